@@ -1,0 +1,55 @@
+# Everything a newcomer needs: `make demo`, `make test`. Both create .venv by themselves.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help setup demo test lint unit docs bench wheel test-wheel soak clean
+
+help:            ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP)  ## create .venv with everything the other targets use
+
+$(STAMP): pyproject.toml setup.py
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,lint,build]"
+	@touch $(STAMP)
+
+demo: setup      ## see it work; FAST=1 ends by itself
+	@$(BIN)/python -m polydomo demo $(if $(FAST),--fast,)
+
+lint: setup      ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: setup      ## the fast, pure tests only
+	$(BIN)/python -m pytest -q -n 2 tests/wire tests/core tests/dialects
+
+docs: setup      ## write the reference pages that are made from the code anew
+	$(BIN)/python tools/make_reference.py
+
+test: lint       ## everything: lint, the whole suite, and the hot rooms' suite again on the compiled wheel
+	$(BIN)/python -m pytest -n 2
+	$(MAKE) --no-print-directory test-wheel
+
+wheel: setup     ## build the wheel with its hot rooms compiled by mypyc, into dist/
+	$(BIN)/python tools/build_wheel.py
+
+# What the compiled rooms are on the path of. `make test-wheel TESTS=tests` runs everything.
+TESTS ?= tests/wire tests/core tests/dialects tests/services tests/sdk tests/runtime -m "not slow"
+
+test-wheel: wheel ## run the suite against the compiled wheel in an environment of its own
+	$(BIN)/python tools/test_wheel.py -n 2 -q $(TESTS)
+
+bench: wheel     ## our broker, plain and compiled, against a bare pyzmq loop, in one run
+	$(BIN)/python bench/run.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
+
+soak: setup      ## a million requests while peers are killed, frozen and reconnected
+	$(BIN)/python -m pytest -q -s tests/runtime/test_soak.py --soak-requests 1000000
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

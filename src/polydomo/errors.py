@@ -1,0 +1,82 @@
+"""One small family of errors. Each has a stable code for programs and a hint that says what to do next.
+
+The code is part of the interface: it stands in failure answers, in `--json` output and in logs.
+"""
+
+from typing import ClassVar
+
+
+class PolydomoError(Exception):
+    """The root: `except PolydomoError` catches everything this package raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    hint: ClassVar[str] = ""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = self.hint if hint is None else hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.advice})" if self.advice else self.message
+
+
+class ProtocolError(PolydomoError):
+    """A peer sent bytes that its protocol does not allow."""
+
+    code = "protocol"
+
+
+class ConfigError(PolydomoError):
+    """The configuration cannot be used as it is."""
+
+    code = "config"
+    hint = "run 'polydomo config check' for the whole list"
+
+
+class Unreachable(PolydomoError, ConnectionError):
+    """No broker answered at any of the given endpoints. Also a `ConnectionError`."""
+
+    code = "unreachable"
+    hint = "is the broker running? start one with 'polydomo dev'"
+
+
+class Timeout(PolydomoError, TimeoutError):
+    """No answer came in the time that was allowed. Also a `TimeoutError`."""
+
+    code = "timeout"
+    hint = "give it more time with timeout=, or look at the service with 'polydomo services ls'"
+
+
+class UnknownService(PolydomoError):
+    """Nobody offers the service."""
+
+    code = "unknown-service"
+    hint = "'polydomo services ls' lists what is offered"
+
+
+class Refused(PolydomoError):
+    """The broker did not take the job: a limit, a full queue, or it is stopping."""
+
+    code = "refused"
+
+
+class JobFailed(PolydomoError):
+    """The job was accepted but has no result; `reason` is one of the core's failure reasons."""
+
+    code = "failed"
+
+    def __init__(self, message: str, *, reason: str = "failed", hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
+
+
+class WorkerError(JobFailed):
+    """The worker's own code raised; `kind` is the exception's type name there, `traceback` its text if sent."""
+
+    code = "worker-error"
+
+    def __init__(self, message: str, *, kind: str = "Exception", traceback: str = "") -> None:
+        super().__init__(message, reason="worker-error")
+        self.kind = kind
+        self.traceback = traceback
