@@ -1,0 +1,38 @@
+"""Fixtures for the whole suite."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from tests.support.broker import BrokerProcess
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--soak-requests",
+        type=int,
+        default=100_000,
+        help="how many requests tests/runtime/test_soak.py sends",
+    )
+
+
+@pytest.fixture(autouse=True)
+def _quiet_log() -> Iterator[None]:
+    """A command that was tried in this process sets up the log for good; the next test must not write to its file."""
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
+        logging.getLogger().handlers = [
+            handler for handler in logging.getLogger().handlers if type(handler) is not logging.StreamHandler
+        ]
+
+
+@pytest.fixture
+def broker() -> Iterator[BrokerProcess]:
+    """A broker with its defaults."""
+    with BrokerProcess() as process:
+        yield process

@@ -1,0 +1,89 @@
+"""A real broker in a process of its own, for tests over real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+class BrokerProcess:
+    """`polydomo broker` on a free port. `toml` is its configuration file's text."""
+
+    def __init__(self, *flags: str, toml: str = "", zmq: str = "tcp://127.0.0.1:*") -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="polydomo-test-", ignore_cleanup_errors=True)
+        self.data = Path(self.folder.name, "data")
+        self.log_path = Path(self.folder.name, "log")
+        command = [sys.executable, "-m", "polydomo", "broker", "--zmq", zmq, "--data", str(self.data)]
+        if toml:
+            config = Path(self.folder.name, "polydomo.toml")
+            config.write_text(toml)
+            command += ["--config", str(config)]
+        self.command = [*command, *flags]
+        self.process: subprocess.Popen[bytes]
+        self._start()
+
+    def start_again(self) -> None:
+        """After `kill` or `stop`: the same broker on the same folder and port."""
+        self.command[self.command.index("--zmq") + 1] = self.endpoint
+        self._start()
+
+    def _start(self) -> None:
+        announced = self.data / "broker.json"
+        announced.unlink(missing_ok=True)
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+        wait_for(lambda: announced.exists() or self.process.poll() is not None, 20)
+        if self.process.poll() is not None:
+            log = self.log()
+            self.folder.cleanup()
+            raise RuntimeError(f"the broker did not start:\n{log}")
+        self.endpoints: list[str] = json.loads(announced.read_text())["zmq"]
+        self.endpoint = self.endpoints[0]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, timeout: float = 15) -> int:
+        """SIGTERM, and its exit code."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the broker did not stop:\n{self.log()}") from None
+
+    def __enter__(self) -> BrokerProcess:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        self.folder.cleanup()
+
+
+def wait_for(condition: Callable[[], object], timeout: float = 10.0, message: str = "") -> None:
+    """Until `condition` is true; an AssertionError after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(message or f"not within {timeout} s: {condition}")
+        time.sleep(0.005)

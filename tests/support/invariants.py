@@ -1,0 +1,139 @@
+"""What must hold in the core after every step, whatever happened. Looks at all, believes no counter."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from polydomo.core.alarms import NEVER, SLACK
+from polydomo.core.broker import Broker
+from polydomo.core.client import Client
+from polydomo.core.job import DELAYED, DONE, FAILED, RECORDING, RUNNING, STORING, WAITING, Job
+from polydomo.core.registry import RESERVED
+from polydomo.core.service import Service
+
+
+def check(broker: Broker) -> None:
+    """The books agree with what is there."""
+    jobs: list[Job] = []
+    running: Counter[Service] = Counter()
+    elsewhere = 0  # with the disk, or delayed
+    for worker in broker.workers:
+        assert len(worker.running) <= worker.credit, "a worker holds more than its credit"
+        assert not worker.running.keys() & worker.late.keys()
+        if not worker.running and not worker.late:
+            assert worker.credit == worker.base_credit, "credit asked for was not given back"
+        assert worker.internal or worker.alarm < NEVER, "nobody looks at this worker any more"
+        assert len(set(worker.services)) == len(worker.services) > 0
+        for service in worker.services:
+            assert worker in service.workers
+            assert broker.services[service.name] is service
+            free = worker.free() > 0 and not service.paused
+            assert (worker in service.idle) == free, "idle means free, and free means idle"
+        for token, job in worker.running.items():
+            assert job.token == token
+            assert job.worker is worker
+            assert job.state == RUNNING
+            assert job.service in worker.services
+            assert worker.internal or worker.alarm <= job.due, "nobody looks when this job overruns"
+            running[job.service] += 1
+            jobs.append(job)
+    for name, service in broker.services.items():
+        assert service.name == name
+        used = service.workers or service.waiting or service.running or service.elsewhere
+        assert used, "a service nothing uses is kept"
+        elsewhere += service.elsewhere
+        assert service.running == running.pop(service, 0)
+        assert set(service.idle) <= set(service.workers) <= set(broker.workers)
+        assert not (service.waiting and service.idle), "a job waits though a worker is idle"
+        assert service.waiting == sum(len(lane.jobs) for lane in service.ring_of_lanes)
+        assert list(service.lanes.values()) or not service.ring_of_lanes
+        assert set(service.lanes.values()) == set(service.ring_of_lanes)
+        assert len(service.lanes) == len(service.ring_of_lanes)
+        for client, lane in service.lanes.items():
+            assert lane.client is client
+            assert client.lanes[service] is lane
+            assert lane.jobs, "an empty lane is kept"
+            for job in lane.jobs:
+                assert job.client is client
+                assert not client.gone or broker.lifecycle.outlives(job), (
+                    "a job of a client that is gone waits"
+                )
+                assert job.service is service
+                assert job.state == WAITING
+                assert job.worker is None
+                soon = max(job.expires, broker.now + broker.expiry_pause(service))
+                assert service.alarm <= soon, "nobody looks when this job expires"
+                jobs.append(job)
+    assert not running, "jobs run for services that are not known"
+    jobs += _check_lifecycle(broker)
+    assert len({job.id for job in jobs}) == len(jobs) == broker.active
+    assert broker.memory == sum(job.size for job in jobs)
+    away = [job for job in jobs if job.state in (STORING, DELAYED, RECORDING)]
+    assert elsewhere == sum(broker.services.get(job.service.name) is job.service for job in away)
+    _check_clients(broker, jobs)
+    live = 2 * len(jobs) + sum(
+        thing.alarm < NEVER for things in (broker.workers, broker.services.values()) for thing in things
+    )
+    live += sum(client.alarm < NEVER for client in broker.clients)
+    assert len(broker.alarms) <= 2 * live + SLACK, "alarms of things that are gone pile up"
+    assert broker.alarms.soonest <= broker.alarms.next()
+    assert len(broker.recent) <= 1000
+    assert not any(job.body or job.envelope for job in broker.recent)
+
+
+def check_time(broker: Broker) -> None:
+    """Right after a tick nothing is overdue."""
+    now = broker.now
+    assert broker.alarms.next() > now
+    for worker in broker.workers:
+        if worker.internal:
+            continue
+        assert all(job.due > now for job in worker.running.values()), "a job overran"
+        if not worker.deaf and (not worker.running or worker.beats_busy):
+            silence = now - worker.last_seen
+            assert silence < worker.beat.interval * worker.beat.liveness + 1e-6, "a silent worker is kept"
+        assert worker.last_sent + worker.beat.interval > now - 1e-6, "a heartbeat is owed"
+    for service in broker.services.values():
+        late = now - broker.expiry_pause(service)
+        for lane in service.ring_of_lanes:
+            assert all(job.expires > late for job in lane.jobs), "a job should have expired"
+
+
+def _check_lifecycle(broker: Broker) -> list[Job]:
+    """The jobs that are in no queue and with no worker."""
+    lifecycle = broker.lifecycle
+    found = {job for job in lifecycle.jobs.values() if job.state in (STORING, DELAYED, RECORDING)}
+    found |= set(lifecycle.delayed)
+    assert all(job.state == DELAYED for job in lifecycle.delayed)
+    assert lifecycle.writing == sum(job.state != DELAYED for job in found)
+    for uid, job in lifecycle.jobs.items():
+        assert job.extra is not None
+        assert job.extra.uid == uid
+        assert job.state not in (DONE, FAILED), "an ended job is kept"
+    for (name, key), job in lifecycle.keys.items():
+        assert job.extra is not None
+        assert (job.asked, job.extra.key) == (name, key)
+        assert lifecycle.jobs[job.extra.uid] is job, "a key belongs to a job that has ended"
+        assert all(follower.state == STORING for follower in job.extra.followers)
+    for job in found:
+        assert job.worker is None or job.state == RECORDING
+        if not job.service.name.startswith(RESERVED):
+            assert broker.services[job.service.name] is job.service
+    return list(found)
+
+
+def _check_clients(broker: Broker, jobs: list[Job]) -> None:
+    counts: Counter[Client] = Counter(job.client for job in jobs)
+    sizes: Counter[Client] = Counter()
+    for job in jobs:
+        sizes[job.client] += job.size
+        assert job.client.gone or job.client in broker.clients
+    for client in {*broker.clients, *counts}:
+        assert client.jobs == counts[client]
+        assert client.size == sizes[client]
+        for service, lane in client.lanes.items():
+            assert service.lanes[client] is lane
+            assert broker.services[service.name] is service
+        if client.held and not client.gone:
+            bounds = broker.bounds
+            assert client.jobs * 2 > bounds.client_jobs or client.size * 2 > bounds.client_bytes

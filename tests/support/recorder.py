@@ -1,0 +1,124 @@
+"""A handler that writes down all that a ZMTP connection tells it, and two connections back to back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from polydomo.errors import ProtocolError
+from polydomo.wire.frames import Message, split
+from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Handler, Limits, Peer
+from tests.support import zmtp
+
+Call = tuple[object, ...]
+
+
+class Recorder(Handler):
+    """`calls` in order, `sent` as bytes. `on_message` may pause or fail the connection from inside a call."""
+
+    def __init__(self, *, refuse: str = "", on_message: Callable[[list[bytes]], None] | None = None) -> None:
+        self.sent = b""
+        self.calls: list[Call] = []
+        self.guessed = 0  # messages that began as expected
+        self.refuse = refuse
+        self.on_message = on_message
+        self.on_ready: Callable[[], None] | None = None
+        self.on_subscription: Callable[[bytes, bool], None] | None = None
+
+    def transmit(self, data: bytes) -> None:
+        assert type(data) is bytes
+        self.sent += data
+
+    def peer_ready(self, peer: Peer) -> None:
+        if self.refuse:
+            raise ProtocolError(self.refuse)
+        self.calls.append(("ready", peer.socket_type, peer.identity, peer.minor))
+        if self.on_ready is not None:
+            self.on_ready()
+
+    def message(self, message: Message) -> None:
+        frames = message.frames()
+        self.calls.append(("message", *frames))
+        if self.on_message is not None:
+            self.on_message(frames)
+
+    def expected_message(self, data: bytes, rest: int, end: int) -> None:
+        """Noted like any other message: whether it was expected must make no difference."""
+        self.guessed += 1
+        self.calls.append(("message", *split(self.expected), *Message(data, rest, end).frames()))
+
+    def failed(self, error: ProtocolError) -> None:
+        self.calls.append(("failed", error.message))
+
+    def subscription(self, topic: bytes, wanted: bool) -> None:
+        if self.on_subscription is not None:
+            self.on_subscription(topic, wanted)
+        self.calls.append(("subscription", topic, wanted))
+
+    def ponged(self, context: bytes) -> None:
+        self.calls.append(("ponged", context))
+
+    def take_sent(self) -> bytes:
+        sent, self.sent = self.sent, b""
+        return sent
+
+    @property
+    def messages(self) -> list[list[bytes]]:
+        return [list(call[1:]) for call in self.calls if call[0] == "message"]  # type: ignore[misc]
+
+    @property
+    def failures(self) -> list[str]:
+        return [str(call[1]) for call in self.calls if call[0] == "failed"]
+
+
+def connect(
+    socket_type: bytes = b"ROUTER",
+    *,
+    server: bool = True,
+    limits: Limits | None = None,
+    identity: bytes = b"",
+    recorder: Recorder | None = None,
+) -> tuple[Connection, Recorder]:
+    """A connection that has sent its greeting."""
+    recorder = recorder or Recorder()
+    connection = Connection(recorder, socket_type, server, limits or Limits(), identity)
+    connection.start()
+    return connection, recorder
+
+
+PARTNER = {b"ROUTER": b"DEALER", b"DEALER": b"ROUTER", b"PUB": b"SUB", b"SUB": b"PUB"}
+
+
+def handshake(socket_type: bytes = b"ROUTER", version: bytes = b"\x03\x01") -> bytes:
+    """What a fitting peer of ours sends before its first message."""
+    return zmtp.greeting(version) + zmtp.ready(PARTNER[socket_type])
+
+
+def in_traffic(
+    socket_type: bytes = b"ROUTER",
+    *,
+    limits: Limits | None = None,
+    version: bytes = b"\x03\x01",
+    recorder: Recorder | None = None,
+) -> tuple[Connection, Recorder]:
+    """A connection whose handshake is over, and nothing noted yet."""
+    connection, recorder = connect(socket_type, limits=limits, recorder=recorder)
+    connection.receive(handshake(socket_type, version))
+    assert connection.phase == TRAFFIC
+    recorder.calls.clear()
+    recorder.take_sent()
+    return connection, recorder
+
+
+def feed(connection: Connection, data: bytes, cuts: Iterable[int]) -> None:
+    """Give `data` in pieces that end at `cuts`."""
+    start = 0
+    for cut in sorted({min(cut, len(data)) for cut in cuts} | {len(data)}):
+        connection.receive(data[start:cut])
+        start = cut
+
+
+def run_to_rest(one: tuple[Connection, Recorder], other: tuple[Connection, Recorder]) -> None:
+    """Carry bytes both ways until neither side has anything to say."""
+    while one[1].sent or other[1].sent:
+        other[0].receive(one[1].take_sent())
+        one[0].receive(other[1].take_sent())
