@@ -1,0 +1,96 @@
+"""The broker's books: what is alive, what it weighs, what ended how, and what must be refused for that."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from polydomo.core import job as jobs
+from polydomo.core.client import Client
+from polydomo.core.job import FAILED, Failure, Job
+from polydomo.core.policy import Bounds, Policy
+from polydomo.core.ports import Journal
+from polydomo.core.registry import SERVICE_NAME_MAX, Registry
+from polydomo.core.service import Service
+
+# How many ended jobs are remembered.
+RECENT = 1000
+
+
+class Books(Registry):
+    """The part of the broker that counts."""
+
+    def __init__(self, bounds: Bounds, policy: Policy) -> None:
+        super().__init__(bounds, policy)
+        self.now = 0.0  # set by the owner before each call
+        self.journal: Journal | None = None
+        self.draining = False
+        self.closing = False
+        self.active = 0  # jobs accepted and not ended
+        self.memory = 0  # bytes of their bodies
+        self.accepted = 0
+        self.done = 0
+        self.failed = 0
+        self.retried = 0
+        self.refused = 0
+        self.strays = 0
+        self.recent: deque[Job] = deque(maxlen=RECENT)
+
+    def _end(self, job: Job, state: int, failure: Failure | None) -> None:
+        """The books, when a job has ended. What is remembered of it keeps no bodies."""
+        job.state = state
+        job.finished = self.now
+        self.active -= 1
+        self.memory -= job.size
+        service = job.service
+        if failure is None:
+            service.done += 1
+            self.done += 1
+        else:
+            job.failure = failure
+            service.failed += 1
+            self.failed += 1
+        job.body = job.envelope = b""
+        self.recent.append(job)
+        if self.journal is not None:
+            self.journal.finished(job)
+        if failure is not None:
+            failure.forget()
+        client = job.client
+        client.jobs -= 1
+        client.size -= job.size
+        if client.held:
+            self._ease(client)
+        if not service.workers:
+            self._sweep(service)
+
+    def _ease(self, client: Client) -> None:
+        """Let a held client go on if it has little enough unanswered now: half of what it may have."""
+        bounds = self.bounds
+        if client.jobs * 2 <= bounds.client_jobs and client.size * 2 <= bounds.client_bytes:
+            client.held = False
+            client.port.release()
+
+    def _why_refused(self, service: Service) -> Failure:
+        if self.draining:
+            return Failure(jobs.DRAINING, "the broker is stopping")
+        if self.memory > self.bounds.memory:
+            return Failure(jobs.NO_MEMORY, f"the broker holds more than {self.bounds.memory} bytes of jobs")
+        return self._why_not_queued(service)
+
+    def _why_not_queued(self, service: Service) -> Failure:
+        if service.waiting >= service.policy.queue:
+            return Failure(jobs.QUEUE_FULL, f"{service.waiting} jobs wait for this service already")
+        if not self._good_name(service.name):
+            return Failure(jobs.BAD_SERVICE, f"a service name has 1 to {SERVICE_NAME_MAX} bytes")
+        return Failure(jobs.TOO_MANY_SERVICES, f"{len(self.services)} services are known already")
+
+    def _refuse(self, job: Job) -> None:
+        self.refused += 1
+        job.state = FAILED
+        job.finished = self.now
+        job.failure = self._why_refused(job.service)
+        job.client.port.failed(job, job.failure)
+        job.body = job.envelope = b""
+        self.recent.append(job)
+        if self.journal is not None:
+            self.journal.finished(job)

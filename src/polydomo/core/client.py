@@ -1,0 +1,50 @@
+"""A client as the core sees it: someone with unanswered jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polydomo.core.alarms import Timed
+from polydomo.core.ports import ClientPort
+
+if TYPE_CHECKING:
+    from polydomo.core.broker import Broker
+    from polydomo.core.job import Failure, Job
+    from polydomo.core.service import Lane, Service
+
+
+class Client(Timed):
+    """Its `lanes` are where its jobs wait, one per service, so that all of them can be dropped at once."""
+
+    def __init__(self, broker: Broker, name: bytes, dialect: str, port: ClientPort) -> None:
+        super().__init__()
+        self.broker = broker
+        self.name = name  # its ZeroMQ identity, or what its dialect calls it
+        self.dialect = dialect
+        self.port = port
+        self.since = broker.now
+        self.jobs = 0  # unanswered
+        self.size = 0  # bytes of their bodies
+        self.total = 0  # ever submitted
+        self.questions = 0  # of these, answered by the broker itself
+        self.held = False  # no longer read from until some jobs are answered
+        self.gone = False  # for good: answers are dropped
+        self.lanes: dict[Service, Lane] = {}
+
+    def ring(self, now: float) -> None:
+        """Its grace time is over."""
+        self.broker.client_gone(self)
+        self.port.forget()
+
+
+class Nobody(ClientPort):
+    """The port of a client that is not here."""
+
+    def partial(self, job: Job, body: bytes) -> None:
+        pass
+
+    def final(self, job: Job, body: bytes) -> None:
+        pass
+
+    def failed(self, job: Job, failure: Failure) -> None:
+        pass

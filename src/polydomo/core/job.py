@@ -1,0 +1,110 @@
+"""A job: one request of one client, from its arrival to its answer or failure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from polydomo.core.client import Client
+    from polydomo.core.extras import Extra
+    from polydomo.core.service import Service
+    from polydomo.core.worker import Worker
+
+WAITING: Final = 0
+RUNNING: Final = 1
+DONE: Final = 2
+FAILED: Final = 3
+STORING: Final = 4  # durable, and not yet on disk
+DELAYED: Final = 5  # not before its time, or pausing between two attempts
+RECORDING: Final = 6  # answered or failed, and that is not yet on disk
+
+STATES: Final = ("waiting", "running", "done", "failed", "storing", "delayed", "recording")
+
+# Why a job has no result. Stable words: they stand in answers, `--json` output, the ledger.
+EXPIRED: Final = "expired"  # no worker came in time
+EXHAUSTED: Final = "retries-exhausted"  # every attempt was lost or overran its time
+WORKER_ERROR: Final = "worker-error"  # the worker said so
+QUEUE_FULL: Final = "queue-full"
+NO_MEMORY: Final = "broker-full"
+DRAINING: Final = "draining"
+TOO_MANY_HOPS: Final = "too-many-hops"
+BAD_SERVICE: Final = "bad-service"
+TOO_MANY_SERVICES: Final = "too-many-services"
+CLIENT_GONE: Final = "client-gone"
+CANCELLED: Final = "cancelled"
+DEADLINE: Final = "deadline"  # its whole life was limited
+STORE: Final = "store"  # it could not be kept safe, so it was not accepted
+
+
+class Failure:
+    """Why there is no result, for a client that can be told."""
+
+    __slots__ = ("body", "detail", "message", "reason")
+
+    def __init__(self, reason: str, message: str, body: bytes | None = None, detail: bytes = b"") -> None:
+        self.reason = reason
+        self.message = message
+        self.body = body  # the worker's own final body, for peers whose protocol has no word for failure
+        self.detail = detail  # the worker's own account (JSON), for peers that asked for it
+
+    def forget(self) -> None:
+        """Everybody has been told: the reason stays, what may be big goes."""
+        self.body = None
+        self.detail = b""
+
+
+class Job:
+    """Only the core changes a job; dialects read it.
+
+    `token` names the current attempt towards its worker. It is new for each dispatch, so an answer to a superseded
+    attempt carries an old token and finds nothing (fencing).
+    """
+
+    __slots__ = (
+        "asked",
+        "attempt",
+        "body",
+        "client",
+        "dispatched",
+        "due",
+        "envelope",
+        "expires",
+        "extra",
+        "failure",
+        "finished",
+        "hops",
+        "id",
+        "partials",
+        "service",
+        "size",
+        "size_out",
+        "state",
+        "submitted",
+        "token",
+        "worker",
+    )
+
+    def __init__(
+        self, id: int, client: Client, service: Service, body: bytes, envelope: bytes, submitted: float
+    ) -> None:
+        self.id = id
+        self.client = client
+        self.service = service
+        self.asked = service.name  # what its client called it; `service` changes when the job is passed on
+        self.body = body  # canonical frames (wire.frames); dropped when the job has ended
+        self.envelope = envelope  # the client's dialect's own matter, kept for its answer and no longer
+        self.state = WAITING
+        self.submitted = submitted
+        self.size = len(body) + len(envelope)
+        self.size_out = 0
+        self.attempt = 0
+        self.partials = 0
+        self.hops = 0
+        self.token = b""
+        self.worker: Worker | None = None
+        self.expires = 0.0  # waiting longer than this fails the job
+        self.dispatched = 0.0
+        self.due = 0.0  # running longer than this loses the attempt
+        self.finished = 0.0
+        self.failure: Failure | None = None
+        self.extra: Extra | None = None  # durable, or with options

@@ -1,0 +1,84 @@
+"""Numbers that say how a service and the broker behave. Every one can be configured; `docs/reference` lists them."""
+
+from typing import Final
+
+FOREVER: Final = float("inf")
+
+
+class Policy:
+    """How the jobs of one service are treated. Times are seconds; FOREVER turns a limit off."""
+
+    __slots__ = ("backoff", "durable", "grace", "queue", "retention", "retries", "timeout", "wait")
+
+    def __init__(
+        self,
+        wait: float = 60.0,
+        timeout: float = 60.0,
+        retries: int = 2,
+        queue: int = 100_000,
+        durable: bool = False,
+        backoff: float = 0.0,
+        grace: float = 10.0,
+        retention: float = 86400.0,
+    ) -> None:
+        self.wait = wait  # how long a job may wait for a worker
+        self.timeout = timeout  # how long one attempt may run, from dispatch
+        self.retries = retries  # further attempts after the first one was lost
+        self.queue = queue  # how many jobs may wait
+        self.durable = durable  # jobs are kept on disk, and then `wait` does not end them
+        self.backoff = backoff  # the pause before the second attempt; it doubles with each further one
+        self.grace = (
+            grace  # after a restart, how long a running job's worker has to come back with its answer
+        )
+        self.retention = retention  # how long a durable job's result is kept
+
+    def values(self) -> tuple[object, ...]:
+        """Everything, to compare."""
+        return (
+            self.wait,
+            self.timeout,
+            self.retries,
+            self.queue,
+            self.durable,
+            self.backoff,
+            self.grace,
+            self.retention,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Policy) and self.values() == other.values()
+
+    def __hash__(self) -> int:
+        return hash(self.values())
+
+
+class Bounds:
+    """What the broker as a whole, and one client in it, may hold."""
+
+    __slots__ = ("client_bytes", "client_grace", "client_jobs", "hops", "memory", "services")
+
+    def __init__(
+        self,
+        client_jobs: int = 1000,
+        client_bytes: int = 256 * 1024 * 1024,
+        client_grace: float = 10.0,
+        memory: int = 2 * 1024 * 1024 * 1024,
+        hops: int = 32,
+        services: int = 100_000,
+    ) -> None:
+        self.client_jobs = client_jobs  # unanswered jobs per client before it is no longer read from
+        self.client_bytes = client_bytes  # and the bytes of their bodies
+        self.client_grace = client_grace  # how long the jobs of a named client that dropped off are kept
+        self.memory = memory  # bytes of all waiting and running bodies together
+        self.hops = hops  # how often one job may be passed on
+        self.services = services  # service names known at once
+
+
+class Beat:
+    """The agreed rhythm of one kind of worker: a sign of life each `interval`, given up after `liveness` of them."""
+
+    __slots__ = ("interval", "liveness")
+
+    def __init__(self, interval: float = 2.5, liveness: int = 4) -> None:
+        self.interval = interval
+        self.liveness = liveness

@@ -1,0 +1,88 @@
+"""The services a broker knows: their names, their settings, when they come and go.
+
+A service exists while something uses it: workers, jobs of any kind. Clients may name services that nobody offers, so
+names are bounded in length and number, and a service that nothing uses any more is forgotten.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
+
+from polydomo.core.alarms import Alarms
+from polydomo.core.policy import Bounds, Policy
+from polydomo.core.service import Service
+
+if TYPE_CHECKING:
+    from polydomo.core.worker import Worker
+
+# Names below these belong to the broker itself.
+RESERVED: Final = (b"mmi.", b"sid.", b"fss.")
+
+# RFC 18 calls a service name "a printable string", DCP lets it "contain any character"; neither bounds it.
+SERVICE_NAME_MAX: Final = 255
+
+
+class Registry(ABC):
+    """The part of the broker that knows services."""
+
+    def __init__(self, bounds: Bounds, policy: Policy) -> None:
+        self.bounds = bounds
+        self.default_policy = policy
+        self.policies: dict[bytes, Policy] = {}
+        self.alarms = Alarms()
+        self.services: dict[bytes, Service] = {}
+        self.fallback: Worker | None = None  # answers reserved names that have no service
+
+    @abstractmethod
+    def look_at_service(self, service: Service) -> None:
+        """Its alarm rang: jobs may have waited too long."""
+
+    def policy_of(self, name: bytes) -> Policy:
+        """A service's own policy, that of the longest configured prefix ending in `*`, or the default."""
+        exact = self.policies.get(name)
+        if exact is not None:
+            return exact
+        best: Policy | None = None
+        length = -1
+        for pattern, policy in self.policies.items():
+            if pattern.endswith(b"*") and name.startswith(pattern[:-1]) and len(pattern) > length:
+                best = policy
+                length = len(pattern)
+        return best or self.default_policy
+
+    def keep_service(self, service: Service) -> None:
+        """A job needs it: it is known under its name from now on. Not what the fallback stands in for: that has a
+        worker, so it would be known for ever."""
+        if self.fallback is None or self.fallback not in service.workers:
+            self.services.setdefault(service.name, service)
+
+    def _open(self, name: bytes) -> Service:
+        """A service nobody has named before. It is kept (see `_may_open`, `register`) only if something uses it.
+        Of a name that is too long no more is kept than shows that it is: refused jobs are remembered too."""
+        name = name[: SERVICE_NAME_MAX + 1]
+        service = Service(self, name, self.policy_of(name))
+        if self.fallback is not None and name.startswith(RESERVED) and self._good_name(name):
+            service.workers[self.fallback] = None
+            service.idle[self.fallback] = None
+        return service
+
+    def _may_open(self, service: Service) -> bool:
+        """May jobs wait for this service, which has no workers?"""
+        if not self._good_name(service.name):
+            return False
+        if service.name not in self.services:
+            if len(self.services) >= self.bounds.services:
+                return False
+            self.services[service.name] = service
+        return True
+
+    def _good_name(self, name: bytes) -> bool:
+        return 0 < len(name) <= SERVICE_NAME_MAX
+
+    def _sweep(self, service: Service) -> None:
+        """Forget a service that nothing uses any more, or the names clients make up would be kept for ever."""
+        if not service.workers and not service.waiting and not service.running and not service.elsewhere:
+            if self.services.get(service.name) is service:
+                del self.services[service.name]
+            self.alarms.clear(service)

@@ -1,0 +1,63 @@
+"""A worker as the core sees it: services it offers, jobs it holds, signs of life."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polydomo.core.alarms import NEVER, Timed
+from polydomo.core.policy import Beat
+
+if TYPE_CHECKING:
+    from polydomo.core.broker import Broker
+    from polydomo.core.job import Job
+    from polydomo.core.ports import WorkerPort
+    from polydomo.core.service import Service
+
+
+class Worker(Timed):
+    """`running` maps the token of each attempt it holds to the job.
+
+    Liveness: any command is a sign of life. An idle worker that shows none for `beat.liveness` intervals is expired.
+    A busy one is only held to that if it has shown that it beats while busy; a worker whose implementation cannot
+    (many have one thread) is given its job's own time instead.
+    """
+
+    def __init__(self, broker: Broker, name: bytes, dialect: str, port: WorkerPort, beat: Beat) -> None:
+        super().__init__()
+        self.broker = broker
+        self.name = name
+        self.dialect = dialect
+        self.port = port
+        self.beat = beat
+        self.services: list[Service] = []
+        self.turn = 0  # which of several services is looked at first when it becomes free
+        self.base_credit = 1  # how many jobs it may hold at once without asking
+        self.credit = 1  # how many it may hold now; asking for more raises it until the worker is idle again
+        self.running: dict[bytes, Job] = {}
+        self.late: dict[bytes, float] = {}  # tokens of attempts taken from it that it may still answer
+        self.since = broker.now
+        self.last_seen = broker.now
+        self.last_sent = broker.now
+        self.beats_busy = False
+        self.deaf = False  # its connection is not being read (back-pressure): silence proves nothing
+        self.done = 0
+        self.internal = False  # part of the broker itself: no liveness
+
+    def free(self) -> int:
+        """How many more jobs it may be given now. With a late answer outstanding it gets none."""
+        return 0 if self.late else self.credit - len(self.running)
+
+    def set_deaf(self, deaf: bool) -> None:
+        """Its connection is (not) being read. Silence counts from when it is read again."""
+        self.deaf = deaf
+        self.last_seen = self.broker.now
+
+    def held_longest(self) -> float:
+        """When the oldest job it holds was dispatched; NEVER if it holds none."""
+        for job in self.running.values():
+            return job.dispatched
+        return NEVER
+
+    def ring(self, now: float) -> None:
+        """Time for a heartbeat, or a sign of life is overdue, or a job has run for too long."""
+        self.broker.look_at_worker(self)
