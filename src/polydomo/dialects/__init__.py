@@ -1,0 +1,1 @@
+"""Frames to calls on the core and back. Pure. One folder per protocol, each with the same four files."""

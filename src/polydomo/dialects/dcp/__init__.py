@@ -1,0 +1,1 @@
+"""The DagBox Communication Protocol, version 1."""

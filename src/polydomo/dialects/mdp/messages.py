@@ -1,0 +1,88 @@
+"""MDP's commands and the forms in which people speak it, as tables.
+
+What is told apart: the header (`MDPC02`, `MDPW01`, ...), whether an empty frame stands before it (DEALERs that play
+REQ, and REQ itself, send one), and for clients the command byte behind it. Each peer is answered in its own form.
+
+| form      | before header | client REQUEST | to the client         | service frame | worker commands       |
+| --------- | ------------- | -------------- | --------------------- | ------------- | --------------------- |
+| 0.2       | nothing       | 01             | PARTIAL 02, FINAL 03  | yes           | 01 to 06 as in RFC 18 |
+| 0.2 (REQ) | empty frame   | 01             | PARTIAL 02, FINAL 03  | yes           | as 0.2                |
+| majortomo | empty frame   | 02             | PARTIAL 03, FINAL 04  | no            | as 0.2                |
+| 0.1       | empty frame   | none           | the reply, no command | yes           | as in RFC 7           |
+
+RFC 7's worker commands: READY 01, REQUEST 02, REPLY 03, HEARTBEAT 04, DISCONNECT 05.
+"""
+
+from typing import Final
+
+from polydomo.wire.frames import close, head
+
+CLIENT_02: Final = b"MDPC02"
+WORKER_02: Final = b"MDPW02"
+CLIENT_01: Final = b"MDPC01"
+WORKER_01: Final = b"MDPW01"
+HEADERS: Final = (CLIENT_02, WORKER_02, CLIENT_01, WORKER_01)
+
+# Every token of the core is this long, so the length byte of its frame is part of prepared heads.
+TOKEN_FRAME: Final = b"\x01\x08"
+
+
+class ClientForm:
+    """How one kind of client is spoken to. Heads are wire bytes that end where the service frame begins."""
+
+    def __init__(
+        self,
+        name: str,
+        lead: bool,
+        header: bytes,
+        request: bytes | None,
+        partial: bytes | None,
+        final: bytes | None,
+        names_service: bool,
+    ) -> None:
+        self.name = name
+        lead_frames: tuple[bytes, ...] = (b"",) if lead else ()
+        self.request_head = head(*lead_frames, header, *((request,) if request else ()))
+        self.final_head = head(*lead_frames, header, *((final,) if final else ()))
+        # None: this form's clients can only be sent the final answer.
+        self.partial_head = head(*lead_frames, header, partial) if partial else None
+        self.names_service = names_service
+
+
+class WorkerForm:
+    """How one kind of worker is spoken to."""
+
+    def __init__(
+        self,
+        name: str,
+        lead: bool,
+        header: bytes,
+        partial: bytes | None,
+        final: bytes,
+        heartbeat: bytes,
+        disconnect: bytes,
+    ) -> None:
+        self.name = name
+        self.ready = b"\x01"
+        self.request = b"\x02"
+        self.partial = partial
+        self.final = final
+        self.heartbeat = heartbeat
+        self.disconnect = disconnect
+        lead_frames: tuple[bytes, ...] = (b"",) if lead else ()
+        self.ready_head = head(*lead_frames, header, self.ready)
+        self.request_head = head(*lead_frames, header, self.request)
+        self.final_head = head(*lead_frames, header, final)
+        self.partial_head = head(*lead_frames, header, partial) if partial else None
+        self.heartbeat_message = close(head(*lead_frames, header, heartbeat))
+        self.disconnect_message = close(head(*lead_frames, header, disconnect))
+
+
+C_02: Final = ClientForm("mdp/0.2", False, CLIENT_02, b"\x01", b"\x02", b"\x03", True)
+C_02_REQ: Final = ClientForm("mdp/0.2", True, CLIENT_02, b"\x01", b"\x02", b"\x03", True)
+C_TOMO: Final = ClientForm("mdp/majortomo", True, CLIENT_02, b"\x02", b"\x03", b"\x04", False)
+C_01: Final = ClientForm("mdp/0.1", True, CLIENT_01, None, None, None, True)
+
+W_02: Final = WorkerForm("mdp/0.2", False, WORKER_02, b"\x03", b"\x04", b"\x05", b"\x06")
+W_TOMO: Final = WorkerForm("mdp/majortomo", True, WORKER_02, b"\x03", b"\x04", b"\x05", b"\x06")
+W_01: Final = WorkerForm("mdp/0.1", True, WORKER_01, None, b"\x03", b"\x04", b"\x05")
