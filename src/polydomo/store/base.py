@@ -1,0 +1,317 @@
+"""The store's one interface.
+
+Writes are calls from the event loop's thread that return at once. They are executed in the order they were
+made, many to a transaction (group commit), and `done(error)` is called on the loop's thread when the
+transaction is on disk, also in order. Whoever does not need to know leaves `done` out; a write that failed
+then shows in `trouble` only.
+
+Reads return a `Reply`: await it, or give it a function. They see at least all writes whose `done` has been
+called.
+
+The owner hands in `call`, which runs a function on the loop's thread soon (`loop.call_soon_threadsafe`). It
+is used once per transaction, not once per job.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+from polydomo.store import rules
+from polydomo.store.errors import StoreBusy, StoreClosed, StoreError, StoreInvalid, StoreTrouble
+from polydomo.store.records import (
+    DELAYED,
+    ENDED,
+    OPEN,
+    WAITING,
+    AttemptRecord,
+    Change,
+    Count,
+    EventRecord,
+    Filter,
+    JobRecord,
+    Page,
+    PartialRecord,
+    ResultRecord,
+    Retention,
+)
+from polydomo.store.reply import Reply
+from polydomo.store.rules import Done, Op
+
+Call = Callable[[Callable[[], None]], object]
+
+# How many bytes may wait to be written before `add` refuses. A disk that stops for a second must not be felt.
+BACKLOG: Final = 256 * 1024 * 1024
+
+# Writes that share a transaction at most: those who came first should not wait for all of a long queue.
+BATCH: Final = 4096
+
+# Jobs that one transaction of a sweep removes: few enough that the writes behind it wait some milliseconds
+# only.
+SWEEP_JOBS: Final = 500
+
+# Jobs that come out at once on recovery, and about how many bytes of bodies.
+RECOVERY_JOBS: Final = 2000
+RECOVERY_BYTES: Final = 32 * 1024 * 1024
+
+
+class Store(ABC):
+    """See the module's text. All methods are for the loop's thread, except `close`."""
+
+    def __init__(self, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
+        self.backlog = 0  # bytes that wait to be written
+        self.backlog_limit = backlog_limit
+        self.batch = batch  # 1 turns group commit off, to see what it is good for
+        self.trouble: StoreTrouble | None = None  # why the latest transaction failed; None if it did not
+        self.commits = 0  # transactions since the store was opened
+        self.writes = 0  # what was in them
+        self._call = call
+        self._closed = False
+        self._seq = 0
+        self._number = 0
+
+    # Writes
+
+    def add(self, job: JobRecord, done: Done | None = None) -> None:
+        """A new job, in state waiting or delayed. Sets its `seq`; leave the record alone afterwards.
+
+        Raises StoreBusy when too much is waiting to be written. Refused with DuplicateJob or DuplicateKey.
+        """
+        size = len(job.body) + len(job.envelope) + len(job.options)
+        if self.backlog and self.backlog + size > self.backlog_limit:
+            raise StoreBusy(f"{self.backlog} bytes wait to be written already")
+        _check_text(job.key, job.parent, job.target, job.dialect)
+        if job.state not in (WAITING, DELAYED):
+            raise StoreInvalid(f"a new job is waiting or delayed, not {job.state!r}")
+        self._seq += 1
+        job.seq = self._seq
+        job.size_in = len(job.body)
+        self._write(rules.Add(job, done, size))
+
+    def attempt(self, job_id: str, number: int, worker: bytes, at: int, done: Done | None = None) -> None:
+        """`worker` gets the job. Numbers grow; an older one than known is refused with Superseded."""
+        self._write(rules.Attempt(job_id, number, worker, at, done))
+
+    def requeue(
+        self,
+        job_id: str,
+        attempt: int,
+        reason: str,
+        at: int,
+        not_before: int | None = None,
+        done: Done | None = None,
+    ) -> None:
+        """The attempt was lost; the job waits again, or is delayed if `not_before` is given."""
+        self._write(rules.Requeue(job_id, attempt, _clean(reason), at, not_before, done))
+
+    def partial(self, job_id: str, attempt: int, body: bytes, at: int, done: Done | None = None) -> None:
+        """One of several answers of this attempt."""
+        self._number += 1
+        self._write(rules.Partial(job_id, PartialRecord(self._number, attempt, at, body), done))
+
+    def event(
+        self, job_id: str, kind: str, body: bytes, at: int, worker: bytes = b"", done: Done | None = None
+    ) -> None:
+        """Something that is said about the job. Taken as long as the job is kept, also after its end."""
+        self._number += 1
+        self._write(rules.Event(job_id, EventRecord(self._number, at, worker, _clean(kind), body), done))
+
+    def finish(
+        self,
+        job_id: str,
+        attempt: int,
+        state: str,
+        body: bytes | None,
+        at: int,
+        done: Done | None = None,
+        *,
+        code: str = "",
+        message: str = "",
+    ) -> None:
+        """The job's end: done, failed, cancelled or dead. Recorded once.
+
+        Refused with AlreadyFinished, or with Superseded if it comes from an attempt that is over. The broker
+        itself ends a waiting job under the number of its latest attempt.
+        """
+        if state not in ENDED:
+            raise StoreInvalid(f"a job ends as one of {', '.join(ENDED)}, not {state!r}")
+        self._write(rules.Finish(job_id, attempt, state, _clean(code), _clean(message), body, at, done))
+
+    def cancel(self, job_id: str, at: int, done: Done | None = None) -> None:
+        """End the job as cancelled, whoever has it. Refused with AlreadyFinished."""
+        self._write(rules.Cancel(job_id, at, done))
+
+    def revive(self, job_id: str, at: int, done: Done | None = None) -> None:
+        """Send a dead, failed or cancelled job again: it waits, keeps its place and its attempts' numbers."""
+        self._write(rules.Revive(job_id, at, done))
+
+    def update(self, job_id: str, change: Change, done: Done | None = None) -> None:
+        """Change a job that has not ended. Its idempotency key can be released at any time."""
+        if change.state not in (None, WAITING, DELAYED):
+            raise StoreInvalid(f"a job is made waiting or delayed, not {change.state!r}")
+        _check_text(change.target)
+        self._write(rules.Update(job_id, change, done))
+
+    def forget(self, job_id: str, done: Done | None = None) -> None:
+        """Remove the job and all that belongs to it: a dead letter that was dealt with."""
+        self._write(rules.Forget(job_id, done))
+
+    def sweep(self, now: int, retention: Retention) -> Reply[int]:
+        """Remove finished jobs that were kept long enough, a few per transaction. Answers how many."""
+        return _Sweep(self, now, retention).reply
+
+    # Reads
+
+    @abstractmethod
+    def get(self, job_id: str) -> Reply[JobRecord | None]:
+        """One job with its request."""
+
+    @abstractmethod
+    def by_key(self, service: bytes, key: str) -> Reply[JobRecord | None]:
+        """The job that was submitted to `service` with this idempotency key."""
+
+    @abstractmethod
+    def result(self, job_id: str) -> Reply[ResultRecord | None]:
+        """How the job ended; None if it has not, or is not known."""
+
+    @abstractmethod
+    def attempts(self, job_id: str) -> Reply[list[AttemptRecord]]:
+        """Who had the job, in order."""
+
+    @abstractmethod
+    def partials(self, job_id: str, after: int = 0, limit: int = 1000) -> Reply[list[PartialRecord]]:
+        """The partial answers behind number `after`, in order, of all attempts."""
+
+    @abstractmethod
+    def events(self, job_id: str, after: int = 0, limit: int = 1000) -> Reply[list[EventRecord]]:
+        """What was said about the job behind number `after`, in order."""
+
+    @abstractmethod
+    def find(self, filter: Filter) -> Reply[Page]:
+        """Jobs without their bodies, newest first, page by page. Dead letters are `Filter(state=DEAD)`."""
+
+    @abstractmethod
+    def counts(self) -> Reply[list[Count]]:
+        """How many jobs each service has in each state; cheap however many there are."""
+
+    @abstractmethod
+    def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Reply[list[JobRecord]]:
+        """Jobs that have not ended, with their requests, in order of arrival, from behind `after` (a `seq`).
+        May be fewer than `limit` if their bodies are large; an empty list is the end."""
+
+    async def recover(self, limit: int = RECOVERY_JOBS) -> AsyncIterator[list[JobRecord]]:
+        """All unfinished jobs. The next ones are read while the owner deals with these."""
+        jobs = await self.unfinished(0, limit)
+        while jobs:
+            following = self.unfinished(jobs[-1].seq, limit)
+            yield jobs
+            jobs = await following
+
+    # Its life
+
+    @abstractmethod
+    def close(self) -> None:
+        """Write what is waiting, then end. Blocks: call it from another thread if `done`s should still be
+        heard."""
+
+    # For the implementations
+
+    @abstractmethod
+    def _submit(self, op: Op) -> None:
+        """Execute the write in its turn, then `_finish` it."""
+
+    @abstractmethod
+    def _expired(self, now: int, retention: Retention, limit: int) -> Reply[list[str]]:
+        """Ids of finished jobs, no dead letters, that were kept long enough."""
+
+    def _write(self, op: Op) -> None:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        _check_text(op.job_id)
+        self.backlog += op.size
+        self._submit(op)
+
+    def _finish(self, ops: Sequence[Op], outcomes: Sequence[StoreError | None]) -> None:
+        """A transaction has ended: tell everybody. One that raises does not keep the others from hearing."""
+        self.commits += 1
+        self.writes += len(ops)
+        self.trouble = None
+        failure: Exception | None = None
+        for op, outcome in zip(ops, outcomes, strict=True):
+            self.backlog -= op.size
+            if isinstance(outcome, StoreTrouble):
+                self.trouble = outcome
+            if op.done is not None:
+                try:
+                    op.done(outcome)
+                except Exception as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+
+
+class _Sweep:
+    """Look for some jobs, remove them, look again. Other writes go on in between."""
+
+    def __init__(self, store: Store, now: int, retention: Retention) -> None:
+        self.reply: Reply[int] = Reply()
+        self._store = store
+        self._now = now
+        self._retention = retention
+        self._removed = 0
+        self._look()
+
+    def _look(self) -> None:
+        self._store._expired(self._now, self._retention, SWEEP_JOBS).then(self._remove, self.reply.fail)
+
+    def _remove(self, ids: list[str]) -> None:
+        if not ids:
+            self.reply.settle(self._removed)
+            return
+
+        def gone(error: StoreError | None) -> None:
+            if error is not None:
+                self.reply.fail(error)
+            else:
+                self._removed += op.removed
+                self._look()
+
+        op = rules.Purge(ids, gone)
+        try:
+            self._store._write(op)
+        except StoreClosed as error:
+            self.reply.fail(error)
+
+
+def page_position(filter: Filter) -> int | None:
+    """The `seq` that the filter's page begins behind."""
+    if filter.limit < 1:
+        raise StoreInvalid(f"a page has at least 1 job, not {filter.limit}")
+    if filter.state is not None and filter.state not in OPEN + ENDED:
+        raise StoreInvalid(f"there is no state {filter.state!r}", hint=f"there are {', '.join(OPEN + ENDED)}")
+    if filter.page is None:
+        return None
+    if not filter.page.isascii() or not filter.page.isdigit() or len(filter.page) > 18:
+        raise StoreInvalid(f"{filter.page[:40]!r} is no page of this list", hint="use the `next` of a page")
+    return int(filter.page)
+
+
+def _check_text(*texts: str | None) -> None:
+    """Databases take neither NUL nor lone surrogates in a text; better say so before others share its
+    fate."""
+    for text in texts:
+        if text is not None and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise StoreInvalid(f"{text[:40]!r} is not valid Unicode") from error
+        if text is not None and "\0" in text:
+            raise StoreInvalid(f"{text[:40]!r} contains a NUL character")
+
+
+def _clean(text: str) -> str:
+    """The same, for what a worker wrote and must not be refused for."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")

@@ -1,0 +1,66 @@
+"""What the rules see of the jobs: find one, and say what became of it.
+
+Memory's books are dictionaries (`memory.py`); the databases' are a batch of jobs that was loaded before and is
+written after (`batch.py`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from polydomo.store.records import (
+    AttemptRecord,
+    Change,
+    EventRecord,
+    JobRecord,
+    PartialRecord,
+    Progress,
+)
+
+
+class Books(ABC):
+    """The jobs, as one writer sees them."""
+
+    @abstractmethod
+    def find(self, job_id: str) -> Progress | None:
+        """The job, if there is one."""
+
+    @abstractmethod
+    def holder(self, service: bytes, key: str) -> Progress | None:
+        """The job that has this idempotency key."""
+
+    @abstractmethod
+    def insert(self, job: JobRecord) -> None:
+        """A new job."""
+
+    @abstractmethod
+    def changed(self, job: Progress) -> None:
+        """Something of the job's progress is different now, but not its service or state."""
+
+    @abstractmethod
+    def moved(self, job: Progress, service: bytes, state: str) -> None:
+        """It is in another state or at another service; these are the old ones."""
+
+    @abstractmethod
+    def revised(self, job: Progress, change: Change) -> None:
+        """Something of the rest of the job is different now."""
+
+    @abstractmethod
+    def removed(self, job: Progress) -> None:
+        """Nothing is left of it."""
+
+    @abstractmethod
+    def attempt(self, job: Progress, record: AttemptRecord) -> None:
+        """An attempt has ended without ending the job."""
+
+    @abstractmethod
+    def partial(self, job: Progress, record: PartialRecord) -> None:
+        """One of several answers."""
+
+    @abstractmethod
+    def event(self, job: Progress, record: EventRecord) -> None:
+        """Something that was said about it."""
+
+    @abstractmethod
+    def result(self, job: Progress, body: bytes | None) -> None:
+        """Its answer; None takes it back."""

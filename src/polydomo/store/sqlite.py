@@ -1,0 +1,350 @@
+"""The default store: one SQLite file, in write-ahead-log mode with full synchronisation.
+
+The writer's connection commits; the reader's sees what was committed without ever making the writer wait.
+Moving the log's pages into the database (a checkpoint) is left to a thread of its own, so that no commit
+waits for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from polydomo.store.base import BACKLOG, BATCH, Call
+from polydomo.store.batch import execute
+from polydomo.store.checkpoint import Checkpointer
+from polydomo.store.database import Database, Row, migrate
+from polydomo.store.errors import (
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreIO,
+    StoreLocked,
+    StoreReadonly,
+    StoreTrouble,
+    StoreUnusable,
+)
+from polydomo.store.queries import Bulk, Column, Query, Table
+from polydomo.store.rules import Op
+from polydomo.store.schema import Migration
+from polydomo.store.sqlstore import SqlStore
+from polydomo.store.threads import Outcomes
+
+T = TypeVar("T")
+
+# UPDATE … FROM came with 3.33.
+OLDEST: Final = (3, 33, 0)
+
+# Rows per statement, largest first: few statements for any number of rows, and few texts, so that all of them
+# stay prepared.
+CHUNKS: Final = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+
+# How long to wait for another program that has the file locked, in milliseconds.
+PATIENCE: Final = 5000
+HURRY: Final = 50
+
+SETTINGS: Final = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",  # the log is on disk when COMMIT returns
+    "PRAGMA wal_autocheckpoint = 0",  # see Checkpointer
+    "PRAGMA journal_size_limit = 67108864",
+    "PRAGMA cache_size = -32768",
+    "PRAGMA temp_store = MEMORY",
+)
+
+
+class SqliteDatabase(Database):
+    """One connection. It is made by one thread and used by another, never by two at once.
+
+    After an error below the database its view of the files is not trusted any more: whoever notices marks it as
+    `stale`, and its next user makes it anew.
+    """
+
+    def __init__(self, path: Path, *, readonly: bool = False) -> None:
+        self.stale = False
+        self._path = path
+        self._readonly = readonly
+        self._connection = self._connect()
+
+    def begin(self) -> None:
+        self._fresh().execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    def rollback(self) -> None:
+        try:
+            if self._connection.in_transaction:  # a full disk may have rolled back already
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.stale = True
+
+    def append(self, table: Table, rows: Sequence[Row]) -> None:
+        for chunk in _chunks(rows):
+            self._connection.execute(_insert(table, len(chunk)), list(chain.from_iterable(chunk)))
+
+    def change(self, bulk: Bulk, rows: Sequence[Row]) -> None:
+        for chunk in _chunks(rows):
+            self._connection.execute(_with(bulk, len(chunk)), list(chain.from_iterable(chunk)))
+
+    def ask(self, bulk: Bulk, rows: Sequence[Row], limit: int = 0) -> list[Row]:
+        """The whole answer is one JSON text: each row fetched would cost a turn of Python's lock (see
+        queries)."""
+        found: list[Row] = []
+        for chunk in _chunks(rows):
+            text = _question(bulk, len(chunk), limit)
+            answer = self._connection.execute(text, list(chain.from_iterable(chunk))).fetchone()[0]
+            found += _decode(bulk.answer, msgspec.json.decode(answer))
+            if limit and len(found) >= limit:
+                return found[:limit]
+        return found
+
+    def fetch(self, query: Query, **parameters: object) -> list[Row]:
+        return self._fresh().execute(query.text, parameters).fetchall()
+
+    def execute(self, query: Query, **parameters: object) -> None:
+        self._connection.execute(query.text, parameters)
+
+    def script(self, text: str) -> None:
+        self._connection.execute(text)
+
+    def statements(self, migration: Migration) -> list[str]:
+        return [text.format(int="INTEGER", bytes="BLOB") for text in migration.statements]
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def pragma(self, text: str) -> tuple[Any, ...]:
+        """The answer's first row."""
+        found: tuple[Any, ...] = self._fresh().execute(f"PRAGMA {text}").fetchone()
+        return found
+
+    def hurry(self, text: str) -> None:
+        """A pragma that gives up soon if somebody is in its way."""
+        self._connection.execute(f"PRAGMA busy_timeout = {HURRY}")
+        try:
+            self._connection.execute(f"PRAGMA {text}").fetchone()
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {PATIENCE}")
+
+    def _fresh(self) -> sqlite3.Connection:
+        if self.stale:
+            self._connection.close()
+            self._connection = self._connect()
+            self.stale = False
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path,
+            timeout=PATIENCE / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        try:
+            for setting in SETTINGS:
+                connection.execute(setting)
+            if self._readonly:
+                connection.execute("PRAGMA query_only = ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+class SqliteStore(SqlStore):
+    """See the module's text."""
+
+    def __init__(
+        self, path: str | Path, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH
+    ) -> None:
+        super().__init__(call, backlog_limit, batch)
+        self._path = Path(path)
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise StoreUnusable(
+                f"SQLite {sqlite3.sqlite_version} is too old", hint="3.33 or newer is needed, or PostgreSQL"
+            )
+        self._resources = ExitStack()
+        self._databases: list[SqliteDatabase] = []
+        try:
+            self._resources.callback(os.close, _lock(self._path))
+            _create(self._path)
+            self._database = self._connect()
+            migrate(self._database)
+            self._reading = self._connect(readonly=True)
+            self._checkpointer = Checkpointer(self._path, self._connect())
+            self._resources.callback(self._checkpointer.close)
+            self._start(self._database)
+        except Exception as error:
+            self._resources.close()
+            meaning = explain(error, self._path)
+            if meaning is None and isinstance(error, sqlite3.Error):
+                meaning = StoreUnusable(f"{self._path}: {error}", hint="does it belong to another program?")
+            raise meaning or error from error
+
+    def _connect(self, *, readonly: bool = False) -> SqliteDatabase:
+        database = SqliteDatabase(self._path, readonly=readonly)
+        self._resources.callback(database.close)
+        self._databases.append(database)
+        return database
+
+    def _execute(self, ops: Sequence[Op]) -> Outcomes:
+        database = self._database
+        try:
+            database.begin()
+            outcomes = execute(database, ops)
+            database.commit()
+        except Exception as error:
+            database.rollback()
+            raise self._meaning(error) from error
+        self._checkpointer.written(database)
+        return outcomes
+
+    def _look(self, look: Callable[[Database], T]) -> T:
+        try:
+            return look(self._reading)
+        except sqlite3.Error as error:
+            raise self._meaning(error) from error
+
+    def _meaning(self, error: Exception) -> Exception:
+        """What the error means. The next transaction should find connections that can work, if the disk can."""
+        meaning = explain(error, self._path)
+        if isinstance(meaning, StoreTrouble) and not isinstance(meaning, StoreFull):
+            for database in self._databases:
+                database.stale = True
+        return meaning or error
+
+    def _explain(self, error: Exception) -> StoreError | None:
+        return explain(error, self._path)
+
+    def _close(self) -> None:
+        self._resources.close()
+
+
+def explain(error: Exception, path: Path) -> StoreError | None:
+    """What an error of SQLite, or of the file system, means; None if it is about the values that were
+    given."""
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, OSError):
+        return StoreUnusable(f"cannot use {path}: {error.strerror or error}", hint="choose another place")
+    code = getattr(error, "sqlite_errorcode", None)
+    if not isinstance(error, sqlite3.Error) or code is None:
+        return None
+    meaning = MEANINGS.get(code & 0xFF)  # the higher bits say more than we need
+    if meaning is StoreIO:
+        meaning = _diagnose(path)
+    return None if meaning is None else meaning(f"{path}: {error}")
+
+
+def _diagnose(path: Path) -> type[StoreError]:
+    """SQLite says "disk I/O error" for a disk that turned read-only, or a quota. Writing a little shows which."""
+    probe = Path(f"{path}.probe")
+    try:
+        try:
+            with probe.open("wb") as file:
+                file.write(bytes(4096))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return StoreFull
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            return StoreReadonly
+    return StoreIO
+
+
+MEANINGS: Final[dict[int, type[StoreError]]] = {
+    sqlite3.SQLITE_FULL: StoreFull,
+    sqlite3.SQLITE_READONLY: StoreReadonly,
+    sqlite3.SQLITE_PERM: StoreReadonly,
+    sqlite3.SQLITE_IOERR: StoreIO,
+    sqlite3.SQLITE_CANTOPEN: StoreIO,
+    sqlite3.SQLITE_BUSY: StoreIO,  # another program holds the file for longer than our patience
+    sqlite3.SQLITE_LOCKED: StoreIO,
+    sqlite3.SQLITE_NOMEM: StoreIO,
+    sqlite3.SQLITE_CORRUPT: StoreCorrupt,
+    sqlite3.SQLITE_NOTADB: StoreUnusable,
+}
+
+
+def _lock(path: Path) -> int:
+    """One broker at a time. The lock is a file of its own: SQLite's locks on the database must not be
+    touched."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise StoreLocked(f"another broker uses {path}") from None
+    return lock
+
+
+def _create(path: Path) -> None:
+    """For its owner's eyes only; SQLite gives the log the same permissions. The name is on disk as well."""
+    if path.exists():
+        return
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    start = 0
+    for size in CHUNKS:
+        while len(rows) - start >= size:
+            yield rows[start : start + size]
+            start += size
+
+
+@cache
+def _insert(table: Table, rows: int) -> str:
+    names = ", ".join(column.name for column in table.columns)
+    return f"INSERT INTO {table.name} ({names}) VALUES {_values(len(table.columns), rows)}"
+
+
+@cache
+def _with(bulk: Bulk, rows: int) -> str:
+    names = ", ".join(column.name for column in bulk.columns)
+    return f"WITH v ({names}) AS (VALUES {_values(len(bulk.columns), rows)}) {bulk.text}"
+
+
+@cache
+def _question(bulk: Bulk, rows: int, limit: int) -> str:
+    names = ", ".join(column.name for column in bulk.columns)
+    answer = ", ".join(
+        f"hex({column.name})" if column.kind == "bytes" else column.name for column in bulk.answer
+    )
+    return (
+        f"WITH v ({names}) AS (VALUES {_values(len(bulk.columns), rows)}) "
+        f"SELECT json_group_array(json_array({answer})) FROM ({bulk.text.format(limit=limit)})"
+    )
+
+
+def _values(columns: int, rows: int) -> str:
+    return ", ".join([f"({', '.join('?' * columns)})"] * rows)
+
+
+def _decode(columns: Sequence[Column], rows: list[list[Any]]) -> list[Row]:
+    """JSON has no bytes; they came as hexadecimal digits."""
+    for place in [place for place, column in enumerate(columns) if column.kind == "bytes"]:
+        for row in rows:
+            row[place] = bytes.fromhex(row[place])
+    return [tuple(row) for row in rows]

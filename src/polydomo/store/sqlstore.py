@@ -1,0 +1,157 @@
+"""What the two databases have in common: a writer and a reader, each with its own connection."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from polydomo.store import queries
+from polydomo.store.base import BACKLOG, BATCH, RECOVERY_BYTES, RECOVERY_JOBS, Call, Store, page_position
+from polydomo.store.database import Database
+from polydomo.store.errors import StoreError
+from polydomo.store.queries import Query
+from polydomo.store.records import (
+    OPEN,
+    AttemptRecord,
+    Count,
+    EventRecord,
+    Filter,
+    JobRecord,
+    Page,
+    PartialRecord,
+    ResultRecord,
+    Retention,
+)
+from polydomo.store.reply import Reply
+from polydomo.store.rules import Op
+from polydomo.store.threads import Outcomes, Reader, Writer
+
+T = TypeVar("T")
+
+
+class SqlStore(Store):
+    """Subclasses open their connections and then call `_start`."""
+
+    def __init__(self, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
+        super().__init__(call, backlog_limit, batch)
+        self._writer: Writer
+        self._reader: Reader
+
+    def get(self, job_id: str) -> Reply[JobRecord | None]:
+        return self._one(JobRecord, queries.GET, id=job_id)
+
+    def by_key(self, service: bytes, key: str) -> Reply[JobRecord | None]:
+        return self._one(JobRecord, queries.BY_KEY, service=service, key=key)
+
+    def result(self, job_id: str) -> Reply[ResultRecord | None]:
+        return self._one(ResultRecord, queries.RESULT, id=job_id)
+
+    def attempts(self, job_id: str) -> Reply[list[AttemptRecord]]:
+        return self._all(AttemptRecord, queries.ATTEMPTS_OF, id=job_id)
+
+    def partials(self, job_id: str, after: int = 0, limit: int = 1000) -> Reply[list[PartialRecord]]:
+        return self._all(PartialRecord, queries.PARTIALS_OF, id=job_id, after=after, limit=limit)
+
+    def events(self, job_id: str, after: int = 0, limit: int = 1000) -> Reply[list[EventRecord]]:
+        return self._all(EventRecord, queries.EVENTS_OF, id=job_id, after=after, limit=limit)
+
+    def counts(self) -> Reply[list[Count]]:
+        return self._all(Count, queries.COUNTS)
+
+    def find(self, filter: Filter) -> Reply[Page]:
+        def look(database: Database) -> Page:
+            conditions, parameters = _conditions(filter)
+            query = queries.find(conditions, filter.oldest_first)
+            rows = database.fetch(query, limit=filter.limit + 1, **parameters)
+            jobs = [JobRecord(*row) for row in rows[: filter.limit]]
+            return Page(jobs, str(jobs[-1].seq) if len(rows) > len(jobs) else None)
+
+        return self._ask(look)
+
+    def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Reply[list[JobRecord]]:
+        def look(database: Database) -> list[JobRecord]:
+            last = 0
+            size = 0
+            for seq, size_in in database.fetch(queries.OPEN_SIZES, after=after, limit=limit):
+                size += size_in
+                if last and size > RECOVERY_BYTES:
+                    break
+                last = seq
+            return [JobRecord(*row) for row in database.fetch(queries.OPEN_JOBS, after=after, last=last)]
+
+        return self._ask(look)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._writer.close()
+            self._reader.close()
+            self._close()
+
+    @abstractmethod
+    def _execute(self, ops: Sequence[Op]) -> Outcomes:
+        """A batch as one transaction, in the writer's thread; see `Writer`."""
+
+    @abstractmethod
+    def _look(self, look: Callable[[Database], T]) -> T:
+        """Run this with the reader's connection, in the reader's thread."""
+
+    @abstractmethod
+    def _explain(self, error: Exception) -> StoreError | None:
+        """What a driver's error means."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Close the connections; the threads have ended."""
+
+    def _start(self, database: Database) -> None:
+        """Read where the counters are, and start the threads."""
+        self._seq = database.fetch(queries.LAST_SEQ)[0][0]
+        self._number = database.fetch(queries.LAST_NUMBER)[0][0]
+        self._writer = Writer(self._execute, self._finish, self._call, self.batch)
+        self._reader = Reader(self._call, self._explain)
+
+    def _submit(self, op: Op) -> None:
+        self._writer.put(op)
+
+    def _expired(self, now: int, retention: Retention, limit: int) -> Reply[list[str]]:
+        def look(database: Database) -> list[str]:
+            services = [row[0] for row in database.fetch(queries.SWEEPABLE)]
+            cutoffs = [(service, retention.cutoff(service, now)) for service in services]
+            rows = [row for row in cutoffs if row[1] is not None]
+            return [row[0] for row in database.ask(queries.EXPIRED, rows, limit)] if rows else []
+
+        return self._ask(look)
+
+    def _ask(self, look: Callable[[Database], T]) -> Reply[T]:
+        return self._reader.ask(lambda: self._look(look))
+
+    def _one(self, record: Callable[..., T], query: Query, **parameters: object) -> Reply[T | None]:
+        def look(database: Database) -> T | None:
+            rows = database.fetch(query, **parameters)
+            return record(*rows[0]) if rows else None
+
+        return self._ask(look)
+
+    def _all(self, record: Callable[..., T], query: Query, **parameters: object) -> Reply[list[T]]:
+        return self._ask(lambda database: [record(*row) for row in database.fetch(query, **parameters)])
+
+
+def _conditions(filter: Filter) -> tuple[list[str], dict[str, object]]:
+    """The filter as SQL conditions and their parameters."""
+    conditions: list[str] = []
+    parameters: dict[str, object] = {}
+    behind = page_position(filter)
+    if behind is not None:
+        conditions.append(queries.BEHIND[filter.oldest_first])
+        parameters["behind"] = behind
+    if filter.state is not None:
+        conditions.append(queries.OPEN_STATE if filter.state in OPEN else queries.ENDED_STATE)
+        parameters["state"] = filter.state
+    for name, condition in queries.CONDITIONS.items():
+        value = getattr(filter, name)
+        if value is not None:
+            conditions.append(condition)
+            parameters[name] = value
+    return conditions, parameters
