@@ -1,0 +1,1 @@
+"""asyncio: listeners, connections, timers, signals; joins the rooms into a running broker."""

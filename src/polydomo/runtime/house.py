@@ -1,0 +1,361 @@
+"""The running broker: listeners, peers, the core and its clock, joined on one event loop.
+
+A turn of the loop: every readable peer's bytes go through wire, dialect and core, answers collect in the outbox; then
+the outbox is flushed, one write per connection. One timer rings when the core's next alarm is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+import time
+import uuid
+from pathlib import Path
+
+from polydomo.core.broker import Broker
+from polydomo.dialects.registry import OPENERS
+from polydomo.dialects.session import Context, Link, Outbox, Session
+from polydomo.errors import ConfigError, ProtocolError
+from polydomo.runtime import endpoints
+from polydomo.runtime.clock import Clock
+from polydomo.runtime.keeping import StoreKeeper
+from polydomo.runtime.log import Log
+from polydomo.runtime.peer import ZmqPeer
+from polydomo.runtime.settings import Settings
+from polydomo.runtime.stored import StoredJobs, without_store
+from polydomo.services.management import Management
+from polydomo.store import Store, open_store
+from polydomo.store.errors import StoreError
+
+log = Log()
+
+# Lines about peers in one second; more are only counted.
+NOTES = 100
+
+# How often peers are looked at for silence and slow reading, at the least.
+INSPECTION = 5.0
+
+
+class House:
+    """See the module's text. `start`, then `wait` until something calls `stop`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock = Clock()
+        self.clock.follow(settings.heartbeat.interval)
+        self.broker = Broker(settings.bounds(), settings.policy(), int.from_bytes(os.urandom(4), "big"))
+        self.broker.policies = settings.policies()
+        self.broker.now = self.clock.read()
+        self.outbox = Outbox(self._schedule_flush)
+        self.context = Context(
+            self.broker, self.outbox, OPENERS, settings.beat(), settings.limits.worker_jobs
+        )
+        self.wire_limits = settings.wire_limits()
+        self.management = Management(self.broker, settings.broker.name)
+        self.loop: asyncio.AbstractEventLoop
+        self.strangers: set[ZmqPeer] = set()  # still in their handshake
+        self.peers: set[ZmqPeer] = set()
+        self.named: dict[bytes, ZmqPeer] = {}  # by the identity they chose
+        self.parked: dict[bytes, Parked] = {}  # clients that dropped off, within their grace time
+        self.complaints = 0
+        self._noting = 0.0  # when the current second of lines about peers began
+        self._noted = 0  # lines in it
+        self.bound: list[str] = []
+        self.armed = 0.0  # when the core's timer rings
+        self._timer: asyncio.TimerHandle | None = None
+        self._servers: list[asyncio.AbstractServer] = []
+        self._sockets: list[str] = []
+        self._next_identity = int.from_bytes(os.urandom(3), "big")
+        self._stopping: asyncio.Task[None] | None = None
+        self._stopped = asyncio.Event()
+        self._hurry = False
+        self._inspector: asyncio.TimerHandle | None = None
+        self.store: Store | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen everywhere, or nowhere: a place that cannot be bound is an error."""
+        self.loop = asyncio.get_running_loop()
+        await self._open_store()
+        try:
+            for text in self.settings.broker.zmq:
+                await self._listen(text)
+        except BaseException:
+            self._close_listeners()
+            await self._close_store()
+            raise
+        self.broker.alarms.on_sooner = self._sooner
+        self._ring()
+        self._inspector = self.loop.call_later(self._inspection(), self._inspect)
+
+    async def wait(self) -> None:
+        """Until the broker has stopped; raises what went wrong in stopping."""
+        await self._stopped.wait()
+        if self._stopping is not None:
+            await self._stopping
+
+    def stop(self, *, drain: bool = True) -> None:
+        """Finish what is here, say goodbye, close. A second call does not wait for jobs any more."""
+        if self._stopping is not None or not drain:
+            self._hurry = True
+        if self._stopping is None:
+            self._stopping = self.loop.create_task(self._stop())
+            self._stopping.add_done_callback(lambda task: self._stopped.set())  # whatever happens on the way
+
+    def reload(self, settings: Settings) -> None:
+        """New limits, rhythm and service settings for what comes from now on. Listeners stay as they are."""
+        settings.broker.zmq = self.settings.broker.zmq
+        self.settings = settings
+        self.wire_limits = settings.wire_limits()
+        self.clock.follow(settings.heartbeat.interval)
+        self.context.beat = settings.beat()
+        self.context.credit_max = settings.limits.worker_jobs
+        self.broker.configure(settings.bounds(), settings.policy(), settings.policies())
+        log.info("settings reloaded", services=len(settings.services))
+
+    def welcome(self, peer: ZmqPeer, identity: bytes) -> None:
+        """A peer has finished its handshake: it gets its identity, and its former self's jobs if it was here before.
+
+        Two peers with one identity: the newer takes over and the older is closed, because the older is mostly a
+        connection whose death has not been noticed; or, if configured so, the newer is refused.
+        """
+        if len(self.peers) >= self.settings.limits.connections and identity not in self.named:
+            raise ProtocolError("too many connections", hint="raise limits.connections if they are meant")
+        link = peer.link
+        if identity:
+            old = self.named.get(identity)
+            if old is not None:
+                if self.settings.zmq.duplicate_identity == "refuse":
+                    raise ProtocolError("the identity is taken", hint="see zmq.duplicate_identity")
+                self.peers.discard(old)
+                self.part(old)
+                old.cut("its identity was taken over by a newer connection")
+            self.named[identity] = peer
+            link.named = True
+        else:
+            # RFC 37: what the router makes up begins with a zero byte.
+            self._next_identity = (self._next_identity + 1) & 0xFFFFFFFF
+            identity = b"\0" + self._next_identity.to_bytes(4, "big")
+        link.identity = identity
+        self.peers.add(peer)
+        parked = self.parked.pop(identity, None)
+        if parked is not None:
+            for session in parked.sessions:
+                link.adopt(session)
+            for data in parked.take():
+                link.send(data)
+
+    def part(self, peer: ZmqPeer) -> None:
+        """A connection is gone. Clients that may come back are kept with what is answered meanwhile."""
+        link = peer.link
+        kept = [session for session in link.sessions() if session.lost()]
+        link.session = None
+        link.others = []
+        if kept:
+            self.parked[link.identity] = Parked(self, link, kept)
+        else:
+            link.write = _discard
+
+    def note(self, what: str, peer: ZmqPeer, reason: str) -> None:
+        """One line for people about one peer; a flood of peers must not become a flood of lines."""
+        now = self.clock.read()
+        if now - self._noting > 1.0:
+            if self._noted > NOTES:
+                log.warning("more of the same was not written", lines=self._noted - NOTES)
+            self._noting = now
+            self._noted = 0
+        self._noted += 1
+        if self._noted <= NOTES:
+            log.warning(what, peer=peer.address, listener=peer.listener, reason=reason)
+
+    async def _open_store(self) -> None:
+        """Durable jobs need a place; those of before the restart go on."""
+        url = self.settings.store_url()
+        if not url:
+            homeless = [name for name, policy in self.settings.policies().items() if policy.durable]
+            if homeless or self.settings.policy().durable:
+                name = homeless[0].decode() if homeless else "defaults"
+                raise ConfigError(
+                    f"{name} is durable, and there is no place to keep its jobs",
+                    hint="set --data or store.url",
+                )
+            without_store(self.management)
+            return
+        self._set_time()
+        store = await asyncio.to_thread(open_store, url, self.loop.call_soon_threadsafe)
+        self.store = store
+        keeper = StoreKeeper(self.broker, store, self._set_time)
+        self.broker.lifecycle.keeper = keeper
+        self.broker.lifecycle.new_uid = _new_uid
+        self.broker.lifecycle.random = random.random
+        StoredJobs(keeper, self.management)
+        recovered = await keeper.recover()
+        if recovered:
+            log.info("jobs of before go on", jobs=recovered)
+        self._sweeper = self.loop.create_task(self._sweep(keeper))
+
+    async def _sweep(self, keeper: StoreKeeper) -> None:
+        while True:
+            await asyncio.sleep(self.settings.store.sweep)
+            try:
+                await keeper.sweep()
+            except StoreError as error:
+                log.warning("old results were not removed", reason=str(error))
+
+    async def _close_store(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self.store is not None:
+            await asyncio.to_thread(self.store.close)
+
+    def _set_time(self) -> None:
+        """Before anything but a peer's bytes reaches the core."""
+        self.broker.now = self.clock.read()
+        self.broker.lifecycle.epoch = time.time() - self.broker.now
+
+    def _schedule_flush(self) -> None:
+        self.loop.call_soon(self.outbox.flush)
+
+    def _sooner(self, when: float) -> None:
+        """The core set an alarm that is due before the timer rings."""
+        if when < self.armed:
+            self._arm(when)
+
+    def _arm(self, when: float) -> None:
+        """Ring at `when`, or in a second at the latest: the clock must be looked at to notice stalls."""
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self.broker.now
+        self.armed = min(when, now + self.clock.longest_sleep)
+        self._timer = self.loop.call_later(max(self.armed - now, 0.001), self._ring)
+
+    def _ring(self) -> None:
+        """Let the core do what is due."""
+        self._set_time()
+        self.armed = 0.0  # alarms set meanwhile are seen below
+        self._arm(self.broker.tick())
+
+    def _inspect(self) -> None:
+        now = self.clock.read()
+        for peer in list(self.peers):
+            peer.inspect(now)
+        self._inspector = self.loop.call_later(self._inspection(), self._inspect)
+
+    def _inspection(self) -> float:
+        """Often enough to see a peer's silence before it is too late to ask it."""
+        return min(INSPECTION, self.settings.limits.stalled / 2, self.settings.zmq.ping / 2 or INSPECTION)
+
+    async def _listen(self, text: str) -> None:
+        endpoint = endpoints.parse(text, binding=True)
+        try:
+            if endpoint.is_ipc:
+                await self._listen_ipc(endpoint)
+                self.bound.append(str(endpoint))
+                return
+            server = await self.loop.create_server(
+                lambda: ZmqPeer(self, text), endpoint.host or None, endpoint.port, backlog=1024
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen on {text}: {error.strerror or error}", hint="is another broker running there?"
+            ) from error
+        self._servers.append(server)
+        port = server.sockets[0].getsockname()[1]
+        self.bound.append(str(endpoint._replace(host=endpoint.host or "*", port=port)))
+
+    async def _listen_ipc(self, endpoint: endpoints.Endpoint) -> None:
+        path = endpoint.unix_path
+        is_file = not path.startswith("\0")
+        if is_file and Path(path).is_socket():
+            if await _answers(path):
+                raise OSError(errno.EADDRINUSE, "somebody is listening there")
+            Path(path).unlink()  # left behind by a broker that was killed
+        server = await self.loop.create_unix_server(lambda: ZmqPeer(self, str(endpoint)), path, backlog=1024)
+        self._servers.append(server)
+        if is_file:
+            self._sockets.append(path)
+
+    async def _stop(self) -> None:
+        """Order matters: no newcomers, then the jobs that are here, then goodbyes, then the sockets."""
+        self._close_listeners()
+        self.broker.drain()
+        log.info("stopping", jobs=self.broker.active)
+        end = self.loop.time() + self.settings.broker.drain
+        while self.broker.busy() and not self._hurry and self.loop.time() < end:
+            await asyncio.sleep(0.02)
+        self.broker.now = self.clock.read()
+        unfinished = self.broker.close()
+        self.outbox.flush()
+        self.outbox.flush()  # answers that the first one may have held back
+        await asyncio.sleep(0)
+        for peer in [*self.peers, *self.strangers]:
+            peer.transport.close()
+        patience = self.loop.time() + 1.0
+        while self.peers and self.loop.time() < patience:
+            await asyncio.sleep(0.01)
+        for peer in list(self.peers):
+            peer.transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._inspector is not None:
+            self._inspector.cancel()
+        await self._close_store()
+        totals = self.management.show_broker()
+        log.info("stopped", unfinished=unfinished, done=totals["done"], failed=totals["failed"])
+
+    def _close_listeners(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for path in self._sockets:
+            Path(path).unlink(missing_ok=True)
+        self._sockets.clear()
+
+
+class Parked:
+    """A client that dropped off, within its grace time: its sessions, and what was answered meanwhile."""
+
+    def __init__(self, house: House, link: Link, sessions: list[Session]) -> None:
+        self.house = house
+        self.link = link
+        self.sessions = sessions
+        self._answers: list[bytes] = []
+        self._size = 0
+        link.write = self._keep
+
+    def take(self) -> list[bytes]:
+        """Everything it missed, also what was not flushed yet."""
+        missed = [*self._answers, *self.link.out]
+        self.link.out = []
+        return missed
+
+    def _keep(self, data: bytes) -> None:
+        """Stands in for the socket. A client that gets more than a present one may leave unread is given up."""
+        self._answers.append(data)
+        self._size += len(data)
+        if self._size > self.house.settings.limits.output_bytes:
+            self.house.parked.pop(self.link.identity, None)
+            self._answers.clear()
+            self.link.write = _discard
+            for session in self.sessions:
+                session.abandon()
+
+
+def _new_uid() -> str:
+    return str(uuid.uuid4())
+
+
+def _discard(data: bytes) -> None:
+    """Stands in for a socket that is gone."""
+
+
+async def _answers(path: str) -> bool:
+    """Is somebody listening on this socket file?"""
+    try:
+        _, writer = await asyncio.open_unix_connection(path)
+    except OSError:
+        return False
+    writer.close()
+    return True

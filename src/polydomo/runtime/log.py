@@ -1,0 +1,99 @@
+"""The log: structured lines on stderr, text for people or JSON for programs.
+
+Lines of the standard library's `logging` (asyncio's, mostly) come out in the same form.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import structlog
+
+from polydomo.runtime.settings import LogSection
+
+
+class Log:
+    """The broker's own lines. A program that has a broker in it and set up no structlog (a test, mostly) gets them
+    through the standard library's logger `polydomo`: structlog by itself would print them between what it prints."""
+
+    def info(self, event: str, **facts: object) -> None:
+        """Worth knowing."""
+        self._say("info", event, facts)
+
+    def warning(self, event: str, **facts: object) -> None:
+        """Worth looking at."""
+        self._say("warning", event, facts)
+
+    def error(self, event: str, **facts: object) -> None:
+        """Something was lost or cannot be done."""
+        self._say("error", event, facts)
+
+    def _say(self, level: str, event: str, facts: dict[str, object]) -> None:
+        """A line that cannot be written (a full disk, a closed pipe) is no reason for a broker to stop."""
+        try:
+            if structlog.is_configured():
+                getattr(structlog.get_logger("polydomo"), level)(event, **facts)
+            else:
+                told = " ".join([event, *[f"{name}={value}" for name, value in facts.items()]])
+                getattr(logging.getLogger("polydomo"), level)("%s", told)
+        except (OSError, ValueError):  # ValueError: the file was closed
+            pass
+
+
+def setup(section: LogSection, stream: TextIO | None = None) -> None:
+    """May be called again, for a new level or format after a reload."""
+    stream = sys.stderr if stream is None else stream
+    terminal = stream.isatty()
+    as_json = section.format == "json" or (section.format == "auto" and not terminal)
+    level = logging.getLevelNamesMapping()[section.level.upper()]
+    before: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True)
+        if as_json
+        else structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+    ]
+    last = _json() if as_json else [_text(terminal)]
+    structlog.configure(
+        processors=[*before, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=False,  # a reload may change the level
+    )
+    _join_logging(stream, level, before, last)
+
+
+def _text(colours: bool) -> Any:
+    # Plain tracebacks: rich ones hold up the event loop for tens of milliseconds and show the values of
+    # variables, which are no business of a log.
+    return structlog.dev.ConsoleRenderer(
+        colors=colours,
+        pad_event_to=0,
+        pad_level=False,
+        exception_formatter=structlog.dev.plain_traceback,
+    )
+
+
+def _json() -> list[Any]:
+    return [structlog.processors.format_exc_info, _order, structlog.processors.JSONRenderer(default=str)]
+
+
+def _order(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """When, how bad and what come first in every line."""
+    return {key: event.pop(key) for key in ("timestamp", "level", "event") if key in event} | event
+
+
+def _join_logging(stream: TextIO, level: int, before: list[Any], last: list[Any]) -> None:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=before,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    # asyncio says at debug level which selector it uses: of no interest to anybody who debugs a broker.
+    root.setLevel(max(level, logging.INFO))

@@ -1,0 +1,205 @@
+"""What can be set, with its defaults. Where values come from (TOML, environment, flags) is in `config.py`.
+
+Each field carries its sentence of documentation, its unit and its range in `msgspec.Meta`; the checks, the
+texts of `polydomo config show` and the reference are made from these: a setting is described in one place.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from polydomo.core.policy import Beat, Bounds, Policy
+from polydomo.wire.zmtp.connection import Limits
+
+MIB = 1024 * 1024
+
+
+def text(doc: str, *, unit: str = "text", restart: bool = False) -> Meta:
+    """Words. `restart`: a reload does not change it."""
+    return Meta(description=doc, extra={"unit": unit, "restart": restart})
+
+
+def seconds(doc: str, *, zero: bool = False, endless: bool = False) -> Meta:
+    """A duration above 0 (or from 0 on), which may be without end."""
+    extra = {"unit": "duration", "endless": endless}
+    return Meta(description=doc, extra=extra, ge=0) if zero else Meta(description=doc, extra=extra, gt=0)
+
+
+def count(doc: str, ge: int = 1) -> Meta:
+    """A whole number."""
+    return Meta(description=doc, extra={"unit": "count"}, ge=ge)
+
+
+def size(doc: str) -> Meta:
+    """A number of bytes."""
+    return Meta(description=doc, extra={"unit": "size"}, ge=1)
+
+
+class Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A table of the configuration file: a name nobody knows is an error, not ignored."""
+
+
+class BrokerSection(Section):
+    """The broker as a whole."""
+
+    name: Annotated[str, text("what the broker calls itself", restart=True)] = "polydomo"
+    zmq: Annotated[
+        list[str],
+        text("where ZeroMQ peers connect: tcp://HOST:PORT, ipc://PATH", unit="endpoint", restart=True),
+    ] = msgspec.field(default_factory=lambda: ["tcp://127.0.0.1:5555"])
+    data: Annotated[str, text("folder for what must survive; empty: nothing is kept", restart=True)] = ""
+    drain: Annotated[
+        float, seconds("how long jobs may take to finish when the broker is told to stop", zero=True)
+    ] = 10.0
+
+
+class HeartbeatSection(Section):
+    """Signs of life between the broker and its workers."""
+
+    interval: Annotated[float, seconds("one sign of life this often, both ways")] = 2.5
+    liveness: Annotated[int, count("silent intervals after which a worker is given up")] = 4
+
+
+class LimitsSection(Section):
+    """What peers may make the broker hold."""
+
+    message_bytes: Annotated[int, size("the largest message, its frames' headers included")] = (
+        64 * MIB + 65536
+    )
+    frames: Annotated[int, count("frames in one message")] = 1024
+    handshake: Annotated[float, seconds("how long a peer may take to introduce itself")] = 5.0
+    unauthenticated: Annotated[int, count("peers in their handshake at once")] = 2000
+    connections: Annotated[int, count("connected peers")] = 10_000
+    client_jobs: Annotated[int, count("unanswered jobs of a client before it is no longer read from")] = 1000
+    client_bytes: Annotated[int, size("bytes in those jobs, with the same effect")] = 256 * MIB
+    client_grace: Annotated[
+        float, seconds("how long the jobs of a named client that dropped off are kept", zero=True)
+    ] = 10.0
+    memory: Annotated[int, size("all waiting and running jobs together")] = 2048 * MIB
+    output_bytes: Annotated[int, size("unread answers of one peer before it is cut off")] = 256 * MIB
+    stalled: Annotated[float, seconds("how long a peer may read nothing while answers wait for it")] = 60.0
+    worker_jobs: Annotated[int, count("jobs a worker may hold at once by asking for more")] = 64
+    services: Annotated[int, count("service names known at once")] = 100_000
+    hops: Annotated[int, count("how often one job may be passed on", ge=0)] = 32
+    invalid: Annotated[int, count("bad messages of a peer before it is cut off")] = 100
+
+
+class ZmqSection(Section):
+    """ZeroMQ connections."""
+
+    duplicate_identity: Annotated[
+        Literal["takeover", "refuse"], text("two peers with one identity: which of them stays")
+    ] = "takeover"
+    ping: Annotated[float, seconds("silence after which a peer is pinged; 0: never", zero=True)] = 30.0
+
+
+class ServiceSection(Section):
+    """How the jobs of a service are treated. What is not set comes from [defaults], then from the broker."""
+
+    wait: Annotated[float, seconds("how long a job may wait for a worker", endless=True)] | None = None
+    timeout: Annotated[float, seconds("how long one attempt may run", endless=True)] | None = None
+    retries: Annotated[int, count("further attempts after a worker was lost", ge=0)] | None = None
+    queue: Annotated[int, count("how many jobs may wait", ge=0)] | None = None
+    durable: (
+        Annotated[bool, text("keep its jobs on disk, and acknowledge them only then", unit="flag")] | None
+    ) = None
+    backoff: (
+        Annotated[float, seconds("pause before the second attempt, doubled for each further one", zero=True)]
+        | None
+    ) = None
+    grace: (
+        Annotated[
+            float,
+            seconds("after a restart, how long a running job's worker may take to come back", zero=True),
+        ]
+        | None
+    ) = None
+    retention: Annotated[float, seconds("how long a durable job's result is kept", endless=True)] | None = (
+        None
+    )
+
+
+class StoreSection(Section):
+    """Where durable jobs are kept."""
+
+    url: Annotated[
+        str,
+        text("sqlite:///FILE, postgresql://…; empty: a file in broker.data", restart=True),
+    ] = ""
+    sweep: Annotated[float, seconds("how often results that were kept long enough are removed")] = 60.0
+
+
+class LogSection(Section):
+    """What the broker writes to stderr."""
+
+    level: Annotated[Literal["debug", "info", "warning", "error"], text("the least that is worth a line")] = (
+        "info"
+    )
+    format: Annotated[
+        Literal["auto", "text", "json"], text("text for people, json for programs; auto: text on a terminal")
+    ] = "auto"
+
+
+class Settings(Section):
+    """The whole configuration."""
+
+    broker: BrokerSection = msgspec.field(default_factory=BrokerSection)
+    heartbeat: HeartbeatSection = msgspec.field(default_factory=HeartbeatSection)
+    limits: LimitsSection = msgspec.field(default_factory=LimitsSection)
+    zmq: ZmqSection = msgspec.field(default_factory=ZmqSection)
+    defaults: ServiceSection = msgspec.field(default_factory=ServiceSection)
+    services: dict[str, ServiceSection] = msgspec.field(default_factory=dict)
+    store: StoreSection = msgspec.field(default_factory=StoreSection)
+    log: LogSection = msgspec.field(default_factory=LogSection)
+
+    def store_url(self) -> str:
+        """Where durable jobs are kept; empty: nowhere."""
+        if self.store.url or not self.broker.data:
+            return self.store.url
+        return f"sqlite:///{self.broker.data}/jobs.db"
+
+    def bounds(self) -> Bounds:
+        """For the core."""
+        limits = self.limits
+        return Bounds(
+            client_jobs=limits.client_jobs,
+            client_bytes=limits.client_bytes,
+            client_grace=limits.client_grace,
+            memory=limits.memory,
+            hops=limits.hops,
+            services=limits.services,
+        )
+
+    def beat(self) -> Beat:
+        """For the workers' liveness."""
+        return Beat(self.heartbeat.interval, self.heartbeat.liveness)
+
+    def wire_limits(self) -> Limits:
+        """For each connection."""
+        return Limits(message_bytes=self.limits.message_bytes, frames=self.limits.frames)
+
+    def policy(self) -> Policy:
+        """For services without a section of their own."""
+        return _policy(self.defaults, Policy())
+
+    def policies(self) -> dict[bytes, Policy]:
+        """By service name, or by prefix where the name ends in `*`."""
+        default = self.policy()
+        return {name.encode(): _policy(section, default) for name, section in self.services.items()}
+
+
+def _policy(section: ServiceSection, base: Policy) -> Policy:
+    """A section's own values over those of `base`."""
+    return Policy(
+        wait=base.wait if section.wait is None else section.wait,
+        timeout=base.timeout if section.timeout is None else section.timeout,
+        retries=base.retries if section.retries is None else section.retries,
+        queue=base.queue if section.queue is None else section.queue,
+        durable=base.durable if section.durable is None else section.durable,
+        backoff=base.backoff if section.backoff is None else section.backoff,
+        grace=base.grace if section.grace is None else section.grace,
+        retention=base.retention if section.retention is None else section.retention,
+    )

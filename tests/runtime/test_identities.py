@@ -1,0 +1,195 @@
+"""Who is who: identities peers choose, those the broker makes up, and two peers with one identity."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.broker import BrokerProcess, wait_for
+from tests.support.peers import Answer, DcpPeer, Manager, MdpClient, MdpWorker, Peer, Peers, peers_of
+from tests.support.zmtp import Raw, greeting, message, ready
+
+GRACE = 0.5
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[BrokerProcess]:
+    with BrokerProcess(toml=f"[limits]\nclient_grace = {GRACE}") as process:
+        yield process
+
+
+@pytest.fixture
+def peers(house: BrokerProcess) -> Iterator[Peers]:
+    with peers_of(house.endpoint) as opened:
+        yield opened
+
+
+def address_of(peer: DcpPeer) -> bytes:
+    """DCP shows a client its address in the reply."""
+    peer.request(b"mmi.service", b"x")
+    return peer.answer().address
+
+
+def test_made_up_identities_are_different_and_begin_with_zero(peers: Peers):
+    """RFC 37: what a peer chooses does not begin with a zero byte, what a router makes up does."""
+    found = [address_of(peers(DcpPeer)) for _ in range(20)]
+    assert len(set(found)) == 20
+    assert all(address[0] == 0 and len(address) == 5 for address in found)
+
+
+@pytest.mark.parametrize("identity", [b"a", b"name", b"\xff\0", b"x" * 255], ids=len)
+def test_a_chosen_identity_is_kept(peers: Peers, identity: bytes):
+    assert address_of(peers(DcpPeer, identity=identity)) == identity
+
+
+@pytest.mark.parametrize("identity", [b"\0name", b"x" * 256], ids=["zero-first", "too-long"])
+def test_an_impossible_identity_is_refused(house: BrokerProcess, identity: bytes):
+    with Raw(house.endpoint) as raw:
+        raw.send(greeting() + ready(identity=identity))
+        assert "identity" in raw.refusal()
+        raw.wait_closed()
+
+
+def test_the_newer_of_two_takes_over_and_gets_the_answers(peers: Peers):
+    """The older is mostly a connection whose death nobody has noticed."""
+    worker = peers(MdpWorker, b"takeover")
+    old = Raw(peers.endpoint).shake(identity=b"twin")
+    old.send(message(b"MDPC02", b"\x01", b"takeover", b"asked by the old one"))
+    task = worker.take()
+    new = peers(MdpClient, identity=b"twin")
+    assert new.fence() == []
+    assert old.wait_closed() == b""
+    old.close()
+    worker.reply(task, [b"for whoever is there"])
+    assert new.answer(b"takeover") == Answer([], [b"for whoever is there"])
+
+
+def test_the_newer_one_stays_a_client_after_the_older_s_grace_time(peers: Peers):
+    """The end of the old connection is not the end of the client."""
+    manager, worker = peers(Manager), peers(MdpWorker, b"stays")
+    with Raw(peers.endpoint) as old:
+        old.shake(identity=b"stays")
+        old.send(message(b"MDPC02", b"\x01", b"stays", b"1"))
+        task = worker.take()
+        new = peers(MdpClient, identity=b"stays")
+        new.fence()
+        old.wait_closed()
+    started = manager.show("show_broker")["uptime"]
+    wait_for(lambda: manager.show("show_broker")["uptime"] > started + 2 * GRACE)
+    worker.reply(task, [b"1"])
+    assert new.answer(b"stays").final == [b"1"]
+    new.request(b"stays", b"2")
+    worker.reply(worker.take(), [b"2"])
+    assert new.answer(b"stays").final == [b"2"]
+
+
+def test_a_worker_s_newer_self_takes_over_and_its_old_job_is_done_again(peers: Peers):
+    client = peers(MdpClient)
+    old = peers(MdpWorker, b"twin-worker", identity=b"worker twin")
+    client.request(b"twin-worker", b"x")
+    lost = old.take()
+    new = peers(MdpWorker, b"twin-worker", identity=b"worker twin")
+    task = new.take()
+    assert (task.body, task.address != lost.address) == ([b"x"], True)
+    new.reply(task, [b"y"])
+    assert client.answer(b"twin-worker").final == [b"y"]
+
+
+def test_the_newer_of_two_may_be_refused_instead():
+    """zmq.duplicate_identity = "refuse"."""
+    with (
+        BrokerProcess(toml='[zmq]\nduplicate_identity = "refuse"') as broker,
+        peers_of(broker.endpoint) as peers,
+    ):
+        old = peers(MdpClient, identity=b"twin")
+        assert old.fence() == []
+        with Raw(broker.endpoint) as raw:
+            raw.send(greeting() + ready(identity=b"twin"))
+            assert "taken" in raw.refusal()
+            raw.wait_closed()
+        assert old.fence() == []
+        old.close()
+
+        def free() -> bool:
+            with Raw(broker.endpoint) as raw:
+                raw.send(greeting() + ready(identity=b"twin"))
+                raw.read(64)
+                return raw.command()[0] == b"READY"
+
+        wait_for(free)
+
+
+def test_a_client_within_its_grace_time_misses_nothing(peers: Peers):
+    """Answers given while it was away wait for it, in order, partials too, each time."""
+    worker = peers(MdpWorker, b"grace")
+    for round_ in range(20):
+        with Raw(peers.endpoint) as client:
+            client.shake(identity=b"traveller")
+            for n in range(3):
+                client.send(message(b"MDPC02", b"\x01", b"grace", b"%d.%d" % (round_, n)))
+            task = worker.take()
+        for _ in range(3):  # turns of the broker's loop: it has seen the end of that connection
+            worker.fence()
+        worker.partial(task, [b"part"])
+        worker.reply(task, task.body)
+        for _ in range(2):
+            task = worker.take()
+            worker.reply(task, task.body)
+        worker.fence()
+        back = peers(MdpClient, identity=b"traveller")
+        assert back.answer(b"grace") == Answer([[b"part"]], [b"%d.0" % round_])
+        assert [back.answer(b"grace").final for _ in range(2)] == [[b"%d.%d" % (round_, n)] for n in (1, 2)]
+        back.close()
+
+
+def test_a_named_peer_that_is_client_and_worker_comes_back_as_both(peers: Peers):
+    """What it asked before is answered, and what it offers now reaches the new connection."""
+    peers.echo(b"helper")
+    manager, client, slow = peers(Manager), peers(MdpClient), peers(MdpWorker, b"slow helper")
+    both = peers(MdpWorker, b"both", identity=b"both")
+    both.send(b"MDPC02", b"\x01", b"slow helper", b"question")
+    task = slow.take()
+    both.close()
+    wait_for(lambda: not manager.offered(b"both"))
+    both = peers(MdpWorker, b"both", identity=b"both")
+    client.request(b"both", b"x")
+    job = both.take()
+    slow.reply(task, [b"answer"])
+    assert both.recv() == [b"MDPC02", b"\x03", b"slow helper", b"answer"]
+    both.reply(job, [b"y"])
+    assert client.answer(b"both").final == [b"y"]
+
+
+def test_an_ipc_endpoint_belongs_to_one_broker(tmp_path):
+    """A second broker does not push a living one out; the file of a dead one is replaced."""
+    endpoint = f"ipc://{tmp_path}/socket"
+    with BrokerProcess(zmq=endpoint) as first:
+        with pytest.raises(RuntimeError, match="cannot listen"), BrokerProcess(zmq=endpoint):
+            pass
+        with Peer(endpoint) as peer:
+            assert peer.fence() == []
+        first.kill()
+    assert os.path.exists(tmp_path / "socket")
+    with BrokerProcess(zmq=endpoint), Peer(endpoint) as peer:
+        assert peer.fence() == []
+
+
+def test_a_file_that_is_no_socket_is_not_touched(tmp_path):
+    path = tmp_path / "precious"
+    path.write_text("data")
+    with pytest.raises(RuntimeError, match="cannot listen"), BrokerProcess(zmq=f"ipc://{path}"):
+        pass
+    assert path.read_text() == "data"
+
+
+def test_ipv6(house: BrokerProcess):
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with BrokerProcess(zmq="tcp://[::1]:*") as broker, Peer(broker.endpoint, ipv6=True) as peer:
+        assert peer.fence() == []
