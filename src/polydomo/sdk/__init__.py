@@ -1,0 +1,51 @@
+"""What users import: clients, workers, their sync twins, and a test kit.
+
+Names are loaded when they are first used, so that `import polydomo` costs nothing to those who run a broker,
+and pytest can look at the plugin without loading an SDK.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from polydomo.sdk.client import Client
+    from polydomo.sdk.codecs import BodyError, Codec
+    from polydomo.sdk.context import Context, SyncContext
+    from polydomo.sdk.handle import Handle
+    from polydomo.sdk.sync import SyncClient, SyncHandle, SyncWorker
+    from polydomo.sdk.worker import Worker
+
+__all__ = [
+    "BodyError",
+    "Client",
+    "Codec",
+    "Context",
+    "Handle",
+    "SyncClient",
+    "SyncContext",
+    "SyncHandle",
+    "SyncWorker",
+    "Worker",
+]
+
+_HOMES = {
+    "BodyError": "codecs",
+    "Client": "client",
+    "Codec": "codecs",
+    "Context": "context",
+    "Handle": "handle",
+    "SyncClient": "sync",
+    "SyncContext": "context",
+    "SyncHandle": "sync",
+    "SyncWorker": "sync",
+    "Worker": "worker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

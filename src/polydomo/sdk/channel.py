@@ -1,0 +1,79 @@
+"""The way of a client's requests to its broker and back, whatever the dialect.
+
+A channel carries one call at a time per connection, or many, as its dialect allows. It either brings the
+final body or raises Lost; whether the call is sent again is the client's decision, not the channel's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from polydomo.core.registry import SERVICE_NAME_MAX
+from polydomo.sdk.connection import Dealer, Lost
+from polydomo.sdk.failover import Roster
+from polydomo.wire.frames import Message
+
+
+class Call:
+    """One request as the channels see it."""
+
+    __slots__ = ("body", "native", "partial", "sent", "service")
+
+    def __init__(self, service: bytes, body: bytes, partial: Callable[[bytes], None] | None = None) -> None:
+        self.service = service
+        self.body = body  # canonical (wire.frames)
+        self.partial = partial  # gets the canonical bodies of partial answers; None: nobody wants them
+        self.sent = 0  # how often
+        self.native = False  # the broker it was sent to is one of ours, so its failures can be believed
+
+
+def service_name(name: str) -> bytes:
+    """A name as the wire wants it; neither MDP nor DCP could tell the sender that it is a bad one."""
+    encoded = name.encode()
+    if not 0 < len(encoded) <= SERVICE_NAME_MAX:
+        raise ValueError(f"a service name has 1 to {SERVICE_NAME_MAX} bytes, {name!r} has {len(encoded)}")
+    return encoded
+
+
+class Channel(ABC):
+    """One client's connection or connections."""
+
+    def __init__(self, roster: Roster, connect_timeout: float, ping: float) -> None:
+        self.roster = roster
+        roster.on_return = self.renew
+        self.closed = False
+        self._connect_timeout = connect_timeout
+        self._ping = ping
+
+    @abstractmethod
+    async def exchange(self, call: Call) -> bytes:
+        """Send the request and wait for its final body. Lost if the connection breaks meanwhile."""
+
+    @abstractmethod
+    def retire(self) -> None:
+        """The broker is stopping: new calls go to the next one, those under way may still be answered."""
+
+    @abstractmethod
+    def renew(self) -> None:
+        """The roster has another broker now: the same for new calls, and for those under way."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """For good; whoever still waits gets Lost."""
+
+    async def _connect(self, on_message: Callable[[Message], None], on_lost: Callable[[str], None]) -> Dealer:
+        self._check()
+        dealer = await self.roster.connect(
+            on_message, on_lost, patience=self._connect_timeout, ping=self._ping
+        )
+        try:
+            self._check()
+        except Lost:
+            dealer.close()
+            raise
+        return dealer
+
+    def _check(self) -> None:
+        if self.closed:
+            raise Lost("the client was closed")

@@ -1,0 +1,108 @@
+"""How Python values become bodies and bodies become values.
+
+The rule, on both sides of the broker:
+
+- `bytes`, `bytearray` and `memoryview` are one frame, sent as they are, whatever the codec;
+- anything else is encoded with the codec: that of the call or service, else that of the client or worker,
+  which is JSON unless it was told otherwise;
+- what arrives is decoded with the codec. `raw` does not decode: one frame is `bytes`, several are a list of
+  `bytes` (and it sends such a list as several frames). An empty frame is `None` to all others.
+
+A body that cannot be read is a `BodyError`, never a guess. (JSON has no word for infinity and NaN: they become
+null. The other codecs carry them.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from polydomo.errors import PolydomoError
+from polydomo.wire.frames import frame, join, split
+
+
+class BodyError(PolydomoError):
+    """A body cannot be encoded or decoded with the codec in use."""
+
+    code = "body"
+    hint = "codec='raw' gives the bytes as they came; request() sends and gets several frames"
+
+
+class Codec(NamedTuple):
+    """Bring your own: a name and two functions. Both may raise anything; it becomes a BodyError."""
+
+    name: str
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+
+
+def _cbor_encode(value: Any) -> bytes:
+    import cbor2
+
+    return cbor2.dumps(value)
+
+
+def _cbor_decode(data: bytes) -> Any:
+    import cbor2
+
+    return cbor2.loads(data)
+
+
+def _raw_encode(value: Any) -> bytes:
+    raise TypeError("only bytes and lists of bytes can be sent raw")
+
+
+JSON = Codec("json", msgspec.json.encode, msgspec.json.decode)
+MSGPACK = Codec("msgpack", msgspec.msgpack.encode, msgspec.msgpack.decode)
+CBOR = Codec("cbor", _cbor_encode, _cbor_decode)
+RAW = Codec("raw", _raw_encode, bytes)
+
+_KNOWN = {codec.name: codec for codec in (JSON, MSGPACK, CBOR, RAW)}
+
+
+def find(codec: str | Codec) -> Codec:
+    """A codec by its name, or the one that was given."""
+    if isinstance(codec, Codec):
+        return codec
+    found = _KNOWN.get(codec)
+    if found is None:
+        raise ValueError(f"no codec {codec!r}; there are {', '.join(_KNOWN)}, or bring a Codec")
+    return found
+
+
+def encode(value: Any, codec: Codec) -> bytes:
+    """A value to a canonical body (wire.frames)."""
+    if isinstance(value, bytes):
+        return frame(value)
+    if isinstance(value, bytearray | memoryview):
+        return frame(bytes(value))
+    if codec is RAW and isinstance(value, list | tuple) and _all_bytes(value):
+        return join(value)
+    try:
+        return frame(codec.encode(value))
+    except Exception as error:
+        raise BodyError(
+            f"a {type(value).__name__} cannot be sent as {codec.name}: {error}", hint=""
+        ) from error
+
+
+def _all_bytes(parts: Sequence[object]) -> bool:
+    return bool(parts) and all(isinstance(part, bytes) for part in parts)
+
+
+def decode(body: bytes, codec: Codec) -> Any:
+    """A canonical body to a value."""
+    frames = split(body)
+    if codec is RAW:
+        return frames[0] if len(frames) == 1 else frames
+    if len(frames) > 1:
+        raise BodyError(f"a body of {len(frames)} frames is not one {codec.name} value")
+    if not frames or not frames[0]:
+        return None
+    try:
+        return codec.decode(frames[0])
+    except Exception as error:
+        shown = frames[0][:40]
+        raise BodyError(f"{len(frames[0])} bytes {shown!r} are not {codec.name}: {error}") from error

@@ -1,0 +1,163 @@
+"""One connection of a worker: a dialect's worker side, driven by a connection and a timer.
+
+Begins with a registration and ends once, with a reason: the broker said goodbye or was silent for too long,
+the connection broke, or we said goodbye ourselves. A new conversation needs a new connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from polydomo.dialects.dcp.worker import DcpWorkerSide
+from polydomo.sdk.clock import Timer
+from polydomo.sdk.connection import Dealer
+from polydomo.wire.frames import Message
+
+log = logging.getLogger("polydomo.sdk")
+
+
+class Request(Protocol):
+    """A job, in any dialect."""
+
+    service: bytes
+    address: bytes
+    body: bytes
+
+
+class Side(Protocol):
+    """What the worker sides of all dialects have in common. A side is only given back its own requests."""
+
+    interval: float
+    liveness: int
+    due: float
+    lost: bool
+    closed: bool
+
+    def start(self, now: float) -> None: ...
+    def receive(self, message: Message, now: float) -> Request | None: ...
+    def partial(self, request: Any, body: bytes, now: float) -> None: ...
+    def final(self, request: Any, body: bytes, now: float) -> None: ...
+    def disconnect(self) -> None: ...
+    def tick(self, now: float) -> None: ...
+    def take_output(self) -> bytes: ...
+
+
+class Conversation:
+    """See the module's text. The connection may call it from the moment it is made."""
+
+    def __init__(self, on_job: Callable[[Conversation, Request], None]) -> None:
+        self.dealer: Dealer
+        self.side: Side
+        self.asked = 0  # jobs so far
+        self.heard = False  # the broker has said something other than goodbye
+        self.dismissed = False  # it said goodbye: it is there, but began anew or wants us to
+        self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._on_job = on_job
+        self._timer: Timer | None = None
+        self._confirmed: asyncio.Future[None] | None = None
+
+    async def begin(self, dealer: Dealer, side: Side) -> None:
+        """Register, and wait until the broker has dealt with it."""
+        self.dealer = dealer
+        self.side = side
+        side.start(self._now())
+        self._pump()
+        await dealer.settled()
+        if isinstance(side, DcpWorkerSide) and not side.confirmed:
+            await self._echo(side)
+
+    @property
+    def forwards(self) -> bool:
+        """Can a job be handed over to another service?"""
+        return isinstance(self.side, DcpWorkerSide)
+
+    def partial(self, request: Request, body: bytes) -> None:
+        """One of several answers."""
+        self.side.partial(request, body, self._now())
+        self._pump()
+
+    def final(self, request: Request, body: bytes) -> None:
+        """The answer. Dropped if the conversation is over: the broker gave the job to another then."""
+        self.side.final(request, body, self._now())
+        self._pump()
+
+    def forward(self, request: Any, service: bytes, body: bytes) -> None:
+        """Hand the job over."""
+        if isinstance(self.side, DcpWorkerSide):
+            self.side.forward(request, service, body, self._now())
+            self._pump()
+
+    async def _echo(self, side: DcpWorkerSide) -> None:
+        """DCP confirms registrations, and says nothing of those it refuses."""
+        self._confirmed = asyncio.get_running_loop().create_future()
+        try:
+            async with self.dealer.clock.timeout(side.interval):
+                await self._confirmed
+        except TimeoutError:
+            names = ", ".join(name.decode(errors="replace") for name in side.unconfirmed)
+            log.warning("%s: the broker did not confirm %s", self.dealer.place, names)
+
+    def finish(self, reason: str) -> None:
+        """Say goodbye and close."""
+        if not self.over.done():
+            self.side.disconnect()
+            self.dealer.send(self.side.take_output())
+            self._end(reason)
+
+    def received(self, message: Message) -> None:
+        """From the connection."""
+        if self.over.done():
+            return
+        request = self.side.receive(message, self._now())
+        self.heard = self.heard or not self.side.closed
+        self._pump()
+        if request is not None:
+            self.asked += 1
+            self._on_job(self, request)
+
+    def lost(self, reason: str) -> None:
+        """From the connection: it broke."""
+        self._end(reason)
+
+    def _now(self) -> float:
+        return self.dealer.clock.time()
+
+    def _ring(self) -> None:
+        self._timer = None
+        if not self.over.done():
+            self.side.tick(self._now())
+            self._pump()
+
+    def _pump(self) -> None:
+        """After everything the side was told: send what it has to say, and see whether it is over."""
+        if self.over.done():
+            return
+        side = self.side
+        data = side.take_output()
+        if data:
+            self.dealer.send(data)
+        if self._confirmed is not None and isinstance(side, DcpWorkerSide) and side.confirmed:
+            self._settle()
+        if side.closed:
+            self.dismissed = True
+            self._end("the broker said DISCONNECT")
+        elif side.lost:
+            self._end(f"the broker was silent for {side.interval * side.liveness:g} s")
+        elif self._timer is None:
+            self._timer = self.dealer.clock.call_at(side.due, self._ring)
+
+    def _end(self, reason: str) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self.over.done():
+            self.over.set_result(reason)
+        self._settle()
+        self.dealer.close()
+
+    def _settle(self) -> None:
+        if self._confirmed is not None and not self._confirmed.done():
+            self._confirmed.set_result(None)

@@ -1,0 +1,66 @@
+"""What a client or worker is told about its broker, in one line.
+
+mdp://127.0.0.1:5555             Majordomo over TCP
+dcp://broker.example             DagBox; the port is 5555 unless given
+mdp://a:5555,b:5556              two brokers: the second takes over when the first is lost
+mdp+ipc:///run/polydomo.sock     a Unix socket (several: separated by commas)
+mdp+local://name                 a broker in the same process (`polydomo.sdk.testing.LocalBroker`)
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from polydomo.errors import ConfigError
+from polydomo.runtime import endpoints
+
+DEFAULT = "mdp://127.0.0.1:5555"
+DEFAULT_PORT = 5555
+DIALECTS = ("mdp", "dcp")
+
+# Where the default comes from when nothing is given.
+VARIABLE = "POLYDOMO_URL"
+
+
+class Place(NamedTuple):
+    """One broker: a ZeroMQ endpoint, or the name of one in this process."""
+
+    endpoint: endpoints.Endpoint | None
+    local: str = ""
+
+    def __str__(self) -> str:
+        return f"local://{self.local}" if self.endpoint is None else str(self.endpoint)
+
+
+class Url(NamedTuple):
+    """A dialect and the brokers that speak it, in order of preference."""
+
+    dialect: str
+    places: tuple[Place, ...]
+
+
+def parse(text: str | None = None) -> Url:
+    """Read a URL; without one, the environment's `POLYDOMO_URL`, else a broker on this machine."""
+    text = text or os.environ.get(VARIABLE) or DEFAULT
+    scheme, separator, rest = text.partition("://")
+    dialect, _, transport = scheme.partition("+")
+    parts = [part.strip() for part in rest.split(",")]
+    if not separator or dialect not in DIALECTS or not all(parts):
+        raise ConfigError(
+            f"{text!r} is not a broker's URL",
+            hint=f"write mdp://127.0.0.1:5555 or mdp+ipc:///run/x.sock; dialects: {', '.join(DIALECTS)}",
+        )
+    if transport in ("", "tcp"):
+        return Url(dialect, tuple(_tcp(part) for part in parts))
+    if transport == "ipc":
+        return Url(dialect, tuple(Place(endpoints.parse(f"ipc://{part}")) for part in parts))
+    if transport == "local":
+        return Url(dialect, tuple(Place(None, part) for part in parts))
+    raise ConfigError(f"{text!r}: no transport {transport!r}", hint="there are tcp, ipc and local")
+
+
+def _tcp(part: str) -> Place:
+    part = part.rstrip("/")
+    has_port = ":" in part.rpartition("]")[2]
+    return Place(endpoints.parse(f"tcp://{part}" if has_port else f"tcp://{part}:{DEFAULT_PORT}"))

@@ -1,0 +1,298 @@
+"""The worker: offers Python functions as services.
+
+    worker = Worker("mdp://127.0.0.1:5555", concurrency=4)
+
+    @worker.service("resize")
+    def resize(body, ctx):              # a plain function runs in a thread
+        ctx.progress("loading")
+        return shrink(body["path"])
+
+    @worker.service
+    async def hello(name):              # an async one on the event loop
+        return f"hello {name}"
+
+    worker.run_forever()                # until SIGTERM or SIGINT; or: await worker.run()
+
+See `polydomo.sdk.service` for the kinds of functions, `polydomo.sdk.context` for what `ctx` can do. A
+function that raises fails its job, never the worker: our own clients get a WorkerError with the exception's
+kind and traceback, others a body `{"error": "..."}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, TypeVar, overload
+
+from polydomo.core.registry import RESERVED
+from polydomo.dialects.dcp.worker import DcpWorkerSide
+from polydomo.dialects.mdp.worker import MdpWorkerSide
+from polydomo.dialects.session import SLOTS_PROPERTY
+from polydomo.errors import ConfigError
+from polydomo.sdk import codecs, failures, local
+from polydomo.sdk.channel import service_name
+from polydomo.sdk.client import Client
+from polydomo.sdk.clock import Timer
+from polydomo.sdk.codecs import Codec
+from polydomo.sdk.connection import Dealer
+from polydomo.sdk.conversation import Conversation, Request, Side
+from polydomo.sdk.failover import Roster
+from polydomo.sdk.notices import Notices
+from polydomo.sdk.portal import new_loop
+from polydomo.sdk.service import Service
+from polydomo.sdk.station import Station
+from polydomo.sdk.url import parse
+
+log = logging.getLogger("polydomo.sdk")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class Worker:
+    """See the module's text.
+
+    - `url`: which dialect, which broker or brokers (see `polydomo.sdk.url`).
+    - `concurrency`: jobs at the same time: per service on MDP (a connection for each), in all on DCP. A job
+      that waits for another of the same worker (`ctx.call`) holds its place meanwhile.
+    - `codec`: for all services that name none; see `polydomo.sdk.codecs`.
+    - `heartbeat`, `liveness`: a sign of life each so many seconds, and the broker is given up after so many
+      without one; the broker's own values must be similar (RFC 18 §Known Weaknesses).
+    - `grace`: seconds that running jobs get to finish when the worker stops.
+    - `tracebacks`: send the text of a failed job's traceback to our own clients.
+    - `failback`: with several brokers, seconds between two looks whether an earlier one than ours is back; the
+      worker moves there then, and leaves the other when nobody asks there any more. 0: it stays.
+
+    Set `on_offering` to a function to be told, instead of the log, each time that everything is registered,
+    and where: at the start, and after a broker was lost.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        concurrency: int = 1,
+        codec: str | Codec = "json",
+        heartbeat: float = 2.5,
+        liveness: int = 4,
+        grace: float = 30.0,
+        tracebacks: bool = True,
+        failback: float = 10.0,
+    ) -> None:
+        if concurrency < 1:
+            raise ValueError("a worker needs a concurrency of at least 1")
+        self.url = parse(url)
+        self.concurrency = concurrency
+        self.codec = codecs.find(codec)
+        self.heartbeat = heartbeat
+        self.liveness = liveness
+        self.grace = grace
+        self.tracebacks = tracebacks
+        self.failback = failback
+        self.on_offering: Callable[[str], None] | None = None
+        self._url_text = url
+        self._services: dict[bytes, Service] = {}
+        self._stations: list[Station] = []
+        self._started = asyncio.Event()
+        self._stopping = False
+        self._limit: Timer | None = None  # of the time that running jobs get when we stop
+        self._client: Client
+        self._executor: ThreadPoolExecutor
+        self._background: asyncio.Task[None] | None = None
+
+    @overload
+    def service(self, name: Function) -> Function: ...
+
+    @overload
+    def service(
+        self, name: str | None = None, *, codec: str | Codec | None = None
+    ) -> Callable[[Function], Function]: ...
+
+    def service(
+        self, name: str | Function | None = None, *, codec: str | Codec | None = None
+    ) -> Function | Callable[[Function], Function]:
+        """Offer the decorated function, under `name` or its own. `@worker.service` and
+        `@worker.service("name")`."""
+        if name is not None and not isinstance(name, str):
+            self.add(name.__name__, name, codec=codec)
+            return name
+
+        def decorate(function: Function) -> Function:
+            self.add(name or function.__name__, function, codec=codec)
+            return function
+
+        return decorate
+
+    def add(self, name: str, function: Callable[..., Any], *, codec: str | Codec | None = None) -> None:
+        """The same without a decorator."""
+        encoded = service_name(name)
+        if encoded.startswith(RESERVED):
+            raise ValueError(f"{name!r}: names that begin with mmi., sid. or fss. are the broker's own")
+        if encoded in self._services:
+            raise ValueError(f"{name!r} is offered already")
+        if self._stations:
+            raise RuntimeError("services are added before the worker runs")
+        self._services[encoded] = Service(name, function, self.codec if codec is None else codecs.find(codec))
+
+    @property
+    def services(self) -> list[str]:
+        """The names of what it offers."""
+        return [service.name for service in self._services.values()]
+
+    def use(self, url: str) -> None:
+        """Another broker than the one it was made for, for its functions' own calls too; before it runs."""
+        if self._stations:
+            raise RuntimeError("the broker is chosen before the worker runs")
+        self.url = parse(url)
+        self._url_text = url
+
+    async def run(self) -> None:
+        """Serve until `stop`, through any number of lost brokers. Cancelling it drops the jobs in hand."""
+        if not self._services:
+            raise ConfigError("the worker offers no service", hint="decorate a function with @worker.service")
+        if self._stations:
+            raise RuntimeError("this worker is running")
+        roster = Roster(self.url, self.failback)
+        roster.on_return = self._reconsider
+        self._client = Client(self._url_text, failback=self.failback)
+        self._stopping = False
+        self._stations = self._make_stations(roster)
+        self._executor = ThreadPoolExecutor(
+            len(self._stations) * (self.concurrency if self.url.dialect == "dcp" else 1),
+            thread_name_prefix="polydomo-worker",
+        )
+        self._started.set()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for station in self._stations:
+                    group.create_task(station.run())
+        finally:
+            roster.close()
+            if self._limit is not None:
+                self._limit.cancel()
+            self._stations = []
+            self._started.clear()
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            await self._client.close()
+
+    def stop(self) -> None:
+        """Take no more jobs, finish those in hand (for `grace` seconds at most), say goodbye; `run` ends
+        then. A second call does not wait for them."""
+        if self._stopping:
+            self._abandon()
+            return
+        self._stopping = True
+        for station in self._stations:
+            station.stop()
+        if self._stations:
+            self._limit = self._stations[0].clock.call_later(self.grace, self._abandon)
+
+    async def ready(self) -> None:
+        """Until every service is registered with a broker."""
+        await self._started.wait()
+        for station in self._stations:
+            await station.registered.wait()
+
+    def run_forever(self) -> None:
+        """Block, and serve until SIGTERM or SIGINT (the second one does not wait for running jobs)."""
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(self._run_until_signalled())
+
+    async def __aenter__(self) -> Worker:
+        """Serve in the background; when the block begins, everything is registered."""
+        self._background = asyncio.create_task(self.run())
+        ready = asyncio.create_task(self.ready())
+        try:
+            await asyncio.wait({self._background, ready}, return_when=asyncio.FIRST_COMPLETED)
+            if self._background.done():
+                await self._background
+        except BaseException:
+            self._background.cancel()
+            raise
+        finally:
+            ready.cancel()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if not self._stopping:
+            self.stop()
+        if self._background is not None:
+            await self._background
+
+    async def _run_until_signalled(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self.stop)
+        await self.run()
+
+    def _reconsider(self) -> None:
+        for station in self._stations:
+            station.reconsider()
+
+    def _abandon(self) -> None:
+        for station in self._stations:
+            station.abandon()
+
+    def _make_stations(self, roster: Roster) -> list[Station]:
+        number = 1 if self.url.dialect == "dcp" else len(self._services) * self.concurrency
+        notices = Notices(roster.clock, self.services, number, self.on_offering)
+        if self.url.dialect == "dcp":
+            properties = {SLOTS_PROPERTY: b"%d" % self.concurrency}
+            return [Station(roster, self.concurrency, self._dcp_side, self._perform, properties, notices)]
+        return [
+            Station(roster, 1, partial(self._mdp_side, name), self._perform, {}, notices)
+            for name in self._services
+            for _ in range(self.concurrency)
+        ]
+
+    def _mdp_side(self, name: bytes, dealer: Dealer) -> Side:
+        return MdpWorkerSide(name, self.heartbeat, self.liveness)
+
+    def _dcp_side(self, dealer: Dealer) -> Side:
+        names = list(self._services)
+        return DcpWorkerSide(names, self.concurrency, self.heartbeat, self.liveness, bounded=dealer.native)
+
+    async def _perform(self, conversation: Conversation, request: Request) -> None:
+        """One job, from its body to its answer; whatever happens, it has one."""
+        try:
+            body = await self._answer(conversation, request)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # we were told to stop; otherwise the function itself raised it
+            body = self._failure(conversation, request, error)
+        except (Exception, SystemExit) as error:
+            body = self._failure(conversation, request, error)
+        if body is not None:
+            conversation.final(request, body)
+
+    async def _answer(self, conversation: Conversation, request: Request) -> bytes | None:
+        """The final body; None if the job was handed over."""
+        service = self._services.get(request.service)
+        if service is None:
+            raise LookupError(f"this worker does not offer {request.service!r}")
+        emit = partial(conversation.partial, request)
+        job = request.address.decode("ascii", "backslashreplace")
+        context = service.context(service.name, job, service.codec, self._client, emit)
+        body = await service.run(request.body, context, self._executor)
+        forward = context.forwarded
+        if forward is None:
+            return body
+        if conversation.forwards:
+            conversation.forward(request, service_name(forward.service), forward.body)
+            return None
+        return await self._client.exchange(forward.service, forward.body, emit, timeout=None)
+
+    def _failure(self, conversation: Conversation, request: Request, error: BaseException) -> bytes:
+        name = request.service.decode(errors="replace")
+        seen = (type(error), error, failures.own_part(error.__traceback__))
+        log.warning("%s failed: %s: %s", name, type(error).__name__, error, exc_info=seen)
+        listener = local.find(conversation.dealer.place.local)
+        if listener is not None:
+            listener.worker_failed(request.address, error)
+        return failures.body_of(failures.account_of(error, self.tracebacks), conversation.dealer.native)
