@@ -1,0 +1,212 @@
+"""`polydomo bench`: how fast do requests go round?
+
+Clients in this process, echo workers in another, a broker in a third (or the one that `--url` names), all
+with the SDK as users have it. Each client sends its next request when the last one is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Group
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
+
+from polydomo.cli import build, common, remote
+from polydomo.cli.figures import Summary, sparkline, summarize
+from polydomo.cli.processes import Child, Household, url_of
+from polydomo.errors import PolydomoError
+from polydomo.runtime.units import parse_size
+from polydomo.sdk import Client
+from polydomo.sdk.portal import new_loop
+from polydomo.wire.frames import frame
+
+WORKERS_PATIENCE = 15.0
+REQUEST_TIMEOUT = 30.0
+# Requests before the clock runs: connections are made, caches warm.
+WARM_UP = 20
+
+
+class Plan(msgspec.Struct):
+    """What is measured."""
+
+    clients: int
+    workers: int
+    requests: int
+    size: int
+    dialect: str
+    url: str = ""
+    service: str = ""
+    own_broker: bool = True
+
+
+def bench(
+    clients: Annotated[int, typer.Option("--clients", min=1, help="Clients at the same time.")] = 4,
+    workers: Annotated[
+        int, typer.Option("--workers", min=0, help="Echo workers; 0: --service has its own.")
+    ] = 4,
+    requests: Annotated[
+        int, typer.Option("--requests", "-n", min=1, help="Of all clients together.")
+    ] = 20_000,
+    size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Of a body: 64, 4KiB, 1MB.")] = "64",
+    url: Annotated[
+        str | None, typer.Option("--url", "-u", metavar="URL", help="This broker, and not one of its own.")
+    ] = None,
+    dialect: Annotated[
+        str, typer.Option(metavar="DIALECT", help="mdp or dcp, for a broker of its own.")
+    ] = "mdp",
+    service: Annotated[str | None, typer.Option(help="A service that is offered, with --workers 0.")] = None,
+    as_json: common.Json = False,
+) -> None:
+    """Measure requests per second and latencies through a broker."""
+    try:
+        length = parse_size(size)
+    except ValueError:
+        raise typer.BadParameter(f"{size!r}: write 64, 4KiB or 1MB", param_hint="--size") from None
+    if (workers == 0) != (service is not None):
+        raise typer.BadParameter("--service and --workers 0 belong together")
+    if dialect not in ("mdp", "dcp"):
+        raise typer.BadParameter(f"{dialect!r} is none of mdp, dcp", param_hint="--dialect")
+    plan = Plan(clients, workers, requests, length, dialect)
+    plan.service = service or f"bench.{os.getpid()}"
+    with Household() as household:
+        if url is None:
+            plan.url = url_of(household.start_broker()[1], dialect)
+        else:
+            plan.url, plan.own_broker = url, False
+            plan.dialect = url.partition(":")[0].partition("+")[0]
+        latencies, summary = _measure(plan, household, quiet=as_json)
+    if as_json:
+        common.print_json({"plan": plan, "compiled": build.compiled(), "result": summary})
+    else:
+        common.show(report(plan, latencies, summary))
+    if summary.failed:
+        raise typer.Exit(common.FAILED)
+
+
+def report(plan: Plan, latencies: list[float], summary: Summary) -> Group:
+    """A line of what was done, a table, and the shape of the latencies."""
+    broker = f"a broker of its own ({build.loop_name()}, {'compiled' if build.compiled() else 'plain'})"
+    whose = broker if plan.own_broker else plan.url
+    what = (
+        f"{plan.requests:,} requests of {common.size(plan.size)} over {plan.dialect.upper()} through {whose}"
+    )
+    columns = [">clients", ">workers", ">requests/s", ">p50", ">p90", ">p99", ">worst", ">failed"]
+    row = [
+        plan.clients,
+        plan.workers or plan.service,
+        Text(f"{summary.rate:,.0f}", "bold green"),
+        *[common.duration(value) for value in (summary.p50, summary.p90, summary.p99, summary.worst)],
+        Text(str(summary.failed), "bold red" if summary.failed else ""),
+    ]
+    least = common.duration(min(latencies, default=0.0))
+    shape = Text.assemble((f"{least} ", "dim"), (sparkline(latencies), "cyan"))
+    shape.append(f" {common.duration(summary.worst)}", "dim")
+    return Group(Text(what, "dim"), Text(), common.table(columns, [row]), Text(), shape)
+
+
+def _measure(plan: Plan, household: Household, *, quiet: bool) -> tuple[list[float], Summary]:
+    worker = None
+    if plan.workers:
+        words = [
+            "--service",
+            plan.service,
+            "--codec",
+            "raw",
+            "--concurrency",
+            str(plan.workers),
+            "--url",
+            plan.url,
+        ]
+        worker = household.start("worker", "polydomo.cli.toys:echo", *words)
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(Run(plan, worker).run(quiet))
+
+
+class Run:
+    """One measurement."""
+
+    def __init__(self, plan: Plan, worker: Child | None) -> None:
+        self.plan = plan
+        self.worker = worker
+        self.body = frame(b"x" * plan.size)
+        self.left = plan.requests
+        self.latencies: list[float] = []
+        self.failed = 0
+        self.first_error = ""
+
+    async def run(self, quiet: bool) -> tuple[list[float], Summary]:
+        """Wait for the workers, warm up, measure."""
+        clients = [self._client() for _ in range(self.plan.clients)]
+        try:
+            await self._ready(clients[0])
+            await asyncio.gather(*[self._warm_up(client) for client in clients])
+            start = time.perf_counter()
+            measuring = asyncio.gather(*[self._loop(client) for client in clients])
+            await self._watch(measuring, quiet)
+            elapsed = time.perf_counter() - start
+        finally:
+            for client in clients:
+                await client.close()
+        if self.first_error:
+            common.complain(f"{self.failed} requests failed, the first with: {self.first_error}")
+        return self.latencies, summarize(self.latencies, elapsed, self.failed)
+
+    def _client(self) -> Client:
+        return remote.connect(self.plan.url, timeout=REQUEST_TIMEOUT)
+
+    async def _ready(self, client: Client) -> None:
+        """Until every worker has registered."""
+        plan = self.plan
+        deadline = time.monotonic() + WORKERS_PATIENCE
+        while True:
+            rows: list[dict[str, Any]] = await remote.fetch(client, plan.url, "services")
+            offered = {row["name"]: row["workers"] for row in rows}
+            # On DCP one worker holds several jobs.
+            wanted = plan.workers if plan.dialect == "mdp" else 1
+            if offered.get(plan.service, 0) >= max(wanted, 1):
+                return
+            if self.worker is None:
+                raise remote.unknown_service(plan.service, rows)
+            if not self.worker.running or time.monotonic() > deadline:
+                raise PolydomoError("the workers did not start", hint=self.worker.last_words() or None)
+            await asyncio.sleep(0.01)
+
+    async def _warm_up(self, client: Client) -> None:
+        for _ in range(WARM_UP):
+            await client.exchange(self.plan.service, self.body)
+
+    async def _loop(self, client: Client) -> None:
+        service, body, note, clock = self.plan.service, self.body, self.latencies.append, time.perf_counter
+        while self.left > 0:
+            self.left -= 1
+            start = clock()
+            try:
+                await client.exchange(service, body)
+            except PolydomoError as error:
+                self.failed += 1
+                self.first_error = self.first_error or str(error)
+            else:
+                note(clock() - start)
+
+    async def _watch(self, measuring: asyncio.Future[Any], quiet: bool) -> None:
+        """A bar while it runs."""
+        columns = (
+            BarColumn(),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+            TextColumn("{task.fields[rate]}"),
+        )
+        with Progress(*columns, console=common.err, transient=True, disable=quiet) as progress:
+            task = progress.add_task("", total=self.plan.requests, rate="")
+            start = time.perf_counter()
+            while not measuring.done():
+                await asyncio.wait([measuring], timeout=0.1)
+                done = len(self.latencies) + self.failed
+                rate = f"{done / (time.perf_counter() - start):,.0f}/s"
+                progress.update(task, completed=done, rate=rate)
+        await measuring

@@ -1,0 +1,244 @@
+"""`polydomo services`, `workers`, `clients`, `jobs` and `status`: what the broker knows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+from typer.core import TyperGroup
+
+from polydomo.cli import common, remote
+from polydomo.core.job import STATES
+from polydomo.sdk import Client
+
+Rows = list[dict[str, Any]]
+
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Look again every second until Ctrl-C.")]
+Service = Annotated[
+    str | None,
+    typer.Option("--service", "-s", autocompletion=remote.complete_service, help="Only this service's."),
+]
+WATCH_INTERVAL = 1.0
+
+
+class Listing(TyperGroup):
+    """`polydomo jobs -n 5` is `polydomo jobs ls -n 5`: without a command, a group lists."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # A Tab behind the group's name completes its commands, so nothing is put there then.
+        bare = not args and not ctx.resilient_parsing
+        if bare or (args and args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["ls", *args]
+        return super().parse_args(ctx, args)
+
+
+services_app = typer.Typer(cls=Listing, help="Services the broker knows. Without a command: ls.")
+workers_app = typer.Typer(cls=Listing, help="Workers that are connected. Without a command: ls.")
+clients_app = typer.Typer(cls=Listing, help="Clients that are connected. Without a command: ls.")
+jobs_app = typer.Typer(
+    cls=Listing, help="Jobs: waiting, running, and the last that ended. Without a command: ls."
+)
+
+
+@services_app.command("ls")
+def services(
+    url: common.Url = common.DEFAULT_URL, watch: Watch = False, as_json: common.Json = False
+) -> None:
+    """Every service with workers or waiting jobs."""
+    _show(url, "services", services_table, watch, as_json)
+
+
+@workers_app.command("ls")
+def workers(
+    url: common.Url = common.DEFAULT_URL,
+    service: Service = None,
+    watch: Watch = False,
+    as_json: common.Json = False,
+) -> None:
+    """Every worker, or those of one service."""
+    _show(url, "workers", workers_table, watch, as_json, service=service)
+
+
+@clients_app.command("ls")
+def clients(url: common.Url = common.DEFAULT_URL, watch: Watch = False, as_json: common.Json = False) -> None:
+    """Every client that has sent a job and is connected."""
+    _show(url, "clients", clients_table, watch, as_json)
+
+
+@jobs_app.command("ls")
+def jobs(
+    url: common.Url = common.DEFAULT_URL,
+    service: Service = None,
+    state: Annotated[
+        str | None,
+        typer.Option(autocompletion=lambda: list(STATES), metavar="STATE", help=f"Only {', '.join(STATES)}."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, newest first.")] = 20,
+    watch: Watch = False,
+    as_json: common.Json = False,
+) -> None:
+    """Jobs, newest first."""
+    if state is not None and state not in STATES:
+        raise typer.BadParameter(f"{state!r} is none of {', '.join(STATES)}", param_hint="--state")
+    _show(url, "jobs", jobs_table, watch, as_json, service=service, state=state, limit=limit)
+
+
+def status(url: common.Url = common.DEFAULT_URL, watch: Watch = False, as_json: common.Json = False) -> None:
+    """The broker as a whole."""
+    _show(url, "broker", broker_table, watch, as_json)
+
+
+def services_table(rows: Rows) -> RenderableType:
+    """One line each; a queue without workers stands out."""
+    columns = ["service", ">workers", ">idle", ">waiting", ">running", ">done", ">failed", ">retried"]
+    return _or_nothing(
+        "no services: start a worker",
+        columns,
+        [
+            [
+                Text(row["name"], "bold" if row["workers"] else "yellow"),
+                row["workers"],
+                row["idle"],
+                _stands_out(row["waiting"], "yellow"),
+                row["running"],
+                row["done"],
+                _stands_out(row["failed"], "red"),
+                _stands_out(row["retried"], "yellow"),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def workers_table(rows: Rows) -> RenderableType:
+    """One line each."""
+    columns = ["worker", "dialect", "services", "state", ">holds", ">done", ">seen", ">since"]
+    styles = {"idle": "green", "busy": "cyan", "late": "red"}
+    return _or_nothing(
+        "no workers",
+        columns,
+        [
+            [
+                row["name"],
+                row["dialect"],
+                Text(", ".join(row["services"]), "bold"),
+                Text(row["state"], styles.get(row["state"], "")),
+                f"{row['holds']}/{row['credit']}",
+                row["done"],
+                f"{common.duration(row['seen'])} ago",
+                common.duration(row["since"]),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def clients_table(rows: Rows) -> RenderableType:
+    """One line each."""
+    columns = ["client", "dialect", ">unanswered", ">bytes", ">submitted", "state", ">since"]
+    return _or_nothing(
+        "no clients",
+        columns,
+        [
+            [
+                row["name"],
+                row["dialect"],
+                row["unanswered"],
+                common.size(row["bytes"]),
+                row["submitted"],
+                Text("held", "red") if row["held"] else Text("reading", "green"),
+                common.duration(row["since"]),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def jobs_table(rows: Rows) -> RenderableType:
+    """One line each, with the reason where one failed; who was involved where there is room for it."""
+    columns = [">job", "service", "state", ">tries", ">waited", ">ran", ">age"]
+    if common.is_wide():
+        columns += ["client", "worker", "dialect", ">in", ">out"]
+    styles = {"waiting": "yellow", "running": "cyan", "done": "green", "failed": "red"}
+    return _or_nothing(
+        "no jobs",
+        columns,
+        [
+            [
+                row["id"],
+                Text(row["service"], "bold"),
+                Text(
+                    f"{row['state']}{': ' if row['reason'] else ''}{row['reason']}",
+                    styles.get(row["state"], "yellow"),
+                ),
+                _stands_out(row["attempts"], "yellow", least=2),
+                common.duration(row["waited"]),
+                common.duration(row["ran"]),
+                common.duration(row["age"]),
+                row["client"],
+                row["worker"],
+                row["dialect"],
+                common.size(row["bytes_in"]),
+                common.size(row["bytes_out"]),
+            ][: len(columns)]
+            for row in rows
+        ],
+    )
+
+
+def broker_table(row: dict[str, Any]) -> RenderableType:
+    """Names on the left, values on the right."""
+    shown = row | {"uptime": common.duration(row["uptime"]), "memory": common.size(row["memory"])}
+    table = common.table(["", ""], [[Text(name, "cyan"), value] for name, value in shown.items()])
+    table.show_header = False
+    return table
+
+
+def _or_nothing(otherwise: str, columns: list[str], rows: list[list[object]]) -> RenderableType:
+    return common.table(columns, rows) if rows else Text(otherwise, "dim")
+
+
+def _stands_out(number: int, style: str, least: int = 1) -> Text:
+    return Text(str(number), style if number >= least else "")
+
+
+def _show(
+    url: str, what: str, render: Callable[[Any], RenderableType], watch: bool, as_json: bool, **filters: Any
+) -> None:
+    """Once, or again and again. JSON is indented, or one line per look."""
+    given = {name: value for name, value in filters.items() if value is not None}
+    if watch:
+        asyncio.run(_watch(url, what, render, as_json, given))
+        return
+    rows = remote.ask(url, what, **given)
+    if as_json:
+        common.print_json(rows)
+    else:
+        common.show(render(rows))
+
+
+async def _watch(
+    url: str, what: str, render: Callable[[Any], RenderableType], as_json: bool, filters: dict[str, Any]
+) -> None:
+    async with Client(url) as client:
+        if as_json:
+            while True:
+                rows = await remote.fetch(client, url, what, **filters)
+                print(msgspec.json.encode(rows).decode(), flush=True)
+                await asyncio.sleep(WATCH_INTERVAL)
+        with Live(console=common.out, auto_refresh=False, screen=common.out.is_terminal) as live:
+            while True:
+                shown = render(await remote.fetch(client, url, what, **filters))
+                live.update(_dated(shown, url), refresh=True)
+                await asyncio.sleep(WATCH_INTERVAL)
+
+
+def _dated(shown: RenderableType, url: str) -> RenderableType:
+    return Group(Text(f"{url}  {time.strftime('%H:%M:%S')}  Ctrl-C ends", "dim"), Text(), shown)

@@ -1,0 +1,147 @@
+"""The programme. An act is a function that plays on the stage; a further protocol adds one here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+from rich.padding import Padding
+
+from polydomo.cli import catalogue, common
+from polydomo.cli.demo.stage import Act, Failed, Stage
+from polydomo.dialects.mdp.messages import CLIENT_01
+from polydomo.sdk import Client
+from polydomo.sdk.clock import REAL_TIME
+from polydomo.sdk.connection import connect
+from polydomo.sdk.url import parse
+from polydomo.wire.frames import Message, join
+
+
+async def majordomo(stage: Stage) -> None:
+    """MDP/0.2 to MDP/0.2. The other acts' workers start when there is something to read."""
+    stage.start_worker("majordomo")
+    async with stage.client() as client:
+        await stage.offered(client, "upper")
+        await _ask(stage, client, "an MDP client", "upper", "hello", "HELLO", "an MDP worker")
+    stage.start_worker("dagbox", "dcp")
+    for _ in range(2):
+        stage.start_worker("steady")
+
+
+async def dialects(stage: Stage) -> None:
+    """Each way round, between dialects that know nothing of each other."""
+    async with stage.client("mdp") as mdp, stage.client("dcp") as dcp:
+        await stage.offered(mdp, "reverse")
+        await _ask(stage, mdp, "an MDP client", "reverse", "desserts", "stressed", "a DagBox worker")
+        await _ask(stage, dcp, "a DagBox client", "upper", "hello", "HELLO", "an MDP worker")
+        await _ask(stage, dcp, "a DagBox client", "reverse", "drawer", "reward", "a DagBox worker")
+    start = time.perf_counter()
+    answer = await _call_as_0_1(stage, b"upper", b"hello")
+    stage.check("MDP/0.1", answer, b"HELLO")
+    took = common.duration(time.perf_counter() - start)
+    stage.happened(
+        "an MDP/0.1 client, as in the ZeroMQ guide, asks upper(",
+        ("hello", "cyan"),
+        ") of an MDP/0.2 worker: ",
+        (answer.decode(), "bold green"),
+        (f"  {took}", "dim"),
+    )
+
+
+async def partials(stage: Stage) -> None:
+    """Answers that come piece by piece."""
+    async with stage.client() as client:
+        handle = client.submit("count", 5)
+        got = []
+        stage.begin("count(5) answers")
+        async for part in handle.partials():
+            got.append(part)
+            stage.go_on(f" {part}", "cyan")
+        final = await handle.result()
+        stage.go_on(f" and at last {final}\n", "bold green")
+    stage.check("the partial answers", got, [1, 2, 3, 4])
+    stage.check("the final answer", final, 5)
+
+
+async def killed_worker(stage: Stage) -> None:
+    """A worker process dies with a job in hand; another one finishes the job."""
+    async with stage.client() as client:
+        await stage.offered(client, "slow", workers=2)
+        handle = client.submit("slow", {"x": 21, "seconds": 0.5})
+        seen = handle.partials()
+        victim = int(await anext(seen))
+        stage.tell(f"worker process {victim} has the job; kill -9 {victim}")
+        start = time.perf_counter()
+        os.kill(victim, signal.SIGKILL)
+        async with asyncio.timeout(10):
+            heir = int(await anext(seen))
+        took = common.duration(time.perf_counter() - start)
+        stage.happened("process ", (str(heir), "bold"), f" was given the job {took} later")
+        answer = await handle.result()
+        if victim == heir or answer["worker"] != heir:
+            raise Failed(f"{answer} from {heir} after {victim} was killed")
+        stage.check("the result", answer["result"], 42)
+        jobs = await client.jobs(service="slow", limit=1)
+        stage.check("the attempts", jobs[0]["attempts"], 2)
+        stage.happened(
+            "the client got its answer, ",
+            ("42", "bold green"),
+            ", and never noticed  ",
+            ("attempts: 2", "dim"),
+        )
+
+
+async def books(stage: Stage) -> None:
+    """What the broker knows of all this."""
+    async with stage.client() as client:
+        rows = await client.services()
+    if not rows or any(row["failed"] for row in rows):
+        raise Failed(f"jobs failed: {rows}")
+    common.show(Padding.indent(catalogue.services_table(rows), 5))
+
+
+ACTS = [
+    Act("A worker and a client, both Majordomo (MDP/0.2)", majordomo),
+    Act("Other dialects call each other through it", dialects),
+    Act("Partial answers arrive as they are made", partials),
+    Act("A worker is killed in the middle of a job", killed_worker),
+    Act("What the broker knows of it (polydomo services ls)", books),
+]
+
+
+async def _ask(
+    stage: Stage, client: Client, who: str, service: str, body: str, expected: str, whom: str
+) -> None:
+    """One call, told in one line."""
+    start = time.perf_counter()
+    answer = await client.call(service, body)
+    took = common.duration(time.perf_counter() - start)
+    stage.check(f"{who} asks {service}", answer, expected)
+    stage.happened(
+        f"{who} asks {service}(",
+        (body, "cyan"),
+        f") of {whom}: ",
+        (answer, "bold green"),
+        (f"  {took}", "dim"),
+    )
+
+
+async def _call_as_0_1(stage: Stage, service: bytes, body: bytes) -> bytes:
+    """As the examples of the ZeroMQ guide do it: an empty frame, MDPC01, the service, the body."""
+    answer: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+
+    def received(message: Message) -> None:
+        answer.set_result(message.frames())
+
+    def lost(reason: str) -> None:
+        answer.set_exception(Failed(f"the connection was lost: {reason}"))
+
+    dealer = await connect(parse(stage.url()).places[0], received, lost, clock=REAL_TIME)
+    dealer.send(join([b"", CLIENT_01, service, body]))
+    async with asyncio.timeout(10):
+        frames = await answer
+    dealer.close()
+    stage.check("the answer's head", frames[:3], [b"", CLIENT_01, service])
+    return frames[3]

@@ -1,0 +1,145 @@
+"""The demo's stage: the broker, the workers' processes, and the narrator."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import typer
+from rich.text import Text
+
+from polydomo.cli import common, processes
+from polydomo.cli.processes import Child, Household
+from polydomo.errors import PolydomoError
+from polydomo.sdk import Client
+
+PAUSE = 0.7
+WORKER_PATIENCE = 15.0
+
+
+class Act(NamedTuple):
+    """A title and what happens."""
+
+    title: str
+    play: Callable[[Stage], Awaitable[None]]
+
+
+class Failed(Exception):
+    """A step did not do what it should."""
+
+
+class Stage:
+    """What an act is given: a broker, ways to start workers and clients, and a voice."""
+
+    def __init__(self, household: Household, endpoint: str, broker: Child, fast: bool) -> None:
+        self.household = household
+        self.endpoint = endpoint
+        self.broker = broker
+        self.fast = fast
+        self.workers: dict[str, list[Child]] = {}
+
+    def url(self, dialect: str = "mdp") -> str:
+        """The broker for peers of a dialect."""
+        return processes.url_of(self.endpoint, dialect)
+
+    def client(self, dialect: str = "mdp") -> Client:
+        """One that speaks it."""
+        return Client(self.url(dialect), timeout=15.0)
+
+    def start_worker(self, name: str, dialect: str = "mdp") -> Child:
+        """A worker of `demo/workers.py` in a process of its own; `offered` waits for it."""
+        child = self.household.start(
+            "worker", f"polydomo.cli.demo.workers:{name}", "--url", self.url(dialect)
+        )
+        self.workers.setdefault(name, []).append(child)
+        return child
+
+    async def offered(self, client: Client, service: str, workers: int = 1) -> None:
+        """Until so many workers offer a service."""
+        deadline = time.monotonic() + WORKER_PATIENCE
+        while True:
+            rows = await client.services()
+            if any(row["name"] == service and row["workers"] >= workers for row in rows):
+                return
+            for child in [child for children in self.workers.values() for child in children]:
+                if child.process.poll() not in (None, -signal.SIGKILL):
+                    raise Failed(f"a worker ended: {child.last_words()}")
+            if time.monotonic() > deadline:
+                raise Failed(f"nobody offered {service} within {WORKER_PATIENCE:g} s")
+            await asyncio.sleep(0.01)
+
+    def tell(self, text: str) -> None:
+        """What is about to happen, or why it matters."""
+        common.out.print(Text(f"     {text}", "dim"), soft_wrap=True)
+
+    def happened(self, *parts: str | tuple[str, str]) -> None:
+        """What happened, and well."""
+        common.out.print(Text.assemble(("   ✓ ", "bold green"), *parts), soft_wrap=True)
+
+    def begin(self, text: str) -> None:
+        """The same for what comes piece by piece; `go_on` adds to the line."""
+        common.out.print(Text.assemble(("   ✓ ", "bold green"), text), end="")
+
+    def go_on(self, text: str, style: str) -> None:
+        """The next piece."""
+        common.out.print(Text(text, style), end="")
+
+    def check(self, what: str, found: object, expected: object) -> None:
+        """A step that must come out so."""
+        if found != expected:
+            raise Failed(f"{what}: expected {expected!r}, got {found!r}")
+
+
+def play(acts: list[Act], *, fast: bool, port: int | None) -> None:
+    """All acts in order; then the broker stays until Ctrl-C, unless `fast`."""
+    start = time.monotonic()
+    common.out.print(Text.assemble(("polydomo demo", "bold"), ("  one broker, several protocols\n", "dim")))
+    place = processes.port_to_listen_on() if port is None else str(port)
+    with Household() as household:
+        broker, endpoint = household.start_broker(f"tcp://127.0.0.1:{place}", "--drain", "1s")
+        stage = Stage(household, endpoint, broker, fast)
+        took = common.duration(time.monotonic() - start)
+        stage.happened("a broker listens on ", (endpoint, "bold"), (f"  process {broker.pid}, {took}", "dim"))
+        try:
+            asyncio.run(_play(stage, acts))
+        except (Failed, PolydomoError) as error:
+            common.out.print(Text.assemble(("   ✗ ", "bold red"), str(error)), soft_wrap=True)
+            common.complain("the demo failed", broker.last_words())
+            raise typer.Exit(common.FAILED) from None
+        took = common.duration(time.monotonic() - start)
+        common.out.print(Text(f"\nAll of it took {took}.", "dim"))
+        if not fast:
+            _stay(stage)
+
+
+async def _play(stage: Stage, acts: list[Act]) -> None:
+    for number, act in enumerate(acts, 1):
+        common.out.print(Text.assemble((f"\n {number} ", "bold cyan"), (f" {act.title}", "bold")))
+        await act.play(stage)
+        if not stage.fast:
+            await asyncio.sleep(PAUSE)
+
+
+def _stay(stage: Stage) -> None:
+    """Lines to copy, and the broker and its workers until Ctrl-C."""
+    option = "" if stage.url() == common.default_url() else f" --url {stage.url()}"
+    command = common.command_name()
+    text = Text("\nNow you, in another terminal:\n\n")
+    for words in (
+        "call upper hello",
+        "call count 5 --stream",
+        "services ls",
+        "jobs ls",
+        "workers ls --watch",
+    ):
+        text.append(f"  {command} {words}{option}\n", "cyan")
+    text.append(f"  {command} bench\n", "cyan")
+    text.append("\nThe broker and its workers stay until Ctrl-C.", "dim")
+    common.out.print(text, soft_wrap=True)
+    try:
+        stage.broker.process.wait()
+    except KeyboardInterrupt:
+        common.out.print(Text("stopping", "dim"))

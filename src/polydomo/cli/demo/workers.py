@@ -1,0 +1,31 @@
+"""The demo's workers; each runs in a process of its own: `polydomo worker polydomo.cli.demo.workers:NAME`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+from polydomo.cli import toys
+from polydomo.sdk import Context, Worker
+
+majordomo = toys.make_worker(None, concurrency=2)
+
+dagbox = Worker(grace=1.0)
+
+
+@dagbox.service("reverse")
+async def reverse(text: str) -> str:
+    """The other way round."""
+    return text[::-1]
+
+
+steady = Worker(grace=1.0)
+
+
+@steady.service("slow")
+async def slow(task: dict[str, Any], ctx: Context) -> dict[str, Any]:
+    """Says at once who works on it, then takes its time: enough to be killed in."""
+    ctx.progress(os.getpid())
+    await asyncio.sleep(task["seconds"])
+    return {"worker": os.getpid(), "result": task["x"] * 2}

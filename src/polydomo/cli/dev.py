@@ -1,0 +1,33 @@
+"""`polydomo dev`: a broker with a few toy services, to try things out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from polydomo.cli import processes
+from polydomo.cli.config import ConfigFile
+from polydomo.runtime.config import Flag
+
+
+def dev(
+    port: Annotated[
+        int | None,
+        typer.Option(help="TCP port; without it 5555, or a free one if that is taken.", show_default=False),
+    ] = None,
+    file: ConfigFile = None,
+    log_level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
+    ] = "warning",
+) -> None:
+    """Run a broker and toy services until Ctrl-C, and show what to try."""
+    from polydomo.cli import playground  # only here: the other commands need none of the broker
+
+    place = processes.port_to_listen_on() if port is None else str(port)
+    flags = [
+        Flag("--port", "broker.zmq", [f"tcp://127.0.0.1:{place}"]),
+        Flag("--log-level", "log.level", log_level),
+        Flag("dev", "broker.drain", "1s"),
+    ]
+    playground.run(flags, file)

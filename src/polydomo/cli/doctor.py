@@ -1,0 +1,165 @@
+"""`polydomo doctor`: is this installation in order, and does a broker answer?"""
+
+from __future__ import annotations
+
+import platform
+import resource
+import sys
+from typing import Any
+
+import msgspec
+import typer
+from rich.text import Text
+
+import polydomo
+from polydomo.cli import build, common, remote
+from polydomo.cli.config import ConfigFile
+from polydomo.errors import PolydomoError
+from polydomo.runtime import config
+from polydomo.runtime.config import Config
+
+OLDEST_PYTHON = (3, 11)
+LIBRARIES = ("uvloop", "msgspec", "cbor2", "typer", "rich", "structlog")
+# Descriptors a broker needs besides one per peer: listeners, log, data folder, libraries.
+SPARE_FILES = 64
+# How much faster what is, measured.
+BENCHMARKS = "docs/reference/benchmarks.md"
+
+OK, WARNING, WRONG = "ok", "warning", "wrong"
+MARKS = {OK: ("✓", "bold green"), WARNING: ("!", "bold yellow"), WRONG: ("✗", "bold red")}
+
+
+class Check(msgspec.Struct):
+    """One thing that was looked at."""
+
+    name: str
+    status: str
+    found: str
+    hint: str = ""
+
+
+def doctor(
+    ctx: typer.Context,
+    url: common.Url = common.DEFAULT_URL,
+    file: ConfigFile = None,
+    as_json: common.Json = False,
+) -> None:
+    """Look at Python, build, limits, configuration and broker. Exit code 1: something is wrong."""
+    asked = common.was_given(ctx, "url")
+    found = config.gather(file)
+    checks = [
+        check_python(),
+        *check_libraries(),
+        check_loop(),
+        check_build(),
+        check_open_files(found.settings.limits.connections),
+        check_config(found),
+        check_broker(url, asked),
+    ]
+    wrong = any(check.status == WRONG for check in checks)
+    if as_json:
+        common.print_json(facts(checks) | {"ok": not wrong, "url": url, "checks": checks})
+    else:
+        for check in checks:
+            common.out.print(_line(check), soft_wrap=True)
+    if wrong:
+        raise typer.Exit(common.FAILED)
+
+
+def facts(checks: list[Check]) -> dict[str, Any]:
+    """What programs want to know."""
+    modules = build.hot_modules()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    status = {check.name: check.status for check in checks}
+    return {
+        "version": polydomo.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "loop": build.loop_name(),
+        "compiled": build.compiled(),
+        "compiled_modules": sorted(name for name, origin in modules.items() if build.is_compiled(origin)),
+        "plain_modules": sorted(name for name, origin in modules.items() if not build.is_compiled(origin)),
+        "open_files": {"soft": soft, "hard": hard},
+        "config_valid": status["configuration"] == OK,
+        "broker_reachable": status["broker"] == OK,
+        "libraries": {name: build.library_version(name) for name in LIBRARIES},
+    }
+
+
+def check_python() -> Check:
+    """New enough, and told which."""
+    found = f"{platform.python_implementation()} {platform.python_version()}, polydomo {polydomo.__version__}"
+    if sys.version_info < OLDEST_PYTHON:
+        return Check("python", WRONG, found, f"at least {'.'.join(map(str, OLDEST_PYTHON))} is needed")
+    return Check("python", OK, found)
+
+
+def check_libraries() -> list[Check]:
+    """Only what is missing; uvloop may be."""
+    missing = [name for name in LIBRARIES if not build.library_version(name) and name != "uvloop"]
+    return [Check("libraries", WRONG, f"{name} is missing", "pip install polydomo") for name in missing]
+
+
+def check_loop() -> Check:
+    """The broker is faster on uvloop."""
+    if build.loop_name() == "uvloop":
+        return Check("event loop", OK, f"uvloop {build.library_version('uvloop')}")
+    return Check("event loop", WARNING, "asyncio's own", "pip install uvloop: the broker gets faster")
+
+
+def check_build() -> Check:
+    """Compiled, plain, or half of each; and no compiled module that is older than its source."""
+    modules = build.hot_modules()
+    built = {name: origin for name, origin in modules.items() if build.is_compiled(origin)}
+    stale = sorted(name for name, origin in built.items() if build.is_stale(origin))
+    if stale:
+        hint = "build again (make wheel), or delete the .so files"
+        return Check("build", WARNING, f"compiled, but older than their source: {', '.join(stale)}", hint)
+    if not built:
+        return Check("build", OK, f"plain Python (a compiled wheel is faster: {BENCHMARKS})")
+    if len(built) < len(modules):
+        plain = ", ".join(sorted(modules.keys() - built.keys()))
+        return Check(
+            "build", WARNING, f"only {len(built)} of {len(modules)} hot modules are compiled; not {plain}"
+        )
+    return Check("build", OK, f"compiled: all {len(built)} hot modules")
+
+
+def check_open_files(peers: int) -> Check:
+    """One descriptor per peer; the broker raises its soft limit to the hard one by itself."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY:
+        return Check("open files", OK, "unlimited")
+    if hard < peers + SPARE_FILES:
+        hint = "raise it (ulimit -Hn, LimitNOFILE= in systemd) or lower limits.connections"
+        return Check("open files", WARNING, f"{hard}: too few for limits.connections = {peers}", hint)
+    return Check("open files", OK, f"{hard}")
+
+
+def check_config(found: Config) -> Check:
+    """The file and the environment."""
+    if found.problems:
+        first, others = found.problems[0], len(found.problems) - 1
+        more = f" (and {others} more)" if others else ""
+        return Check("configuration", WRONG, f"{first}{more}", "'polydomo config check' lists everything")
+    return Check("configuration", OK, found.file or ("the environment" if found.sources else "the defaults"))
+
+
+def check_broker(url: str, asked: bool) -> Check:
+    """Does it answer? Nobody at the default place is no fault: perhaps none is meant to run here."""
+    try:
+        row = remote.ask(url, "broker", timeout=2.0)
+    except PolydomoError as error:
+        return Check("broker", WRONG if asked else WARNING, error.message, error.advice)
+    found = f"{row['name']} {row['version']} at {url}, {row['workers']} workers, {row['services']} services"
+    if row["version"] != polydomo.__version__:
+        return Check("broker", WARNING, found, f"this command is {polydomo.__version__}")
+    return Check("broker", OK, found)
+
+
+def _line(check: Check) -> Text:
+    mark, style = MARKS[check.status]
+    line = Text.assemble((mark, style), " ", (f"{check.name:<14}", "bold"), check.found)
+    if check.hint:
+        line.append(f"\n{'':16}{check.hint}", "cyan")
+    return line

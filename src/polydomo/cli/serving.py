@@ -1,0 +1,71 @@
+"""A broker in this process, from gathering its settings to its last log line."""
+
+from __future__ import annotations
+
+import os
+
+import structlog
+import typer
+
+from polydomo import __version__
+from polydomo.cli import build, common
+from polydomo.cli.config import print_problems
+from polydomo.runtime import config, log, serve
+from polydomo.runtime.config import Flag
+from polydomo.runtime.house import House
+from polydomo.runtime.settings import Settings
+
+logger = structlog.get_logger("polydomo")
+
+
+def run(flags: list[Flag], file: str | None) -> None:
+    """`polydomo broker`."""
+    settings = prepare(flags, file)
+    serve.run(serve.serve(settings, started=announce, reread=Reloader(settings, flags, file)))
+
+
+def prepare(flags: list[Flag], file: str | None) -> Settings:
+    """The settings, with the log set up as they say; or all that is wrong with them, and the end."""
+    found = config.gather(file, flags)
+    if found.problems:
+        print_problems(found)
+        raise typer.Exit(common.USAGE)
+    log.setup(found.settings.log)
+    return found.settings
+
+
+def announce(house: House) -> None:
+    """What a person wants to see first."""
+    logger.info(
+        f"polydomo {__version__}",
+        name=house.settings.broker.name,
+        loop=build.loop_name(),
+        build="compiled" if build.compiled() else "plain",
+        pid=os.getpid(),
+    )
+    for endpoint in house.bound:
+        logger.info("listening", zmq=endpoint)
+
+
+class Reloader:
+    """Reads the configuration again, with the same flags. Broken: the old settings stay, the log says why."""
+
+    def __init__(self, settings: Settings, flags: list[Flag], file: str | None) -> None:
+        self.settings = settings
+        self.flags = flags
+        self.file = file
+
+    def __call__(self) -> Settings | None:
+        found = config.gather(self.file, self.flags)
+        if found.problems:
+            for problem in found.problems:
+                logger.error("mistake in the configuration", problem=str(problem))
+            logger.error("not reloaded: the old settings stay", mistakes=len(found.problems))
+            return None
+        live, restart = config.changes(self.settings, found.settings)
+        if restart:
+            logger.warning("these change only with a restart", keys=restart)
+        log.setup(found.settings.log)
+        logger.info("configuration read again", changed=live)
+        self.settings = found.settings
+        return found.settings

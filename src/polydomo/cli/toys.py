@@ -1,0 +1,48 @@
+"""Small services to try things with: `polydomo dev` offers them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from polydomo.sdk import Context, Worker
+
+MOST = 1000
+PAUSE = 0.2
+
+
+async def echo(body: Any) -> Any:
+    """sends back what it is given, byte for byte"""
+    return body
+
+
+async def upper(body: bytes) -> bytes:
+    """the same in capitals"""
+    return body.upper()
+
+
+async def count(to: Any, ctx: Context) -> int:
+    """counts up to a number, each one a partial answer"""
+    if not isinstance(to, int) or not 0 < to <= MOST:
+        raise ValueError(f"count to a number from 1 to {MOST}, not {to!r}")
+    for number in range(1, to):
+        ctx.progress(number)
+        await asyncio.sleep(PAUSE)
+    return to
+
+
+# Name → function, and the codec it is offered with. `upper` works on the bytes of a JSON string as on text.
+TOYS: dict[str, tuple[Callable[..., Any], str]] = {
+    "echo": (echo, "raw"),
+    "upper": (upper, "raw"),
+    "count": (count, "json"),
+}
+
+
+def make_worker(url: str | None, concurrency: int = 4) -> Worker:
+    """A worker that offers all of them."""
+    worker = Worker(url, concurrency=concurrency, grace=1.0)
+    for name, (function, codec) in TOYS.items():
+        worker.add(name, function, codec=codec)
+    return worker

@@ -1,0 +1,31 @@
+"""A broker with the toy services, shared by the tests of a module."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from polydomo.cli import remote
+from polydomo.cli.processes import url_of
+from tests.cli.support import CLEAN
+from tests.support.broker import BrokerProcess, wait_for
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """Of a broker where echo, upper and count are offered."""
+    with BrokerProcess() as broker:
+        place = url_of(broker.endpoint)
+        words = ["worker", "polydomo.cli.demo.workers:majordomo", "--url", place]
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "polydomo", *words], stderr=subprocess.DEVNULL, env=CLEAN
+        )
+        try:
+            wait_for(lambda: len(remote.ask(place, "services")) == 3, 20)
+            yield place
+        finally:
+            worker.kill()
+            worker.wait()

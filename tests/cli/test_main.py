@@ -1,0 +1,163 @@
+"""The command as a whole: help, version, completion, and how bugs end it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import typer
+
+from polydomo import __version__
+from polydomo.cli import catalogue, common
+from polydomo.cli.main import app
+from polydomo.errors import (
+    ConfigError,
+    JobFailed,
+    PolydomoError,
+    Refused,
+    Timeout,
+    UnknownService,
+    Unreachable,
+)
+from tests.cli.support import here, run
+
+COMMANDS = [
+    ["broker"],
+    ["dev"],
+    ["worker"],
+    ["call"],
+    ["status"],
+    ["services", "ls"],
+    ["workers", "ls"],
+    ["clients", "ls"],
+    ["jobs", "ls"],
+    ["config", "check"],
+    ["config", "show"],
+    ["doctor"],
+    ["bench"],
+    ["demo"],
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_help(words: list[str]) -> None:
+    done = here(*words, "--help")
+    assert done.exit_code == 0
+    assert f" {' '.join(words)} " in done.stdout
+
+
+def test_the_help_names_every_command() -> None:
+    shown = here("--help").stdout
+    assert all(words[0] in shown for words in COMMANDS)
+    assert (
+        len(app.registered_commands) + len(app.registered_groups) == len({words[0] for words in COMMANDS}) + 1
+    )
+
+
+def parameters() -> list[tuple[str, Any]]:
+    """Every argument and flag of every command."""
+    root: Any = typer.main.get_command(app)
+    found = []
+    for words in COMMANDS:
+        command = root
+        for word in words:
+            command = command.commands[word]
+        found += [(" ".join(words), parameter) for parameter in command.params]
+    return found
+
+
+def test_every_argument_and_flag_has_help() -> None:
+    assert [(name, parameter.name) for name, parameter in parameters() if not parameter.help] == []
+
+
+def test_a_short_flag_means_the_same_everywhere() -> None:
+    meanings: dict[str, set[str]] = {}
+    for _, parameter in parameters():
+        short = [flag for flag in parameter.opts if len(flag) == 2]
+        for flag in short:
+            meanings.setdefault(flag, set()).add(max(parameter.opts, key=len))
+    numbers = meanings.pop("-n")  # how many: of whatever the command is about
+    assert numbers == {"--limit", "--requests"}
+    assert [flag for flag, names in meanings.items() if len(names) > 1] == []
+
+
+def test_the_help_promises_only_what_is_there() -> None:
+    shown = here("--help").stdout
+    assert "Majordomo" in shown
+    assert "DagBox" in shown
+    assert not re.search("NORFAB|WMP|MemoDB|five", shown)
+
+
+def test_version() -> None:
+    assert here("--version").stdout == f"polydomo {__version__}\n"
+    assert run("--version").stdout == f"polydomo {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (PolydomoError("x"), 1),
+        (JobFailed("x"), 1),
+        (JobFailed("x", reason="expired"), 5),
+        (Refused("x"), 1),
+        (ConfigError("x"), 2),
+        (Unreachable("x"), 3),
+        (UnknownService("x"), 4),
+        (Timeout("x"), 5),
+    ],
+)
+def test_every_error_has_its_exit_code(
+    error: PolydomoError, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(catalogue, "_show", fail)
+    done = here("status")
+    assert done.exit_code == code
+    assert done.stderr.startswith("error: x\n")
+    assert f"| {code} |" in (common.__doc__ or "")
+
+
+def test_a_bug_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "_show", lambda *_, **__: {}["missing"])
+    done = here("status")
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[0] == "error: KeyError: 'missing'"
+    assert "POLYDOMO_DEBUG=1" in done.stderr
+    assert isinstance(here("status", env={"POLYDOMO_DEBUG": "1"}).exception, KeyError)
+
+
+def test_ctrl_c_is_no_error_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(catalogue, "_show", interrupted)
+    done = here("status")
+    assert (done.exit_code, done.stderr) == (130, "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_for_each_shell(shell: str) -> None:
+    done = run("--show-completion", shell)
+    assert done.returncode == 0
+    assert "_POLYDOMO_COMPLETE" in done.stdout
+
+
+def complete(line: str, **env: str) -> list[str]:
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_POLYDOMO_COMPLETE": "complete_bash"}
+    return run(env=words | env).stdout.split()
+
+
+def test_commands_are_completed() -> None:
+    assert complete("polydomo be") == ["bench"]
+
+
+def test_services_are_completed_from_the_catalogue(url: str) -> None:
+    assert complete("polydomo call c", POLYDOMO_URL=url) == ["count"]
+    assert complete("polydomo workers ls --service ", POLYDOMO_URL=url) == ["count", "echo", "upper"]
+
+
+def test_without_a_broker_nothing_is_completed_and_nothing_is_said() -> None:
+    assert complete("polydomo call c", POLYDOMO_URL="mdp://127.0.0.1:1") == []
