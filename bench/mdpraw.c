@@ -1,0 +1,740 @@
+/* mdpraw: a load generator for Majordomo brokers, clients and echo workers in one process.
+ *
+ * It speaks ZMTP 3.0 (NULL) by itself over TCP with one thread and epoll, which costs about a quarter of
+ * libzmq's CPU per request. So the broker is the bottleneck, not the thing that measures it.
+ *
+ * Every client keeps a fixed number of requests under way (its window); every worker answers with the body it
+ * was given. A request carries its send time in the first 8 bytes of its body, so latency needs no
+ * bookkeeping. One line of JSON goes to stdout at the end.
+ *
+ *     gcc -O2 -o mdpraw mdpraw.c && ./mdpraw -e tcp://127.0.0.1:5555 -c 8 -n 128 -k 16 -t 3
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_USAGE = 1, EXIT_IO = 2, EXIT_HANDSHAKE = 3, EXIT_CLOSED = 4, EXIT_STALLED = 5 };
+
+#define SECOND 1000000000ull
+#define STALL (5 * SECOND)           /* nothing moved for this long: give up */
+#define SILENCE SECOND               /* nor is a window a result whose last second saw no answer */
+#define BUSY_HEARTBEAT (SECOND / 2)  /* for the measured workers */
+#define SETTLE_US 300000             /* READY has no answer, so registration is given this long */
+#define MAX_FRAMES 64
+#define MAX_EVENTS 256
+#define MAX_SAMPLES (1u << 22)       /* latencies kept; later ones still count as requests */
+#define DIAL_BATCH 64                /* stays below any listener's usual backlog */
+
+/* ---- dialects: which frames a broker of that kind expects ------------------------------------ */
+
+enum part_kind { END, TEXT, SERVICE };
+struct part { enum part_kind kind; const char *text; size_t size; };
+#define T(literal) {TEXT, literal, sizeof(literal) - 1}
+#define SVC {SERVICE, NULL, 0}
+#define NO_COMMAND (-1)
+
+struct dialect {
+    const char *name;
+    /* as a client */
+    struct part request[5];            /* what stands before the body */
+    int reply_command_at, reply_final; /* index of the command frame, FINAL's value */
+    /* as a worker */
+    struct part ready[5], heartbeat[4];
+    struct part final[4];              /* what stands before the address */
+    int command_at, command_request, command_disconnect; /* index of the command frame, its values */
+    int address_at;                    /* index of the client's address; echoed from here on */
+};
+
+static const struct dialect DIALECTS[] = {
+    {.name = "mdp02",
+     .request = {T("MDPC02"), T("\x01"), SVC}, .reply_command_at = 1, .reply_final = 3,
+     .ready = {T("MDPW02"), T("\x01"), SVC}, .final = {T("MDPW02"), T("\x04")},
+     .heartbeat = {T("MDPW02"), T("\x05")},
+     .command_at = 1, .command_request = 2, .command_disconnect = 6, .address_at = 2},
+    {.name = "mdp01",
+     .request = {T(""), T("MDPC01"), SVC}, .reply_command_at = NO_COMMAND,
+     .ready = {T(""), T("MDPW01"), T("\x01"), SVC}, .final = {T(""), T("MDPW01"), T("\x03")},
+     .heartbeat = {T(""), T("MDPW01"), T("\x04")},
+     .command_at = 2, .command_request = 2, .command_disconnect = 5, .address_at = 3},
+    {.name = "tomo", /* majortomo: 0.2's headers behind an empty frame, other numbers towards the client */
+     .request = {T(""), T("MDPC02"), T("\x02"), SVC}, .reply_command_at = 2, .reply_final = 4,
+     .ready = {T(""), T("MDPW02"), T("\x01"), SVC}, .final = {T(""), T("MDPW02"), T("\x04")},
+     .heartbeat = {T(""), T("MDPW02"), T("\x05")},
+     .command_at = 2, .command_request = 2, .command_disconnect = 6, .address_at = 3},
+    /* No protocol at all, for a bare ROUTER-DEALER proxy: workers send [address][body] back. The ceiling. */
+    {.name = "raw", .reply_command_at = NO_COMMAND, .command_at = NO_COMMAND, .address_at = 0},
+    /* A ROUTER that answers by itself: no workers. */
+    {.name = "echo", .reply_command_at = NO_COMMAND, .command_at = NO_COMMAND, .address_at = 0},
+};
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static struct {
+    const struct dialect *dialect;
+    const char *client_endpoint, *worker_endpoint, *service, *identity_prefix;
+    int clients, workers, window, size, idle_workers, idle_clients;
+    bool idle_share_service, announce;
+    double seconds, warmup, idle_heartbeat;
+} opt = {
+    .client_endpoint = "tcp://127.0.0.1:5555", .service = "echo", .clients = 1, .workers = 1, .window = 1,
+    .size = 64, .seconds = 3, .warmup = 0.5, .idle_heartbeat = 2.5,
+};
+
+static const char USAGE[] =
+    "usage: mdpraw [options]\n"
+    "  -e ENDPOINT  broker, tcp://IPV4:PORT              -w ENDPOINT  for workers, if another one\n"
+    "  -d DIALECT   mdp02, mdp01, tomo, raw or echo      -S NAME      service\n"
+    "  -c N         clients                              -n N         requests under way per client\n"
+    "  -k N         workers                              -s BYTES     body size (at least 8)\n"
+    "  -t SECONDS   measured time                        -W SECONDS   warm-up before it\n"
+    "  -i N         idle workers, on services idle-1..N  -j           ... all on one service, idle\n"
+    "  -x N         idle clients, only connected         -H SECONDS   idle workers' heartbeat interval\n"
+    "  -I PREFIX    identities PREFIX1, PREFIX2, ...     -m           mark the window on stderr\n";
+
+static void parse_options(int argc, char **argv)
+{
+    const char *name = "mdp02";
+    int o;
+
+    while ((o = getopt(argc, argv, "e:w:c:k:n:s:t:d:S:W:I:i:x:H:jmh")) != -1) {
+        switch (o) {
+        case 'e': opt.client_endpoint = optarg; break;
+        case 'w': opt.worker_endpoint = optarg; break;
+        case 'c': opt.clients = atoi(optarg); break;
+        case 'k': opt.workers = atoi(optarg); break;
+        case 'n': opt.window = atoi(optarg); break;
+        case 's': opt.size = atoi(optarg); break;
+        case 't': opt.seconds = atof(optarg); break;
+        case 'd': name = optarg; break;
+        case 'S': opt.service = optarg; break;
+        case 'W': opt.warmup = atof(optarg); break;
+        case 'I': opt.identity_prefix = optarg; break;
+        case 'i': opt.idle_workers = atoi(optarg); break;
+        case 'x': opt.idle_clients = atoi(optarg); break;
+        case 'H': opt.idle_heartbeat = atof(optarg); break;
+        case 'j': opt.idle_share_service = true; break;
+        case 'm': opt.announce = true; break;
+        case 'h': fputs(USAGE, stdout); exit(0);
+        default: fputs(USAGE, stderr); exit(EXIT_USAGE);
+        }
+    }
+    for (size_t i = 0; i < sizeof DIALECTS / sizeof *DIALECTS; i++)
+        if (!strcmp(DIALECTS[i].name, name))
+            opt.dialect = &DIALECTS[i];
+    if (!opt.dialect) {
+        fprintf(stderr, "mdpraw: unknown dialect %s\n%s", name, USAGE);
+        exit(EXIT_USAGE);
+    }
+    if (!strcmp(name, "echo"))
+        opt.workers = 0;
+    if (opt.size < 8)
+        opt.size = 8; /* the send time must fit */
+    if (opt.idle_heartbeat <= 0)
+        opt.idle_heartbeat = 2.5;
+    if (!opt.worker_endpoint)
+        opt.worker_endpoint = opt.client_endpoint;
+}
+
+/* ---- buffers and frames ---------------------------------------------------------------------- */
+
+struct buffer { unsigned char *data; size_t used, size; };
+
+static void reserve(struct buffer *b, size_t room)
+{
+    if (b->used + room <= b->size)
+        return;
+    b->size = (b->used + room) * 2;
+    b->data = realloc(b->data, b->size);
+    if (!b->data) {
+        fputs("mdpraw: out of memory\n", stderr);
+        exit(EXIT_IO);
+    }
+}
+
+static void put(struct buffer *b, const void *bytes, size_t n)
+{
+    reserve(b, n);
+    memcpy(b->data + b->used, bytes, n);
+    b->used += n;
+}
+
+static void put_frame(struct buffer *b, const void *bytes, size_t n, bool more)
+{
+    unsigned char head[9] = {more, (unsigned char)n};
+    size_t head_size = 2;
+
+    if (n > 255) { /* ZMTP's long form: flag 2 and a 64-bit length, highest byte first */
+        head[0] |= 2;
+        for (int i = 0; i < 8; i++)
+            head[1 + i] = (unsigned char)((uint64_t)n >> (56 - 8 * i));
+        head_size = 9;
+    }
+    put(b, head, head_size);
+    put(b, bytes, n);
+}
+
+/* Appends the parts as frames; `open` sets MORE on the last one too: a head, with a body to follow. */
+static void put_parts(struct buffer *b, const struct part *parts, const char *service, bool open)
+{
+    for (int i = 0; parts[i].kind != END; i++) {
+        bool more = open || parts[i + 1].kind != END;
+
+        if (parts[i].kind == SERVICE)
+            put_frame(b, service, strlen(service), more);
+        else
+            put_frame(b, parts[i].text, parts[i].size, more);
+    }
+}
+
+/* Messages are the same every time but for a timestamp or an address, so they are encoded once, here. */
+static struct { struct buffer request, final_head, heartbeat; size_t request_body_at; } wire;
+
+static void prepare_messages(void)
+{
+    unsigned char *body = malloc(opt.size);
+
+    memset(body, 'x', opt.size);
+    put_parts(&wire.request, opt.dialect->request, opt.service, true);
+    put_frame(&wire.request, body, opt.size, false);
+    wire.request_body_at = wire.request.used - opt.size;
+    put_parts(&wire.final_head, opt.dialect->final, opt.service, true);
+    put_parts(&wire.heartbeat, opt.dialect->heartbeat, opt.service, false);
+    free(body);
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+enum role { WORKER, CLIENT, IDLE_WORKER, IDLE_CLIENT };
+static const char *const ROLE_NAMES[] = {"worker", "client", "idle worker", "idle client"};
+enum phase { GREETING, HANDSHAKE, OPEN };
+
+struct conn {
+    int fd;
+    enum role role;
+    enum phase phase;
+    int under_way;      /* client: requests sent and not yet answered */
+    struct buffer in, out;
+    size_t out_sent;    /* how much of `out` the kernel has taken */
+    bool awaits_room;   /* EPOLLOUT is on */
+};
+
+static struct conn *conns;
+static int conn_count, open_count, epoll_fd;
+
+static struct {
+    uint64_t sent, done, disconnects, nonfinal, wrong, samples;
+    uint32_t *latency_us;
+    bool measuring;
+} stats;
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * SECOND + t.tv_nsec;
+}
+
+static void io_failed(const char *what, const struct conn *c)
+{
+    fprintf(stderr, "mdpraw: %s failed on a connection of a(n) %s: %s\n", what, ROLE_NAMES[c->role],
+            strerror(errno));
+    exit(EXIT_IO);
+}
+
+static void watch(struct conn *c, int operation, bool room)
+{
+    struct epoll_event event = {EPOLLIN | (room ? EPOLLOUT : 0), {.ptr = c}};
+
+    if (epoll_ctl(epoll_fd, operation, c->fd, &event))
+        io_failed("epoll_ctl", c);
+    c->awaits_room = room;
+}
+
+static void flush(struct conn *c)
+{
+    while (c->out_sent < c->out.used) {
+        ssize_t n = send(c->fd, c->out.data + c->out_sent, c->out.used - c->out_sent, MSG_NOSIGNAL);
+
+        if (n < 0) {
+            if (errno != EAGAIN)
+                io_failed("send", c);
+            if (!c->awaits_room)
+                watch(c, EPOLL_CTL_MOD, true);
+            return;
+        }
+        c->out_sent += n;
+    }
+    c->out_sent = c->out.used = 0;
+    if (c->awaits_room)
+        watch(c, EPOLL_CTL_MOD, false);
+}
+
+static void send_greeting(struct conn *c)
+{
+    unsigned char greeting[64] = {[0] = 0xff, [9] = 0x7f, [10] = 3, [12] = 'N', 'U', 'L', 'L'};
+
+    put(&c->out, greeting, sizeof greeting);
+    flush(c);
+}
+
+static void put_property(struct buffer *b, const char *name, const char *value)
+{
+    unsigned char name_size = strlen(name), value_size[4] = {0, 0, 0, strlen(value)};
+
+    put(b, &name_size, 1);
+    put(b, name, name_size);
+    put(b, value_size, 4);
+    put(b, value, value_size[3]);
+}
+
+static void send_handshake(struct conn *c)
+{
+    static int sequence;
+    char identity[64] = "";
+    struct buffer ready = {0};
+    unsigned char head[2] = {4, 0}; /* flag 4: a command, not a message */
+
+    if (opt.identity_prefix)
+        snprintf(identity, sizeof identity, "%s%d", opt.identity_prefix, ++sequence);
+    put(&ready, "\5READY", 6);
+    put_property(&ready, "Socket-Type", "DEALER");
+    put_property(&ready, "Identity", identity);
+    head[1] = ready.used;
+    put(&c->out, head, 2);
+    put(&c->out, ready.data, ready.used);
+    free(ready.data);
+    flush(c);
+}
+
+static struct sockaddr_in parse_endpoint(const char *endpoint)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    char host[16];
+    int port;
+
+    if (sscanf(endpoint, "tcp://%15[0-9.]:%d", host, &port) != 2
+        || !inet_pton(AF_INET, host, &address.sin_addr)) {
+        fprintf(stderr, "mdpraw: %s is not of the form tcp://IPV4:PORT\n", endpoint);
+        exit(EXIT_USAGE);
+    }
+    address.sin_port = htons(port);
+    return address;
+}
+
+static void dial(struct conn *c)
+{
+    bool works = c->role == WORKER || c->role == IDLE_WORKER;
+    struct sockaddr_in address = parse_endpoint(works ? opt.worker_endpoint : opt.client_endpoint);
+    int one = 1;
+
+    c->fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&address, sizeof address))
+        io_failed("connect", c);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    fcntl(c->fd, F_SETFL, O_NONBLOCK);
+    watch(c, EPOLL_CTL_ADD, false);
+    send_greeting(c);
+}
+
+/* ---- what a client and a worker do with a message -------------------------------------------- */
+
+struct message {
+    int frames;
+    unsigned char *head[MAX_FRAMES], *frame[MAX_FRAMES], *end; /* where flags and content of each start */
+    size_t size[MAX_FRAMES];
+};
+
+static int command_of(const struct message *m, int at)
+{
+    return at < m->frames && m->size[at] > 0 ? m->frame[at][0] : -1;
+}
+
+static void send_request(struct conn *c)
+{
+    uint64_t time = now_ns();
+
+    memcpy(wire.request.data + wire.request_body_at, &time, sizeof time);
+    put(&c->out, wire.request.data, wire.request.used);
+    c->under_way++;
+    stats.sent++;
+}
+
+static void send_ready(struct conn *c)
+{
+    char idle_service[32] = "idle";
+    const char *service = opt.service;
+
+    if (c->role == IDLE_WORKER) {
+        if (!opt.idle_share_service) /* idle workers stand right behind the workers in `conns` */
+            snprintf(idle_service, sizeof idle_service, "idle-%d", (int)(c - conns) - opt.workers + 1);
+        service = idle_service;
+    }
+    put_parts(&c->out, opt.dialect->ready, service, false);
+    flush(c);
+}
+
+static void on_reply(struct conn *c, const struct message *m)
+{
+    uint64_t sent_at, now;
+    int body = m->frames - 1;
+
+    if (opt.dialect->reply_command_at != NO_COMMAND &&
+        command_of(m, opt.dialect->reply_command_at) != opt.dialect->reply_final) {
+        stats.nonfinal++;
+        return;
+    }
+    c->under_way--;
+    stats.done++;
+    if (m->size[body] != (size_t)opt.size) { /* fast but wrong is no result */
+        stats.wrong++;
+        return;
+    }
+    if (!stats.measuring)
+        return;
+    memcpy(&sent_at, m->frame[body], sizeof sent_at);
+    now = now_ns();
+    if (sent_at > now)
+        stats.wrong++;
+    else if (stats.samples < MAX_SAMPLES)
+        stats.latency_us[stats.samples++] = (now - sent_at) / 1000;
+}
+
+static void on_work(struct conn *c, const struct message *m)
+{
+    const struct dialect *d = opt.dialect;
+    int command = d->command_at == NO_COMMAND ? d->command_request : command_of(m, d->command_at);
+
+    if (command == d->command_request && d->address_at < m->frames) {
+        /* Address, empty frame and body go back as they came, heads and all. */
+        unsigned char *from = m->head[d->address_at];
+
+        put(&c->out, wire.final_head.data, wire.final_head.used);
+        put(&c->out, from, m->end - from);
+    } else if (d->command_at != NO_COMMAND && command == d->command_disconnect) {
+        stats.disconnects++;
+        send_ready(c);
+    }
+}
+
+static void on_message(struct conn *c, const struct message *m)
+{
+    if (c->role == CLIENT)
+        on_reply(c, m);
+    else if (c->role != IDLE_CLIENT)
+        on_work(c, m);
+}
+
+static void on_command(struct conn *c, const struct message *m)
+{
+    if (c->phase != HANDSHAKE)
+        return;
+    if (m->size[0] < 6 || memcmp(m->frame[0], "\5READY", 6)) {
+        fprintf(stderr, "mdpraw: the broker refused the handshake of a(n) %s\n", ROLE_NAMES[c->role]);
+        exit(EXIT_HANDSHAKE);
+    }
+    c->phase = OPEN;
+    open_count++;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Takes one whole message or command from `at`; returns where the next starts, or NULL if bytes are missing. */
+static unsigned char *parse_message(unsigned char *at, unsigned char *limit, struct message *m,
+                                    bool *is_command)
+{
+    m->frames = 0;
+    for (;;) {
+        unsigned char flags, *head = at;
+        size_t size = 0;
+
+        if (limit - at < 2)
+            return NULL;
+        flags = at[0];
+        if (flags & 2) {
+            if (limit - at < 9)
+                return NULL;
+            for (int i = 1; i < 9; i++)
+                size = size << 8 | at[i];
+            at += 9;
+        } else {
+            size = at[1];
+            at += 2;
+        }
+        if ((size_t)(limit - at) < size)
+            return NULL;
+        if (m->frames < MAX_FRAMES) {
+            m->head[m->frames] = head;
+            m->frame[m->frames] = at;
+            m->size[m->frames++] = size;
+        }
+        at += size;
+        *is_command = flags & 4;
+        if (*is_command || !(flags & 1))
+            return m->end = at;
+    }
+}
+
+static bool receive(struct conn *c)
+{
+    size_t room = c->role == WORKER || c->role == CLIENT ? 65536 : 512; /* idle ones are many: small */
+    ssize_t n;
+
+    reserve(&c->in, room);
+    n = recv(c->fd, c->in.data + c->in.used, room, 0);
+    if (n < 0 && errno == EAGAIN)
+        return false;
+    if (n < 0)
+        io_failed("recv", c);
+    if (n == 0) {
+        fprintf(stderr, "mdpraw: the broker closed a connection of a(n) %s\n", ROLE_NAMES[c->role]);
+        exit(EXIT_CLOSED);
+    }
+    c->in.used += n;
+    return true;
+}
+
+static void on_readable(struct conn *c)
+{
+    unsigned char *at, *next, *limit;
+    struct message m;
+    bool is_command;
+
+    if (!receive(c))
+        return;
+    at = c->in.data;
+    limit = at + c->in.used;
+    if (c->phase == GREETING) {
+        if (c->in.used < 64)
+            return;
+        at += 64;
+        c->phase = HANDSHAKE;
+        send_handshake(c);
+    }
+    for (; (next = parse_message(at, limit, &m, &is_command)); at = next) {
+        if (is_command)
+            on_command(c, &m);
+        else
+            on_message(c, &m);
+    }
+    c->in.used = limit - at;
+    if (c->in.used)
+        memmove(c->in.data, at, c->in.used);
+}
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+static void turn(bool loaded)
+{
+    struct epoll_event events[MAX_EVENTS];
+    int n = epoll_wait(epoll_fd, events, MAX_EVENTS, 100);
+
+    for (int i = 0; i < n; i++) {
+        struct conn *c = events[i].data.ptr;
+
+        if (events[i].events & EPOLLOUT)
+            flush(c);
+        if (events[i].events & ~EPOLLOUT)
+            on_readable(c);
+        if (loaded && c->role == CLIENT)
+            while (c->under_way < opt.window)
+                send_request(c);
+        if (c->out.used) /* one write for all that this read caused */
+            flush(c);
+    }
+}
+
+static enum role role_of(int index)
+{
+    if (index < opt.workers)
+        return WORKER;
+    if (index < opt.workers + opt.idle_workers)
+        return IDLE_WORKER;
+    return index < opt.workers + opt.idle_workers + opt.clients ? CLIENT : IDLE_CLIENT;
+}
+
+static void connect_all(void)
+{
+    conn_count = opt.workers + opt.idle_workers + opt.clients + opt.idle_clients;
+    conns = calloc(conn_count, sizeof *conns);
+    for (int first = 0; first < conn_count; first += DIAL_BATCH) {
+        int last = first + DIAL_BATCH < conn_count ? first + DIAL_BATCH : conn_count;
+        uint64_t deadline = now_ns() + STALL;
+
+        for (int i = first; i < last; i++) {
+            conns[i].role = role_of(i);
+            dial(&conns[i]);
+        }
+        while (open_count < last) {
+            if (now_ns() > deadline) {
+                fprintf(stderr, "mdpraw: handshake timeout, %d of %d connections open\n", open_count,
+                        conn_count);
+                exit(EXIT_HANDSHAKE);
+            }
+            turn(false);
+        }
+    }
+}
+
+static void register_workers(void)
+{
+    for (int i = 0; i < opt.workers + opt.idle_workers; i++)
+        send_ready(&conns[i]);
+    usleep(SETTLE_US);
+}
+
+static void send_heartbeat(struct conn *c)
+{
+    put(&c->out, wire.heartbeat.data, wire.heartbeat.used);
+    flush(c);
+}
+
+static void heartbeats(uint64_t start, uint64_t now)
+{
+    static uint64_t last_busy, idle_sent;
+    uint64_t idle_due;
+
+    if (!wire.heartbeat.used)
+        return;
+    if (now - (last_busy ? last_busy : start) > BUSY_HEARTBEAT) {
+        last_busy = now;
+        for (int i = 0; i < opt.workers; i++)
+            send_heartbeat(&conns[i]);
+    }
+    /* The idle ones beat one after the other, as strangers would, not all in one burst. */
+    idle_due = (uint64_t)((now - start) / (opt.idle_heartbeat * SECOND) * opt.idle_workers);
+    for (; idle_sent < idle_due; idle_sent++)
+        send_heartbeat(&conns[opt.workers + idle_sent % opt.idle_workers]);
+}
+
+struct window { uint64_t start, end, done_before; bool stalled; };
+
+static void announce(const char *what)
+{
+    if (opt.announce)
+        fprintf(stderr, "%s\n", what);
+}
+
+static struct window run_load(void)
+{
+    uint64_t start = now_ns(), measure_at = start + (uint64_t)(opt.warmup * SECOND);
+    uint64_t end_at = measure_at + (uint64_t)(opt.seconds * SECOND), last_progress = start, last_done = 0;
+    struct window w = {.start = measure_at};
+
+    for (int i = 0; i < conn_count; i++) {
+        if (conns[i].role != CLIENT)
+            continue;
+        while (conns[i].under_way < opt.window)
+            send_request(&conns[i]);
+        flush(&conns[i]);
+    }
+    for (;;) {
+        uint64_t now;
+
+        turn(true);
+        now = now_ns();
+        heartbeats(start, now);
+        if (stats.done != last_done) {
+            last_done = stats.done;
+            last_progress = now;
+        } else if (now - last_progress > STALL) {
+            w.stalled = true;
+        }
+        if (!stats.measuring && now >= measure_at) {
+            stats.measuring = true;
+            w.start = now;
+            w.done_before = stats.done;
+            announce("measuring");
+        }
+        if (w.stalled || now >= end_at) {
+            w.stalled = now - last_progress > SILENCE;
+            w.end = now;
+            announce("measured");
+            return w;
+        }
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static uint32_t percentile(unsigned percent)
+{
+    return stats.samples ? stats.latency_us[(stats.samples - 1) * percent / 100] : 0;
+}
+
+static double own_cpu_us(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e6 + u.ru_utime.tv_usec + u.ru_stime.tv_usec;
+}
+
+static void print_result(struct window w)
+{
+    double seconds = (double)(w.end - w.start) / SECOND;
+    double cpu_us = stats.done ? own_cpu_us() / stats.done : 0; /* before the sort, which is not load */
+    uint64_t n = stats.done - w.done_before;
+
+    qsort(stats.latency_us, stats.samples, sizeof *stats.latency_us, by_value);
+    printf("{\"dialect\":\"%s\",\"clients\":%d,\"workers\":%d,\"window\":%d,\"size\":%d,\"n\":%" PRIu64
+           ",\"done\":%" PRIu64 ",\"secs\":%.3f,\"rps\":%.0f,\"p50_us\":%u,\"p99_us\":%u,\"max_us\":%u"
+           ",\"stalled\":%d,\"sent\":%" PRIu64 ",\"disconnects\":%" PRIu64 ",\"nonfinal\":%" PRIu64
+           ",\"gen_cpu_us\":%.2f,\"wrong\":%" PRIu64 ",\"idle_workers\":%d,\"idle_clients\":%d}\n",
+           opt.dialect->name, opt.clients, opt.workers, opt.window, opt.size, n, stats.done, seconds,
+           seconds > 0 ? n / seconds : 0.0, percentile(50), percentile(99), percentile(100), w.stalled,
+           stats.sent, stats.disconnects, stats.nonfinal, cpu_us, stats.wrong, opt.idle_workers,
+           opt.idle_clients);
+}
+
+static void allow_connections(void)
+{
+    struct rlimit limit;
+    rlim_t needed = opt.workers + opt.idle_workers + opt.clients + opt.idle_clients + 32;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur >= needed)
+        return;
+    limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
+    if (limit.rlim_cur < needed || setrlimit(RLIMIT_NOFILE, &limit)) {
+        fprintf(stderr, "mdpraw: needs %ju open files, this system allows %ju\n", (uintmax_t)needed,
+                (uintmax_t)limit.rlim_max);
+        exit(EXIT_USAGE);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct window w;
+
+    parse_options(argc, argv);
+    allow_connections();
+    prepare_messages();
+    stats.latency_us = malloc(MAX_SAMPLES * sizeof *stats.latency_us);
+    epoll_fd = epoll_create1(0);
+    connect_all();
+    register_workers();
+    w = run_load();
+    print_result(w);
+    return w.stalled ? EXIT_STALLED : 0;
+}

@@ -1,0 +1,161 @@
+"""What is measured and how it is summed up. Pure: no process, no clock.
+
+A run consists of rounds; in each round every broker meets every shape once, so that all of them see the same
+weather on the machine. Ratios are therefore taken within a round, and the median of the rounds' ratios is
+reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Any
+
+YARDSTICK = "yardstick"
+GENERATOR_LIMIT = 0.9  # above this share of one core the generator may be what was measured
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A load: how many peers of which kind, and how many requests each client keeps under way."""
+
+    name: str
+    clients: int
+    workers: int
+    window: int
+    idle_workers: int = 0
+    idle_clients: int = 0
+    idle_share_service: bool = False  # all idle workers on one service, instead of one service each
+    base: str | None = None  # the shape this one is compared with
+
+    @property
+    def text(self) -> str:
+        parts = [
+            f"{self.clients} client{'s' * (self.clients > 1)} with {self.window:,} under way",
+            f"{self.workers} worker{'s' * (self.workers > 1)}",
+        ]
+        if self.idle_workers:
+            where = "on one other service" if self.idle_share_service else "on a service each"
+            parts.append(f"{self.idle_workers:,} idle workers {where}")
+        if self.idle_clients:
+            parts.append(f"{self.idle_clients:,} idle clients")
+        return ", ".join(parts)
+
+
+SHAPES = (
+    Shape("lockstep", clients=1, workers=1, window=1),
+    Shape("pipelined", clients=1, workers=16, window=1000),
+    Shape("many", clients=8, workers=16, window=128),
+)
+
+
+def scale_shapes(idle: int) -> tuple[Shape, ...]:
+    """`many` beside peers and services that do nothing but exist: they should cost next to nothing."""
+    many = replace(SHAPES[-1], base=SHAPES[-1].name)
+    return (
+        replace(many, name="idle-peers", idle_workers=idle, idle_clients=idle, idle_share_service=True),
+        replace(many, name="idle-services", idle_workers=idle),
+    )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One broker under one shape in one round."""
+
+    rps: float
+    p50_us: float
+    p99_us: float
+    cpu_us: float  # the broker's CPU time per request
+    rss_mib: float
+    generator_busy: float  # the load generator's share of one core
+    disconnects: int = 0  # workers the broker sent away
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Requests/s and CPU per request, each divided by somebody else's in the same round."""
+
+    rps: float
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The medians of one broker under one shape."""
+
+    broker: str
+    shape: str
+    rps: float
+    p50_us: float
+    p99_us: float
+    cpu_us: float
+    rss_mib: float
+    generator_busy: float
+    disconnects: int
+    spread: float  # (fastest - slowest round) / median, of requests/s
+    versus_yardstick: Ratio | None
+    versus_base: Ratio | None
+    rounds: tuple[Sample, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+Samples = Mapping[tuple[str, str], Sequence[Sample]]  # (broker, shape) → one sample per round
+
+
+def divide(a: float, b: float) -> float:
+    return a / b if b else 0.0
+
+
+def ratio_of(samples: Sequence[Sample], others: Sequence[Sample]) -> Ratio:
+    """The median of the rounds' ratios: a slow minute of the machine is in both sides of each."""
+    pairs = list(zip(samples, others, strict=True))
+    return Ratio(
+        rps=median(divide(mine.rps, other.rps) for mine, other in pairs),
+        cpu=median(divide(mine.cpu_us, other.cpu_us) for mine, other in pairs),
+    )
+
+
+def summarise_one(broker: str, shape: Shape, samples: Samples) -> Summary:
+    own = samples[broker, shape.name]
+    yardstick = samples.get((YARDSTICK, shape.name)) if broker != YARDSTICK else None
+    base = samples.get((broker, shape.base)) if shape.base else None
+    rates = [sample.rps for sample in own]
+    return Summary(
+        broker=broker,
+        shape=shape.name,
+        rps=median(rates),
+        p50_us=median(sample.p50_us for sample in own),
+        p99_us=median(sample.p99_us for sample in own),
+        cpu_us=median(sample.cpu_us for sample in own),
+        rss_mib=median(sample.rss_mib for sample in own),
+        generator_busy=median(sample.generator_busy for sample in own),
+        disconnects=sum(sample.disconnects for sample in own),
+        spread=divide(max(rates) - min(rates), median(rates)),
+        versus_yardstick=ratio_of(own, yardstick) if yardstick else None,
+        versus_base=ratio_of(own, base) if base else None,
+        rounds=tuple(own),
+    )
+
+
+def summarise(brokers: Iterable[str], shapes: Iterable[Shape], samples: Samples) -> list[Summary]:
+    """One summary per shape and broker, in that order: what is compared stands together."""
+    labels = list(brokers)
+    return [summarise_one(broker, shape, samples) for shape in shapes for broker in labels]
+
+
+def notes(summaries: Iterable[Summary]) -> list[str]:
+    """What a reader must know before believing a number."""
+    found = []
+    for summary in summaries:
+        where = f"{summary.broker}, {summary.shape}"
+        if summary.generator_busy > GENERATOR_LIMIT:
+            busy = f"{summary.generator_busy:.0%} of a core"
+            found.append(
+                f"{where}: the generator used {busy}; req/s may be its limit (CPU per request holds)"
+            )
+        if summary.disconnects:
+            found.append(f"{where}: the broker disconnected workers {summary.disconnects} times")
+    return found
