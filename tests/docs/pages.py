@@ -1,0 +1,113 @@
+"""Pages and what is in them: fenced blocks, the comments that say how to run them, headings and links.
+
+A block of `sh` or `python` is run; a `text` block below one shows what it says. An HTML comment on the line
+above a block changes that:
+
+    <!-- run: background -->                  it stays, as in a terminal of its own; the next block is run
+                                              when it has said what the text block below shows
+    <!-- run: background, until service X --> the same, and somebody must offer the service X
+    <!-- run: fails 4 -->                     it ends with this exit code
+    <!-- run: skip: WHY -->                   it is not run, for a reason a reader would accept
+    <!-- file: NAME -->                       what the reader puts into this file; of any language
+
+and one anywhere in the page, `<!-- page: own settings -->`, says that the page is about configuration: it is
+run without the two variables that lead its commands to a port of their own (see runner.py).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FENCE = re.compile(r"^```(\w*)\s*$")
+COMMENT = re.compile(r"^<!--\s*(run|file|page):\s*(.*?)\s*-->$")
+HEADING = re.compile(r"^#+\s+(.*)$")
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|<img[^>]*\bsrc=\"([^\"]+)\"")
+RUN = ("sh", "python")
+
+
+@dataclass
+class Block:
+    """One fenced block."""
+
+    line: int
+    language: str
+    text: str
+    kind: str = ""  # of the comment above: run, file, or nothing
+    note: str = ""  # what that comment says
+    expected: str = ""  # the text block below
+
+
+@dataclass
+class Page:
+    """One Markdown file."""
+
+    path: Path
+    blocks: list[Block]
+    anchors: set[str]
+    links: list[tuple[int, str]]
+    own_settings: bool
+    prose: str
+
+    @property
+    def name(self) -> str:
+        return self.path.relative_to(ROOT).as_posix()
+
+
+def all_pages() -> list[Page]:
+    """README and everything in docs/."""
+    return [read(path) for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]]
+
+
+def read(path: Path) -> Page:
+    """Take a page apart."""
+    page = Page(path, [], set(), [], False, "")
+    kind = note = ""
+    inside: Block | None = None
+    prose = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        fence = FENCE.match(line)
+        comment = COMMENT.match(line)
+        if inside is not None:
+            if line == "```":
+                inside = None
+            else:
+                inside.text += f"{line}\n"
+        elif fence:
+            inside = Block(number, fence[1], "", kind, note)
+            page.blocks.append(inside)
+            kind = note = ""
+        elif comment and comment[1] == "page":
+            page.own_settings = comment[2] == "own settings"
+        elif comment:
+            kind, note = comment[1], comment[2]
+        else:
+            prose.append(line)
+            kind = note = ""
+            heading = HEADING.match(line)
+            if heading:
+                page.anchors.add(anchor(heading[1]))
+            page.links += [(number, found[0] or found[1]) for found in LINK.findall(_without_code(line))]
+    assert inside is None, f"{page.name}: a block is not closed"
+    _join_output(page.blocks)
+    page.prose = "\n".join(prose)
+    return page
+
+
+def anchor(heading: str) -> str:
+    """What GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _join_output(blocks: list[Block]) -> None:
+    """A text block belongs to the block before it, if that is one that is run."""
+    for block, following in pairwise(blocks):
+        if block.language in RUN and following.language == "text":
+            block.expected = following.text
+
+
+def _without_code(line: str) -> str:
+    return re.sub(r"`[^`]*`", "", line)

@@ -1,0 +1,277 @@
+"""Runs the blocks of a page in order, in one temporary folder, each in a terminal of its own.
+
+What is changed on the way: the ports 5555 to 5559 become free ones, so that pages can run beside each other
+and beside a broker of the developer's own; `POLYDOMO_URL` and `POLYDOMO_BROKER_ZMQ` say so to commands that
+name no port.
+
+`python -m tests.docs.runner PAGE` runs a page and prints what its blocks said: to be copied into it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import random
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from polydomo.errors import PolydomoError
+from polydomo.sdk import SyncClient
+from tests.docs.pages import Block, Page, read
+
+PATIENCE = 30.0
+WIDTH = 110
+PORT = re.compile(r"\b555[5-9]\b")
+ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
+
+# What differs from run to run, and by what it is replaced before outputs are compared.
+VARYING = [
+    (re.compile(r'("(?:uptime|seen|since|age|waited|ran)"): [\d.e-]+'), r"\1: <seconds>"),
+    (re.compile(r"^\s*\d+\s+(?=[a-z])"), "<number> "),
+    (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|\b\d\d:\d\d:\d\d\b"), "<time>"),
+    (re.compile(r"\b[0-9a-f]{10}\b|\b\d{4,}\b|\b\d+\.\d{3,}\b"), "<number>"),
+    (re.compile(r"\b\d+(\.\d+)?(µs|ms|s|m\d\ds|h\d\dm|d\d\dh)(?!\w)"), "<duration>"),
+    (re.compile(r"\b\d+\.\d+\.\d+\b"), "<version>"),
+    (re.compile(r"\b(build|loop)=\w+"), r"\1=<this one>"),
+    (re.compile(r"\s+"), " "),
+]
+
+
+class Stage:
+    """A folder, its ports, and the terminals that are open in it."""
+
+    def __init__(self, page: Page, folder: Path) -> None:
+        self.page = page
+        self.folder = folder / "here"
+        self.folder.mkdir()
+        self.ports = _free_ports()
+        self.environment = self._environment(folder / "bin")
+        self.terminals: list[Terminal] = []
+
+    def play(self, block: Block) -> None:
+        """Do with a block what its reader would do."""
+        if block.kind == "file":
+            (self.folder / block.note).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / block.note).write_text(self._moved(block.text), encoding="utf-8")
+        elif block.language in ("sh", "python") and not block.note.startswith("skip"):
+            terminal = self._open(block)
+            if block.note.startswith("background"):
+                self._wait_until_up(block, terminal)
+            else:
+                self._finish(block, terminal)
+
+    def close(self) -> None:
+        """All terminals."""
+        for terminal in reversed(self.terminals):
+            terminal.kill()
+
+    def _finish(self, block: Block, terminal: Terminal) -> None:
+        code = terminal.wait(PATIENCE)
+        wanted = int(block.note.removeprefix("fails")) if block.note.startswith("fails") else 0
+        if code != wanted:
+            self._fail(block, terminal, f"exit code {code} instead of {wanted}")
+        missing = first_missing(block.expected, self.seen(terminal))
+        if missing:
+            self._fail(block, terminal, f"it did not say: {missing}")
+
+    def _wait_until_up(self, block: Block, terminal: Terminal) -> None:
+        service = block.note.partition("until service ")[2]
+
+        def up() -> bool:
+            if service and not self._offered(service):
+                return False
+            return not first_missing(block.expected, self.seen(terminal))
+
+        deadline = time.monotonic() + PATIENCE
+        while not up():
+            if not terminal.running or time.monotonic() > deadline:
+                missing = first_missing(block.expected, self.seen(terminal)) or f"service {service}"
+                self._fail(block, terminal, f"it ended or took too long, without: {missing}")
+            time.sleep(0.02)
+
+    def _offered(self, service: str) -> bool:
+        url = f"mdp://127.0.0.1:{self.ports['5555']}"
+        try:
+            with SyncClient(url, timeout=2, connect_timeout=0.2) as client:
+                return client.offered(service)
+        except PolydomoError:
+            return False
+
+    def _open(self, block: Block) -> Terminal:
+        text = self._moved(block.text)
+        if block.language == "python":
+            script = self.folder / f".line{block.line}.py"
+            script.write_text(text, encoding="utf-8")
+            command = [sys.executable, script.name]
+        else:
+            command = ["bash", "-e", "-c", text]
+        terminal = Terminal(text, command, self.folder, self.environment)
+        self.terminals.append(terminal)
+        return terminal
+
+    def _moved(self, text: str) -> str:
+        """To our own ports."""
+        text = re.sub(r"(?m)^polydomo dev\b(?!.*--port)", f"polydomo dev --port {self.ports['5555']}", text)
+        return PORT.sub(lambda found: self.ports[found[0]], text)
+
+    def seen(self, terminal: Terminal) -> str:
+        """What it said, on the ports that the page speaks of."""
+        text = terminal.output().replace(f"{self.folder}/", "").replace(str(self.folder), ".")
+        for named, used in self.ports.items():
+            text = text.replace(used, named)
+        return text
+
+    def _fail(self, block: Block, terminal: Terminal, why: str) -> None:
+        terminal.kill()
+        others = "".join(
+            f"\n--- another terminal ---\n{other.output()}"
+            for other in self.terminals
+            if other is not terminal
+        )
+        raise AssertionError(
+            f"{self.page.name}:{block.line}: {why}\n--- block ---\n{block.text}--- said ---\n"
+            f"{terminal.output()}{others[-3000:]}"
+        )
+
+    def _environment(self, programs: Path) -> dict[str, str]:
+        programs.mkdir()
+        for name, command in (("python", ""), ("polydomo", " -m polydomo"), ("pytest", " -m pytest")):
+            program = programs / name
+            program.write_text(f'#!/bin/sh\nexec "{sys.executable}"{command} "$@"\n')
+            program.chmod(0o755)
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("POLYDOMO_", "PYTEST_"))
+        }
+        kept |= {"PATH": f"{programs}:{kept.get('PATH', '')}", "NO_COLOR": "1", "TERM": "xterm"}
+        kept.pop("COLUMNS", None)
+        if self.page.own_settings:
+            return kept
+        place = f"127.0.0.1:{self.ports['5555']}"
+        return kept | {"POLYDOMO_URL": f"mdp://{place}", "POLYDOMO_BROKER_ZMQ": f"tcp://{place}"}
+
+
+class Terminal:
+    """A command on a pseudo-terminal, so that it says what it says to a person."""
+
+    def __init__(self, title: str, command: list[str], folder: Path, environment: dict[str, str]) -> None:
+        self.title = title
+        self._near, far = pty.openpty()
+        fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", 50, WIDTH, 0, 0))
+        self._process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=far,
+            stderr=far,
+            start_new_session=True,
+        )
+        os.close(far)
+        self._said: list[bytes] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, timeout: float) -> int:
+        """Its exit code; that of SIGKILL if it took too long."""
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        # What it left running may hold the terminal open; what it said itself is in there already.
+        self._reader.join(5.0)
+        return self._process.wait()
+
+    def output(self) -> str:
+        return ANSI.sub("", b"".join(self._said).decode(errors="replace"))
+
+    def kill(self) -> None:
+        """With everything that it started."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+        self._reader.join(1.0)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._near, 65536)
+            except OSError:  # EIO: nobody has the other end any more
+                data = b""
+            if not data:
+                os.close(self._near)
+                return
+            self._said.append(data)
+
+
+def first_missing(expected: str, said: str) -> str:
+    """The first expected line that does not come, in this order. `…` stands for anything."""
+    lines = iter([plain(line) for line in said.splitlines()])
+    for line in expected.splitlines():
+        matches = _matcher(plain(line))
+        if not any(matches(found) for found in lines):
+            return line
+    return ""
+
+
+def plain(line: str) -> str:
+    """Without what differs from run to run."""
+    for pattern, replacement in VARYING:
+        line = pattern.sub(replacement, line)
+    return line.strip()
+
+
+def _matcher(line: str) -> Callable[[str], object]:
+    if line in ("", "…"):
+        return lambda found: True
+    parts = [re.escape(part) for part in line.split("…")]
+    return re.compile(".*".join(parts)).fullmatch
+
+
+def _free_ports() -> dict[str, str]:
+    """For each port that pages speak of, one that nobody has: below those that the system gives away by itself."""
+    ports: dict[str, str] = {}
+    while len(ports) < 5:
+        with socket.socket() as probe:
+            port = random.randint(20_000, 32_000)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if str(port) not in ports.values():
+            ports[str(5555 + len(ports))] = str(port)
+    return ports
+
+
+def show(page: Page) -> None:
+    """For those who write pages: run one, and print what each of its blocks said."""
+    with tempfile.TemporaryDirectory() as folder:
+        stage = Stage(page, Path(folder))
+        try:
+            for block in page.blocks:
+                stage.play(block)
+        finally:
+            stage.close()
+            for terminal in stage.terminals:
+                print(f"{'-' * 40}\n{terminal.title}\n{'-' * 10}\n{stage.seen(terminal)}")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        show(read(Path(name).resolve()))
