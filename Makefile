@@ -49,7 +49,7 @@ bench: wheel     ## our broker, plain and compiled, against a bare pyzmq loop, i
 	$(BIN)/python bench/run.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
 
 soak: setup      ## a million requests while peers are killed, frozen and reconnected
-	$(BIN)/python -m pytest -q -s tests/runtime/test_soak.py --soak-requests 1000000
+	$(BIN)/python -m pytest -q -s tests/runtime/test_soak.py --soak-requests 1000000 --timeout 3600
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

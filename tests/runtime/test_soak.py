@@ -126,7 +126,14 @@ class Soak:
             if self.progress >= next_act:
                 next_act = self.progress + ACT
                 self.trouble()
+                self.show()
             assert time.monotonic() - last < 45, f"nothing is answered any more after {self.progress}"
+
+    def show(self) -> None:
+        """A line that moves, for whoever runs a long one at a terminal."""
+        if sys.stdout.isatty():
+            troubles = sum(self.acts.values())
+            print(f"\r{self.progress:>10,} answers, {troubles} killed or frozen ", end="", flush=True)
 
     def hear(self, client: Process) -> None:
         line = client.popen.stdout.readline()
