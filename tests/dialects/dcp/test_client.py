@@ -34,7 +34,7 @@ def test_dagbox_itself_wants_a_type_of_four_bytes():
 
 
 def test_a_metadata_part_may_not_be_empty():
-    """§Requests & Replies: as many data parts as one likes, here empty ones too."""
+    """§Requests & Replies: metadata ends at the first empty part."""
     with pytest.raises(ValueError, match="may not be empty"):
         DcpClientSide().request(b"echo", b"", b"")
 
