@@ -51,16 +51,8 @@ BODIES = {
     "any-bytes": [b"\0\xff", b"MDPC02", b"\x01", b"", b"DGBX\x01"],
 }
 
-# Each client form and each worker form carries 64 MiB once, both ways.
-HEAVY = [
-    ("mdp02", "mdp02"),
-    ("mdp01-req", "mdp01"),
-    ("majortomo", "majortomo"),
-    ("dcp1", "dcp1"),
-    ("dcp4", "dcp4"),
-    ("mdp01-dealer", "dcp1"),
-    ("mdp02-req", "dcp4"),
-]
+# Every pairing carries 64 MiB, both ways.
+HEAVY = [(client, worker) for client in CLIENTS for worker in WORKERS]
 
 
 def behave(worker: Any, task: Task) -> None:
