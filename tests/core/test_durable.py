@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from polydomo.core import job as jobs
-from polydomo.core.extras import Options
+from polydomo.core.extras import Extra, Options
 from polydomo.core.job import Failure, Job
 from polydomo.core.policy import Policy
-from polydomo.core.ports import Keeper
-from tests.support.core import Bench, FakeClient, check_empty
+from tests.support.core import Bench, FakeClient, QuietKeeper, check_empty
 
 
-class FakeKeeper(Keeper):
+class FakeKeeper(QuietKeeper):
     """A disk whose commits happen when the test says so."""
 
     def __init__(self, bench: Bench) -> None:
@@ -333,5 +332,7 @@ def _restored(bench: Bench, uid: str, token: bytes = b"") -> Job:
     broker = bench.broker
     client = broker.lifecycle.absent(b"gone", "fake")
     job = broker.revive(client, b"safe", b"body", b"")
-    broker.lifecycle.restore(job, uid, b"", 0.0, float("inf"), 0, 1 if token else 0, token)
+    extra = Extra(uid, Options(), True, broker.now, 0)
+    extra.number = 1 if token else 0
+    broker.lifecycle.restore(job, extra, token, b"before")
     return job

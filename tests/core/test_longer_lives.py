@@ -8,12 +8,11 @@ from polydomo.core.broker import LATE
 from polydomo.core.extras import Options
 from polydomo.core.job import Failure, Job
 from polydomo.core.policy import Policy
-from polydomo.core.ports import Keeper
 from tests.support import invariants
-from tests.support.core import Bench, FakeClient, check_empty, internal
+from tests.support.core import Bench, FakeClient, QuietKeeper, check_empty, internal
 
 
-class SlowDisk(Keeper):
+class SlowDisk(QuietKeeper):
     """Answers nothing by itself."""
 
     def __init__(self, bench: Bench) -> None:

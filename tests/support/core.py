@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from polydomo.core.broker import Broker
+from polydomo.core.gather import Piece
 from polydomo.core.job import Failure, Job
+from polydomo.core.lifecycle import Lifecycle
 from polydomo.core.policy import Beat, Bounds, Policy
-from polydomo.core.ports import ClientPort, Journal, WorkerPort
+from polydomo.core.ports import ClientPort, Journal, Keeper, WorkerPort
+from polydomo.core.results import Ended
 from polydomo.core.worker import Worker
 
 
@@ -123,6 +128,27 @@ class Ledger(Journal):
 
     def event(self, kind: str, worker: Worker, reason: str) -> None:
         self.events.append((kind, worker.name, reason))
+
+
+class QuietKeeper(Keeper):
+    """A disk that forgets what fakes are not interested in."""
+
+    lifecycle: Lifecycle
+
+    def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
+        pass
+
+    def alias(self, leader: Job, job: Job) -> None:
+        self.lifecycle.aliased(job, None)
+
+    def convened(self, job: Job) -> None:
+        pass
+
+    def gathered(self, job: Job, index: int, piece: Piece) -> None:
+        pass
+
+    def read(self, uid: str, then: Callable[[Ended | None], None]) -> None:
+        then(None)
 
 
 class Bench:

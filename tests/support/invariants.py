@@ -7,7 +7,8 @@ from collections import Counter
 from polydomo.core.alarms import NEVER, SLACK
 from polydomo.core.broker import Broker
 from polydomo.core.client import Client
-from polydomo.core.job import DELAYED, DONE, FAILED, RECORDING, RUNNING, STORING, WAITING, Job
+from polydomo.core.job import DELAYED, DONE, FAILED, GATHERING, RECORDING, RUNNING, STORING, WAITING, Job
+from polydomo.core.line import Line
 from polydomo.core.registry import RESERVED
 from polydomo.core.service import Service
 
@@ -39,36 +40,23 @@ def check(broker: Broker) -> None:
             jobs.append(job)
     for name, service in broker.services.items():
         assert service.name == name
-        used = service.workers or service.waiting or service.running or service.elsewhere
-        assert used, "a service nothing uses is kept"
+        assert not service.unused(), "a service nothing uses is kept"
         elsewhere += service.elsewhere
         assert service.running == running.pop(service, 0)
         assert set(service.idle) <= set(service.workers) <= set(broker.workers)
         assert not (service.waiting and service.idle), "a job waits though a worker is idle"
-        assert service.waiting == sum(len(lane.jobs) for lane in service.ring_of_lanes)
-        assert list(service.lanes.values()) or not service.ring_of_lanes
-        assert set(service.lanes.values()) == set(service.ring_of_lanes)
-        assert len(service.lanes) == len(service.ring_of_lanes)
-        for client, lane in service.lanes.items():
-            assert lane.client is client
-            assert client.lanes[service] is lane
-            assert lane.jobs, "an empty lane is kept"
-            for job in lane.jobs:
-                assert job.client is client
-                assert not client.gone or broker.lifecycle.outlives(job), (
-                    "a job of a client that is gone waits"
-                )
-                assert job.service is service
-                assert job.state == WAITING
-                assert job.worker is None
-                soon = max(job.expires, broker.now + broker.expiry_pause(service))
-                assert service.alarm <= soon, "nobody looks when this job expires"
-                jobs.append(job)
+        assert service.targeted == sum(line.waiting for line in service.named.values())
+        for line in [service, *service.named.values()]:
+            jobs += _check_line(broker, service, line)
+        for name in service.named:
+            worker = service.names.get(name)
+            assert worker is None or worker not in service.idle, "a job waits for a worker that is idle"
     assert not running, "jobs run for services that are not known"
     jobs += _check_lifecycle(broker)
-    assert len({job.id for job in jobs}) == len(jobs) == broker.active
     assert broker.memory == sum(job.size for job in jobs)
-    away = [job for job in jobs if job.state in (STORING, DELAYED, RECORDING)]
+    away = [job for job in jobs if job.state in (STORING, DELAYED, RECORDING, GATHERING)]
+    jobs = [job for job in jobs if job.extra is None or job.extra.parent is None]  # only the whole is counted
+    assert len({job.id for job in jobs}) == len(jobs) == broker.active
     assert elsewhere == sum(broker.services.get(job.service.name) is job.service for job in away)
     _check_clients(broker, jobs)
     live = 2 * len(jobs) + sum(
@@ -79,6 +67,34 @@ def check(broker: Broker) -> None:
     assert broker.alarms.soonest <= broker.alarms.next()
     assert len(broker.recent) <= 1000
     assert not any(job.body or job.envelope for job in broker.recent)
+
+
+def _check_line(broker: Broker, service: Service, line: Line) -> list[Job]:
+    """One line and its levels."""
+    found: list[Job] = []
+    assert line is service or line.waiting, "an empty line is kept"
+    for ring in line.rings():
+        assert ring is line or ring.ring_of_lanes, "an empty level is kept"
+        assert set(ring.lanes.values()) == set(ring.ring_of_lanes)
+        assert len(ring.lanes) == len(ring.ring_of_lanes)
+        for client, lane in ring.lanes.items():
+            assert lane.client is client
+            assert client.lanes[ring] is lane
+            assert lane.jobs, "an empty lane is kept"
+            for job in lane.jobs:
+                assert job.client is client
+                assert not client.gone or broker.lifecycle.outlives(job), (
+                    "a job of a client that is gone waits"
+                )
+                assert job.service is service
+                assert job.state == WAITING
+                assert job.worker is None
+                assert (job.extra.priority if job.extra else 0) == ring.priority
+                soon = max(job.expires, broker.now + broker.expiry_pause(line))
+                assert line.alarm <= soon, "nobody looks when this job expires"
+                found.append(job)
+    assert line.waiting == len(found)
+    return found
 
 
 def check_time(broker: Broker) -> None:
@@ -94,18 +110,19 @@ def check_time(broker: Broker) -> None:
             assert silence < worker.beat.interval * worker.beat.liveness + 1e-6, "a silent worker is kept"
         assert worker.last_sent + worker.beat.interval > now - 1e-6, "a heartbeat is owed"
     for service in broker.services.values():
-        late = now - broker.expiry_pause(service)
-        for lane in service.ring_of_lanes:
-            assert all(job.expires > late for job in lane.jobs), "a job should have expired"
+        for line in [service, *service.named.values()]:
+            late = now - broker.expiry_pause(line)
+            assert all(job.expires > late for job in line.jobs()), "a job should have expired"
 
 
 def _check_lifecycle(broker: Broker) -> list[Job]:
     """The jobs that are in no queue and with no worker."""
     lifecycle = broker.lifecycle
-    found = {job for job in lifecycle.jobs.values() if job.state in (STORING, DELAYED, RECORDING)}
+    found = {job for job in lifecycle.jobs.values() if job.state in (STORING, DELAYED, RECORDING, GATHERING)}
     found |= set(lifecycle.delayed)
+    found |= {follower for job in lifecycle.jobs.values() if job.extra for follower in job.extra.followers}
     assert all(job.state == DELAYED for job in lifecycle.delayed)
-    assert lifecycle.writing == sum(job.state != DELAYED for job in found)
+    assert lifecycle.writing == sum(job.state not in (DELAYED, GATHERING) for job in found)
     for uid, job in lifecycle.jobs.items():
         assert job.extra is not None
         assert job.extra.uid == uid
@@ -131,8 +148,9 @@ def _check_clients(broker: Broker, jobs: list[Job]) -> None:
     for client in {*broker.clients, *counts}:
         assert client.jobs == counts[client]
         assert client.size == sizes[client]
-        for service, lane in client.lanes.items():
-            assert service.lanes[client] is lane
+        for line, lane in client.lanes.items():
+            assert line.lanes[client] is lane
+            service = line.top().service()
             assert broker.services[service.name] is service
         if client.held and not client.gone:
             bounds = broker.bounds

@@ -21,11 +21,14 @@ from polydomo.core import job as jobs
 from polydomo.core.alarms import NEVER
 from polydomo.core.broker import ANSWERED, LATE, STRAY, Broker
 from polydomo.core.extras import Options
+from polydomo.core.gather import Piece, unpack
 from polydomo.core.job import Failure, Job
 from polydomo.core.policy import FOREVER, Beat, Bounds, Policy
-from polydomo.core.ports import ClientPort, Journal, Keeper, WorkerPort
+from polydomo.core.ports import ClientPort, Journal, WorkerPort
+from polydomo.core.targets import ALL, NAMES, RESOURCES, Target
 from polydomo.core.worker import Worker
 from tests.support import invariants
+from tests.support.core import QuietKeeper
 
 SERVICES = (b"a", b"b", b"once", b"forever", b"safe", b"patient")
 ANYWHERE = (*SERVICES, b"made-up", b"mmi.service", b"mmi.unknown", b"", b"x" * 256)
@@ -42,6 +45,9 @@ REASONS = {
     jobs.CANCELLED,
     jobs.DEADLINE,
     jobs.STORE,
+    jobs.DUPLICATE,
+    jobs.BAD_TARGET,
+    jobs.WORKER_GONE,
 }
 
 POLICIES = {
@@ -51,6 +57,7 @@ POLICIES = {
     b"safe": Policy(wait=4, timeout=4, retries=1, queue=8, durable=True),
     b"patient": Policy(wait=6, timeout=3, retries=3, queue=8, backoff=0.5),
 }
+RESOURCE_NAMES = (b"r1", b"r2", b"r3", b"r4")
 BOUNDS = (
     Bounds(client_jobs=6, client_bytes=300, client_grace=4.0, memory=1500, hops=3, services=8),
     Bounds(client_jobs=3, client_bytes=1000, client_grace=1.0, memory=400, hops=1, services=5),
@@ -110,13 +117,24 @@ class SimClient(ClientPort):
         else:
             assert job.id == number
 
+    def accepted(self, job: Job) -> None:
+        assert job.id in self.open
+
+    def assigned(self, job: Job, names: list[bytes]) -> None:
+        assert job.id in self.open
+
     def partial(self, job: Job, body: bytes) -> None:
         assert job.id in self.open
         self._from_current_attempt(job, body)
 
     def final(self, job: Job, body: bytes) -> None:
         self._ends(job)
-        self._from_current_attempt(job, body)
+        if job.extra is not None and job.extra.several():
+            pieces = unpack(body)
+            assert all(piece.reason or piece.body in self.world.tokens for piece in pieces)
+            assert len({piece.name for piece in pieces}) == len(pieces)
+        else:
+            self._from_current_attempt(job, body)
 
     def failed(self, job: Job, failure: Failure) -> None:
         self._ends(job)
@@ -146,7 +164,8 @@ class SimClient(ClientPort):
             )
 
     def _from_current_attempt(self, job: Job, body: bytes) -> None:
-        if job.extra is not None and job.extra.key:  # another's answer to the same question is as good
+        # Another's answer to the same question is as good, and of several workers any may speak.
+        if job.extra is not None and (job.extra.key or job.extra.named or job.extra.several()):
             assert body in self.world.tokens
         else:
             assert self.world.attempts[job.id] == body, "an answer of a superseded attempt"
@@ -163,17 +182,20 @@ class SimWorker(WorkerPort):
         self.dismissed = False
         self.core = Worker(world.broker, name, "sim", self, Beat(1.0, 3))
         self.core.base_credit = self.core.credit = credit
+        self.core.anonymous = world.dice.below(4) == 0
+        self.core.parallel = world.dice.below(4) == 0
 
     def dispatch(self, job: Job) -> None:
         core = self.core
         assert not self.dismissed, "a job for a worker that was dismissed"
-        assert not core.late, "a job for a worker that owes a late answer"
-        assert len(core.running) <= core.credit
+        assert len(core.running) + len(core.late) <= core.credit
+        assert core.parallel or not core.late, "a job for a worker that owes a late answer"
         assert core.running[job.token] is job
         assert not job.client.gone or self.world.broker.lifecycle.outlives(job)
         if job.extra is not None and job.extra.durable:
             assert job.extra.uid in self.world.disk.added, "dispatched before it was on disk"
             assert job.extra.uid not in self.world.disk.ended
+            assert not job.extra.worker or job.extra.worker == core.name, "a job for somebody else"
             assert job.extra.deadline > self.world.broker.now or not self.world.ticked
         assert not job.service.paused
         assert job.attempt <= job.service.policy.retries + 1 or self.world.reconfigured
@@ -208,7 +230,7 @@ class Instant(WorkerPort):
             self.world.broker.final(self.core, job.token, job.token)
 
 
-class Disk(Keeper):
+class Disk(QuietKeeper):
     """Slow: what it is told waits until `work`. In order, as a keeper must be; sometimes it cannot."""
 
     def __init__(self, world: World) -> None:
@@ -217,7 +239,8 @@ class Disk(Keeper):
         self.queue: list[tuple[str, Job]] = []
         self.added: set[str] = set()
         self.ended: set[str] = set()
-        self.results: dict[tuple[bytes, bytes], bytes] = {}
+        self.pieces: set[tuple[str, str]] = set()
+        self.results: dict[tuple[bytes, bytes], tuple[bytes, bool]] = {}
 
     def add(self, job: Job) -> None:
         self.queue.append(("add", job))
@@ -237,6 +260,13 @@ class Disk(Keeper):
     def look_up(self, job: Job) -> None:
         self.queue.append(("look up", job))
 
+    def gathered(self, job: Job, index: int, piece: Piece) -> None:
+        self.queue.append((f"piece {index}", job))
+
+    def convened(self, job: Job) -> None:
+        assert job.extra is not None
+        assert job.extra.uid in self.added
+
     def work(self, full: bool) -> None:
         """The oldest thing it was told is done, or cannot be."""
         if not self.queue:
@@ -255,15 +285,23 @@ class Disk(Keeper):
             if not full:
                 self.ended.add(extra.uid)
                 if extra.key and extra.result is not None:
-                    self.results[(job.asked, extra.key)] = extra.result
+                    self.results[(job.asked, extra.key)] = (extra.result, extra.several())
             self.lifecycle.recorded(job, failure)
+        elif what.startswith("piece"):
+            assert (extra.uid, what) not in self.pieces, "a piece recorded twice"
+            if not full:
+                self.pieces.add((extra.uid, what))
+            self.lifecycle.gathers.kept(job, int(what.split()[1]), failure)
         else:
-            self.lifecycle.looked_up(job, None if full else self.results.get((job.asked, extra.key)), failure)
+            found = None if full else self.results.get((job.asked, extra.key))
+            body, gathered = (None, False) if found is None else found
+            self.lifecycle.looked_up(job, body, failure, b"", gathered)
 
     def led(self, job: Job) -> bool:
-        """Does it only follow another with its key?"""
+        """Does it only follow another with its key or id?"""
         assert job.extra is not None
-        return bool(job.extra.key) and job.extra.uid not in self.added
+        leader = self.lifecycle.jobs.get(job.extra.uid)
+        return (bool(job.extra.key) or leader is not job) and job.extra.uid not in self.added
 
 
 class Chronicle(Journal):
@@ -273,6 +311,8 @@ class Chronicle(Journal):
         self.ended: set[int] = set()
 
     def finished(self, job: Job) -> None:
+        if job.extra is not None and job.extra.parent is not None:
+            return  # one part of it
         assert job.id not in self.ended, "a job ended twice"
         assert job.state in (jobs.DONE, jobs.FAILED)
         assert (job.state == jobs.FAILED) == (job.failure is not None)
@@ -327,6 +367,8 @@ class World:
             (10, self._disk_works),
             (1, self._cancels),
             (1, self._pauses_or_resumes),
+            (2, self._declares),
+            (1, self._shares_out),
         ]
         self._deeds = [deed for weight, deed in deeds for _ in range(weight)]
 
@@ -390,7 +432,7 @@ class World:
         assert broker.alarms.next() == NEVER
         assert self.disk.ended == self.disk.added, "a durable job was lost"
         assert self.chronicle.ended == set(range(1, broker.accepted + 1)), "a job vanished"
-        assert broker.done + broker.failed + broker.refused == broker.accepted
+        assert broker.done + broker.failed + broker.refused + broker.repeated == broker.accepted
 
     def _close(self) -> None:
         """The broker stops: whoever waits for something that is not safe on disk is told."""
@@ -427,7 +469,37 @@ class World:
             delay=self._pick((0.0, 0.0, 0.7, 5.0, 500.0)),
             deadline=self._pick((FOREVER, FOREVER, 1.0, 4.0, 700.0)),
             durable=self.dice.below(2) == 1,
+            uid=self._pick(("", "", "", f"u{self.dice.below(200)}")),
+            target=self._target(),
+            priority=self._pick((0, 0, 0, 3, -2)),
+            timeout=self._pick((0.0, 0.0, 2.0)),
+            wait=self._pick((-1.0, -1.0, 1.5)),
         )
+
+    def _target(self) -> Target | None:
+        kind = self.dice.below(8)
+        names = [worker.core.name for worker in self.workers] + [b"nobody"]
+        if kind == 0:
+            return Target(ALL, everywhere=self.dice.below(4) == 0)
+        if kind == 1:
+            return Target(NAMES, [self._pick(names)], single=True, everywhere=self.dice.below(4) == 0)
+        if kind == 2:
+            return Target(NAMES, [self._pick(names) for _ in range(self.dice.below(4))])
+        if kind == 3:
+            return Target(RESOURCES, [self._pick(RESOURCE_NAMES)], single=True)
+        if kind == 4:
+            return Target(RESOURCES, [self._pick(RESOURCE_NAMES) for _ in range(1 + self.dice.below(3))])
+        return None
+
+    def _declares(self) -> None:
+        worker = self._some_worker()
+        if worker is not None and not worker.dismissed:
+            count = self.dice.below(3)
+            self.broker.set_resources(worker.core, [self._pick(RESOURCE_NAMES) for _ in range(count)])
+
+    def _shares_out(self) -> None:
+        count = self.dice.below(5)
+        self.broker.share_out(self._pick(SERVICES), [self._pick(RESOURCE_NAMES) for _ in range(count)])
 
     def _disk_works(self) -> None:
         for _ in range(1 + self.dice.below(4)):
@@ -439,7 +511,7 @@ class World:
             job = self._pick(alive)
             state = job.state
             done = self.broker.lifecycle.cancel(job)
-            assert done == (state in (jobs.WAITING, jobs.RUNNING, jobs.DELAYED))
+            assert done == (state in (jobs.WAITING, jobs.RUNNING, jobs.DELAYED, jobs.GATHERING))
 
     def _pauses_or_resumes(self) -> None:
         own = [service for service in self.broker.services.values() if not service.name.startswith(b"mmi.")]

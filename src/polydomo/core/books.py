@@ -21,7 +21,6 @@ class Books(Registry):
 
     def __init__(self, bounds: Bounds, policy: Policy) -> None:
         super().__init__(bounds, policy)
-        self.now = 0.0  # set by the owner before each call
         self.journal: Journal | None = None
         self.draining = False
         self.closing = False
@@ -32,6 +31,7 @@ class Books(Registry):
         self.failed = 0
         self.retried = 0
         self.refused = 0
+        self.repeated = 0  # asked for again under their ids
         self.strays = 0
         self.recent: deque[Job] = deque(maxlen=RECENT)
 
@@ -39,14 +39,19 @@ class Books(Registry):
         """The books, when a job has ended. What is remembered of it keeps no bodies."""
         job.state = state
         job.finished = self.now
+        if job.extra is not None and job.extra.parent is not None:
+            self._end_part(job, failure)
+            return
         self.active -= 1
         self.memory -= job.size
         service = job.service
-        if failure is None:
+        job.failure = failure
+        if job.extra is not None and job.extra.repeats:
+            self.repeated += 1
+        elif failure is None:
             service.done += 1
             self.done += 1
         else:
-            job.failure = failure
             service.failed += 1
             self.failed += 1
         job.body = job.envelope = b""
@@ -63,6 +68,27 @@ class Books(Registry):
         if not service.workers:
             self._sweep(service)
 
+    def hand_over(self, job: Job, client: Client) -> None:
+        """It is another client's now; only while it is in no line."""
+        old = job.client
+        old.jobs -= 1
+        old.size -= job.size
+        client.jobs += 1
+        client.size += job.size
+        job.client = client
+        if old.held:
+            self._ease(old)
+
+    def _end_part(self, job: Job, failure: Failure | None) -> None:
+        """Of a job for several workers: only the whole is in the books, unless the part became another request."""
+        self.memory -= job.size
+        job.failure = failure
+        job.body = b""
+        if self.journal is not None:
+            self.journal.finished(job)
+        if not job.service.workers:
+            self._sweep(job.service)
+
     def _ease(self, client: Client) -> None:
         """Let a held client go on if it has little enough unanswered now: half of what it may have."""
         bounds = self.bounds
@@ -78,8 +104,10 @@ class Books(Registry):
         return self._why_not_queued(service)
 
     def _why_not_queued(self, service: Service) -> Failure:
-        if service.waiting >= service.policy.queue:
-            return Failure(jobs.QUEUE_FULL, f"{service.waiting} jobs wait for this service already")
+        if service.waiting + service.targeted >= service.policy.queue:
+            return Failure(
+                jobs.QUEUE_FULL, f"{service.waiting + service.targeted} jobs wait for this service already"
+            )
         if not self._good_name(service.name):
             return Failure(jobs.BAD_SERVICE, f"a service name has 1 to {SERVICE_NAME_MAX} bytes")
         return Failure(jobs.TOO_MANY_SERVICES, f"{len(self.services)} services are known already")

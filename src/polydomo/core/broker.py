@@ -8,47 +8,53 @@ the owner before each call.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from polydomo.core import job as jobs
-from polydomo.core.books import Books
 from polydomo.core.client import Client
+from polydomo.core.dispatch import Dispatch
 from polydomo.core.extras import Options
-from polydomo.core.job import DONE, FAILED, RUNNING, WAITING, Failure, Job
+from polydomo.core.job import DONE, RUNNING, WAITING, Failure, Job
 from polydomo.core.lifecycle import Lifecycle
+from polydomo.core.line import Line
 from polydomo.core.policy import FOREVER, Bounds, Policy
-from polydomo.core.ports import ClientPort
+from polydomo.core.ports import ClientPort, Publisher
 from polydomo.core.registry import RESERVED
-from polydomo.core.service import Service
+from polydomo.core.resources import Resources
 from polydomo.core.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from polydomo.core.results import Ended
 
 # What became of an answer.
 ANSWERED: Final = 0
 LATE: Final = 1  # the attempt had been taken from this worker; its answer is dropped and it may work again
 STRAY: Final = 2  # this worker never had such an attempt
 
-# Tokens are eight hex digits: dialects have their length in prepared heads. When one is used again, four billion
-# jobs later, nobody holds it any more.
-TOKEN_MASK: Final = 0xFFFF_FFFF
 
-
-class Broker(Books):
+class Broker(Dispatch):
     """See the module's text."""
 
     def __init__(
         self, bounds: Bounds | None = None, policy: Policy | None = None, first_token: int = 0
     ) -> None:
-        super().__init__(bounds or Bounds(), policy or Policy())
+        super().__init__(bounds or Bounds(), policy or Policy(), first_token)
         self.workers: dict[Worker, None] = {}
         self.clients: dict[Client, None] = {}
         self.lifecycle = Lifecycle(self)
-        self._token = first_token  # random in a real broker: no answer of before a restart fits a new job
+        self.resources = Resources(self)
+        self.publisher: Publisher | None = None
 
     # Clients
 
     def join_client(self, name: bytes, dialect: str, port: ClientPort) -> Client:
-        """A client that may submit jobs from now on."""
-        client = Client(self, name, dialect, port)
+        """A client that may submit jobs from now on. One that had some before the broker's restart goes on with them,
+        if its dialect can."""
+        client = self.lifecycle.returned(name, dialect, port) if port.resumes() else None
+        if client is None:
+            client = Client(self, name, dialect, port)
         self.clients[client] = None
         return client
 
@@ -65,16 +71,20 @@ class Broker(Books):
         client.gone = True
         self.alarms.clear(client)
         self.clients.pop(client, None)
-        for service in list(client.lanes):
+        for line in list(client.lanes):
+            service = line.top().service()
             dropped: list[Job] = []
-            for job in service.drop_lane(client):
+            for job in line.drop_lane(client):
                 if self.lifecycle.outlives(job):
-                    service.add(job)
+                    self.place(job, False)
                 else:
                     dropped.append(job)
             for job in dropped:
                 self._fail(job, Failure(jobs.CLIENT_GONE, "its client went away"))
             self._sweep(service)
+        for job in list(client.gathers):
+            if not self.lifecycle.outlives(job):
+                self.lifecycle.cancel(job, Failure(jobs.CLIENT_GONE, "its client went away"))
 
     def submit(
         self, client: Client, name: bytes, body: bytes, envelope: bytes, options: Options | None = None
@@ -88,7 +98,10 @@ class Broker(Books):
         if (
             # The broker's own services are answered at once and in every state: people want to see why it is full.
             ((self.draining or self.memory > self.bounds.memory) and not name.startswith(RESERVED))
-            or (service.waiting >= service.policy.queue and not service.idle)
+            or (
+                service.waiting + service.targeted >= service.policy.queue
+                and (not service.idle or (options is not None and options.target is not None))
+            )
             or (not service.workers and not self._may_open(service))
         ):
             self._refuse(job)
@@ -139,7 +152,14 @@ class Broker(Books):
                 if self.journal is not None:
                     self.journal.event("joined", worker, "")
         service.workers[worker] = None
+        service.names[worker.name] = worker
         worker.services.append(service)
+        if self.resources.shares or worker.resources:
+            self.resources.joined(worker, service)
+        if self.lifecycle.orphans:
+            self.lifecycle.arrived(worker, service)
+        if service.convening:
+            self.lifecycle.gathers.someone_came(service)
         self._offer(worker)
         return True
 
@@ -154,11 +174,17 @@ class Broker(Books):
         for service in services:
             del service.workers[worker]
             service.idle.pop(worker, None)
+            if service.names.get(worker.name) is worker:
+                del service.names[worker.name]
+            if self.resources.shares or worker.resources:
+                self.resources.left(worker, service)
         held = list(worker.running.values())
         worker.running.clear()
         worker.late.clear()
         self._lost(held)
         for service in services:
+            if worker.anonymous and worker.name in service.named:
+                self._nobodys(service, worker.name)
             self._sweep(service)
         if self.journal is not None and not worker.internal:
             self.journal.event("left", worker, reason)
@@ -167,6 +193,7 @@ class Broker(Books):
         """A sign of life that is no answer. One that comes while it has held a job for more than an interval proves
         that it beats while busy (an earlier one may have crossed the job on its way)."""
         worker.last_seen = self.now
+        worker.beats_seen += 1
         if worker.running and self.now - worker.held_longest() > worker.beat.interval:
             worker.beats_busy = True
 
@@ -192,6 +219,60 @@ class Broker(Books):
             job.client.port.partial(job, body)
         return ANSWERED
 
+    def taken(self, worker: Worker, token: bytes, body: bytes) -> int:
+        """It says that it has got the job."""
+        job = worker.running.get(token)
+        if job is None:
+            return self._stray(worker, token, False)
+        worker.last_seen = self.now
+        for one in self.lifecycle.everybody(job):
+            one.client.port.taken(one, worker.name, body)
+        return ANSWERED
+
+    def stream(self, worker: Worker, token: bytes, body: bytes) -> int:
+        """A piece of data that belongs to the job."""
+        job = worker.running.get(token)
+        if job is None:
+            return self._stray(worker, token, False)
+        worker.last_seen = self.now
+        job.size_out += len(body)
+        for one in self.lifecycle.everybody(job):
+            one.client.port.stream(one, worker.name, body)
+        return ANSWERED
+
+    def event(self, worker: Worker, token: bytes, kind: str, body: bytes) -> int:
+        """It says how the job goes on, or (without a token) how it goes itself."""
+        job = worker.running.get(token)
+        if job is None and token:
+            return self._stray(worker, token, False)
+        worker.last_seen = self.now
+        if job is not None:
+            self.lifecycle.event(job, worker.name, kind, body)
+        if self.publisher is not None and worker.services:
+            service = worker.services[0] if job is None else job.service
+            self.publisher.published(service.name, worker.name, kind, body)
+        return ANSWERED
+
+    def put(self, job: Job, names: list[bytes], body: bytes) -> int:
+        """Its client has something to add: for these workers, or for all that have it. How many were reached."""
+        gather = None if job.extra is None else job.extra.gather
+        parts = [job] if gather is None else list(gather.parts.values())
+        reached = 0
+        for part in parts:
+            worker = part.worker
+            if part.state == RUNNING and worker is not None and (not names or worker.name in names):
+                reached += worker.port.put(part, body)
+        return reached
+
+    def disown(self, worker: Worker, token: bytes) -> int:
+        """It does not know the job it was asked about: others may have it."""
+        job = worker.running.pop(token, None)
+        if job is None:
+            return self._stray(worker, token, True)
+        self._lost([job])
+        self._offer(worker)
+        return ANSWERED
+
     def final(self, worker: Worker, token: bytes, body: bytes) -> int:
         """The answer. Its client gets it, the worker gets its next job."""
         job = worker.running.pop(token, None)
@@ -209,7 +290,13 @@ class Broker(Books):
             if not client.gone:
                 client.port.final(job, body)
             self._end(job, DONE, None)
-        if service.waiting and not service.paused and len(worker.services) == 1 and not worker.late:
+        if (
+            service.waiting
+            and not service.paused
+            and len(worker.services) == 1
+            and not worker.late
+            and not service.named
+        ):
             self._dispatch(worker, service.next())  # the usual case of _offer, without the calls
         else:
             self._offer(worker)
@@ -249,6 +336,8 @@ class Broker(Books):
         job.hops += 1
         job.attempt = 0
         job.worker = None
+        if job.extra is not None:
+            job.extra.worker = job.extra.resource = b""  # whom it was for at the service it leaves
         if job.client.gone and not self.lifecycle.outlives(job):
             self._fail(job, Failure(jobs.CLIENT_GONE, "its client went away"))
         elif job.hops > self.bounds.hops:
@@ -281,8 +370,7 @@ class Broker(Books):
                 del worker.running[job.token]
                 worker.late[job.token] = now
             worker.last_seen = now  # it was allowed to be silent until now
-            for service in worker.services:
-                service.idle.pop(worker, None)
+            self._not_idle(worker)
             self._lost(overrun)
         silent_until = worker.last_seen + beat.interval * beat.liveness
         if worker.running and not worker.beats_busy:
@@ -293,29 +381,33 @@ class Broker(Books):
                 self.journal.event("expired", worker, "no sign of life")
             self.leave(worker, "expired")
             return
-        if worker.last_sent + beat.interval <= now:
+        sent = worker.last_beat if worker.steady else worker.last_sent
+        if sent + beat.interval <= now:
             worker.port.beat()
-            worker.last_sent = now
-        wake = worker.last_sent + beat.interval
+            worker.beats_sent += 1
+            worker.last_sent = worker.last_beat = sent = now
+        wake = sent + beat.interval
         if now < silent_until < wake:
             wake = silent_until
         for job in worker.running.values():
             wake = min(wake, job.due)
         self.alarms.set(worker, wake)
 
-    def look_at_service(self, service: Service) -> None:
+    def look_at_line(self, line: Line) -> None:
         """Its alarm rang: jobs may have waited too long."""
-        for job in service.take_expired(self.now):
-            self._fail(job, Failure(jobs.EXPIRED, f"no worker took it within {service.policy.wait:g} s"))
-        if service.waiting:
-            self.alarms.set(service, max(service.next_expiry(), self.now + self.expiry_pause(service)))
+        service = line.service()
+        for job in line.take_expired(self.now):
+            waited = job.extra.wait if job.extra is not None and job.extra.wait >= 0 else service.policy.wait
+            self._fail(job, Failure(jobs.EXPIRED, f"no worker took it within {waited:g} s"))
+        if line.waiting:
+            self.alarms.set(line, max(line.next_expiry(), self.now + self.expiry_pause(line)))
         else:
             self._sweep(service)
 
-    def expiry_pause(self, service: Service) -> float:
+    def expiry_pause(self, line: Line) -> float:
         """Seconds before looking for expired jobs again. Each look goes through all clients that wait there, so jobs
         of many clients that expire one by one must be taken out in batches."""
-        return 0.05 + 0.00002 * len(service.ring_of_lanes)
+        return 0.05 + 0.00002 * len(line.ring_of_lanes)
 
     def drain(self) -> None:
         """Take no new jobs; finish those that are here."""
@@ -323,8 +415,12 @@ class Broker(Books):
 
     def busy(self) -> bool:
         """Is there a job that may still be finished: running, or waiting for a worker that is here?"""
-        return self.lifecycle.writing > 0 or any(
-            service.running or (service.waiting and service.workers) for service in self.services.values()
+        lifecycle = self.lifecycle
+        return lifecycle.writing + lifecycle.gathers.writing > 0 or any(
+            service.running
+            or (service.waiting and service.workers)
+            or (service.targeted and any(name in service.names for name in service.named))
+            for service in self.services.values()
         )
 
     def close(self) -> int:
@@ -340,8 +436,7 @@ class Broker(Books):
             worker.port.dismiss("the broker stops")
             self.leave(worker, "the broker stops")
         for service in list(self.services.values()):
-            while service.waiting:
-                job = service.next()
+            for job in self._take_all(service):
                 if not self.lifecycle.kept(job):
                     self._fail(job, Failure(jobs.DRAINING, "the broker stopped before a worker took it"))
         self.lifecycle.close()
@@ -363,44 +458,29 @@ class Broker(Books):
 
     # For the lifecycle of jobs that are more than a queue's entry
 
-    def place(self, job: Job, first: bool) -> None:
-        """Dispatch or queue a job that nobody has; `first`: it has waited already."""
-        if job.client.gone and not self.lifecycle.outlives(job):
-            self._fail(job, Failure(jobs.CLIENT_GONE, "its client went away"))
-            return
-        service = job.service
-        self.keep_service(service)
-        if service.idle:
-            self._dispatch(service.idle.popitem(False)[0], job)
-        elif first:
-            self._queue_first(service, job)
-        else:
-            job.state = WAITING
-            self._queue(service, job)
+    def find(self, uid: str) -> Job | None:
+        """A job that has not ended, by its id."""
+        return self.lifecycle.jobs.get(uid)
 
-    def fail_job(self, job: Job, failure: Failure) -> None:
-        """It will have no result."""
-        self._fail(job, failure)
+    def recall(self, uid: str, then: Callable[[Ended | None], None]) -> None:
+        """How a job ended, now or when the disk has been read."""
+        self.lifecycle.recall(uid, then)
 
-    def end_job(self, job: Job, state: int, failure: Failure | None) -> None:
-        """Its client has been told; close the books."""
-        self._end(job, state, failure)
+    def set_resources(self, worker: Worker, names: list[bytes]) -> None:
+        """A worker declares what it has."""
+        self.resources.declare(worker, names)
 
-    def take_back(self, job: Job) -> None:
-        """Take a running job from its worker, whose answer will come too late."""
-        worker = job.worker
-        if worker is not None and worker.running.pop(job.token, None) is not None:
-            worker.late[job.token] = self.now
-            worker.last_seen = self.now  # it was allowed to be silent until now
-            job.service.running -= 1
-            job.worker = None
-            for service in worker.services:
-                service.idle.pop(worker, None)
-            worker.port.cancel(job)
+    def share_out(self, service: bytes, names: list[bytes]) -> None:
+        """Share these out among the service's workers."""
+        self.resources.share_out(service, names)
 
-    def offer(self, worker: Worker) -> None:
-        """It may have something to do."""
-        self._offer(worker)
+    def resources_of(self, worker: Worker) -> list[bytes]:
+        """What a worker has now."""
+        return self.resources.of(worker)
+
+    def holders(self, service: bytes, resource: bytes) -> list[Worker]:
+        """Who has a resource now."""
+        return self.resources.holders(service, resource)
 
     def revive(self, client: Client, name: bytes, body: bytes, envelope: bytes) -> Job:
         """A job of before the restart: accepted then, so no limit refuses it now."""
@@ -414,109 +494,6 @@ class Broker(Books):
         return job
 
     # Inside
-
-    def _dispatch(self, worker: Worker, job: Job) -> None:
-        """Give `job` to `worker`, which has room and has just been taken out of every idle list it was first in."""
-        now = self.now
-        self._token = (self._token + 1) & TOKEN_MASK
-        token = b"%08x" % self._token
-        job.token = token
-        job.worker = worker
-        job.state = RUNNING
-        job.attempt += 1
-        job.dispatched = now
-        service = job.service
-        service.running += 1
-        due = now + service.policy.timeout
-        job.due = due
-        if job.extra is not None:
-            self.lifecycle.dispatched(job)
-            due = job.due
-        running = worker.running
-        running[token] = job
-        worker.last_sent = now
-        if due < worker.alarm and not worker.internal:
-            self.alarms.set(worker, due)
-        if worker.credit != 1 or len(worker.services) != 1:
-            self._reseat(worker)
-        worker.port.dispatch(job)
-
-    def _reseat(self, worker: Worker) -> None:
-        """After a dispatch: a worker of several services or jobs is idle elsewhere too, or still here."""
-        if worker.free() > 0:
-            for service in worker.services:
-                if not service.paused:
-                    service.idle[worker] = None
-                    service.idle.move_to_end(worker)
-        else:
-            for service in worker.services:
-                service.idle.pop(worker, None)
-
-    def _offer(self, worker: Worker) -> None:
-        """`worker` may have room: give it what waits at its services, each in turn, or note it as idle."""
-        services = worker.services
-        while worker.free() > 0:
-            found: Service | None = None
-            count = len(services)
-            for step in range(count):
-                index = (worker.turn + step) % count
-                if services[index].waiting and not services[index].paused:
-                    found = services[index]
-                    worker.turn = index + 1
-                    break
-            if found is None:
-                if not worker.running:
-                    worker.credit = worker.base_credit
-                for service in services:
-                    if worker not in service.idle and not service.paused:
-                        service.idle[worker] = None
-                return
-            for service in services:
-                service.idle.pop(worker, None)
-            self._dispatch(worker, found.next())
-
-    def _queue(self, service: Service, job: Job) -> None:
-        job.expires = self._expiry(service, job)
-        service.add(job)
-        if job.expires < service.alarm:
-            self.alarms.set(service, job.expires)
-
-    def _queue_first(self, service: Service, job: Job) -> None:
-        """For a job that has waited already."""
-        job.state = WAITING
-        job.expires = self._expiry(service, job)
-        service.add_first(job)
-        self.alarms.set(service, job.expires)
-
-    def _expiry(self, service: Service, job: Job) -> float:
-        """When waiting that begins now ends."""
-        return self.now + service.policy.wait if job.extra is None else self.lifecycle.expiry(job)
-
-    def _lost(self, held: list[Job]) -> None:
-        """Their worker vanished, froze or took too long. All are put back in order before any goes out again."""
-        for job in reversed(held):  # each goes to the front, so the oldest must be last
-            service = job.service
-            service.running -= 1
-            if self.closing and self.lifecycle.kept(job):
-                continue  # the store knows who has it; after the restart it goes on from there
-            job.worker = None
-            if job.client.gone and not self.lifecycle.outlives(job):
-                self._fail(job, Failure(jobs.CLIENT_GONE, "its client went away"))
-            elif job.attempt > service.policy.retries:
-                self._fail(
-                    job, Failure(jobs.EXHAUSTED, f"{job.attempt} workers were lost or took too long with it")
-                )
-            else:
-                service.retried += 1
-                self.retried += 1
-                if service.policy.backoff > 0:
-                    self.lifecycle.pause_before_retry(job)
-                else:
-                    self._queue_first(service, job)
-        for job in held:
-            service = job.service
-            while service.waiting and service.idle and not service.paused:
-                self._dispatch(service.idle.popitem(False)[0], service.next())
 
     def _claimed(self, worker: Worker, token: bytes, body: bytes) -> int:
         """An answer to an attempt this worker does not hold, unless it held it before the broker was restarted."""
@@ -540,11 +517,3 @@ class Broker(Books):
             return LATE
         self.strays += 1
         return STRAY
-
-    def _fail(self, job: Job, failure: Failure) -> None:
-        if job.extra is not None:
-            self.lifecycle.failed(job, failure)
-            return
-        if not job.client.gone:
-            job.client.port.failed(job, failure)
-        self._end(job, FAILED, failure)

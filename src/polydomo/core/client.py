@@ -10,11 +10,11 @@ from polydomo.core.ports import ClientPort
 if TYPE_CHECKING:
     from polydomo.core.broker import Broker
     from polydomo.core.job import Failure, Job
-    from polydomo.core.service import Lane, Service
+    from polydomo.core.line import Lane, Line
 
 
 class Client(Timed):
-    """Its `lanes` are where its jobs wait, one per service, so that all of them can be dropped at once."""
+    """Its `lanes` are where its jobs wait, one per line, so that all of them can be dropped at once."""
 
     def __init__(self, broker: Broker, name: bytes, dialect: str, port: ClientPort) -> None:
         super().__init__()
@@ -29,7 +29,9 @@ class Client(Timed):
         self.questions = 0  # of these, answered by the broker itself
         self.held = False  # no longer read from until some jobs are answered
         self.gone = False  # for good: answers are dropped
-        self.lanes: dict[Service, Lane] = {}
+        self.lanes: dict[Line, Lane] = {}
+        self.shadow: Client | None = None  # has those of its jobs that it will not be told of unasked
+        self.gathers: dict[Job, None] = {}  # its jobs for several workers
 
     def ring(self, now: float) -> None:
         """Its grace time is over."""

@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING
 from polydomo.core.policy import FOREVER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from polydomo.core.alarms import Timed
+    from polydomo.core.gather import Gather
     from polydomo.core.job import Job
+    from polydomo.core.line import Line
+    from polydomo.core.targets import Place, Target
 
 
 class Options:
     """What a client may say about a job, in a dialect that has words for it. Times are seconds from now."""
 
-    __slots__ = ("deadline", "delay", "durable", "key")
+    __slots__ = ("deadline", "delay", "durable", "key", "priority", "target", "timeout", "uid", "wait")
 
     def __init__(
         self,
@@ -22,37 +27,98 @@ class Options:
         delay: float = 0.0,
         deadline: float = FOREVER,
         durable: bool = False,
+        uid: str = "",
+        target: Target | None = None,
+        priority: int = 0,
+        timeout: float = 0.0,
+        wait: float = -1.0,
     ) -> None:
         self.key = key  # same key, same service: one execution, everybody gets the answer
         self.delay = delay  # not before
         self.deadline = deadline  # for its whole life
-        self.durable = durable  # also where the service is not
+        self.durable = durable  # also where the service is not, unless it is configured not to be
+        self.uid = uid  # the client's own name for the job; the same again is the same job
+        self.target = target  # None: any worker of the service
+        self.priority = priority  # higher ones first; -9 to 9
+        self.timeout = timeout  # of one attempt, from dispatch; 0: the service's
+        self.wait = wait  # how long it may wait for a worker; below 0: the service's, durable: for ever
 
 
 class Extra:
     """Belongs to one job that is durable or came with options."""
 
     __slots__ = (
+        "accepted",
+        "added",
+        "aliases",
+        "convene",
         "deadline",
         "durable",
         "followers",
+        "gather",
+        "holder",
         "key",
+        "leader",
+        "line",
+        "named",
+        "names",
         "number",
+        "parent",
+        "part",
+        "patience",
+        "places",
+        "priority",
         "ready",
+        "repeats",
+        "resource",
         "result",
         "submitted",
+        "target",
+        "timeout",
         "timer",
         "uid",
+        "unsafe",
+        "wait",
+        "waiters",
+        "worker",
     )
 
     def __init__(self, uid: str, options: Options, durable: bool, now: float, wall: int) -> None:
         self.uid = uid  # by which a durable job is known outside, and after a restart
+        self.named = bool(options.uid)  # its client gave it this id, and will ask for it by that
+        self.repeats = False  # it is the same job as another, asked for once more
         self.key = options.key
         self.ready = now + options.delay
         self.deadline = now + options.deadline
         self.durable = durable
+        self.priority = options.priority
+        self.timeout = options.timeout
+        self.wait = options.wait
         self.number = 0  # of its latest attempt, over all services and restarts: only ever grows
         self.submitted = wall  # microseconds of wall time, for records
         self.result: bytes | None = None  # waits for its commit
-        self.followers: list[Job] = []  # asked for the same thing under the same key
+        self.followers: list[Job] = []  # asked for the same thing under the same key or id
+        self.waiters: list[Callable[[], None]] = []  # called when it has ended, and that is on disk
+        self.added = False  # its keeper was told of it
+        self.accepted = False  # its client was told, or may be
+        self.unsafe = False  # it follows a durable one, and that is not yet on disk
+        self.aliases: list[str] = []  # ids under which it was asked for before the restart
+        self.leader: Job | None = None  # it follows this one itself
         self.timer: Timed | None = None  # rings at its deadline
+        self.line: Line | None = None  # where it waits
+        # Whom it is for
+        self.target: Target | None = options.target
+        self.worker = b""  # the only one that may do it; empty: any
+        self.resource = b""  # whoever has this may do it
+        self.names: list[bytes] | None = None  # who will do it, once that is known
+        self.places: list[Place] = []  # where its parts are done
+        self.gather: Gather | None = None  # of those parts
+        self.patience: Timed | None = None  # rings if no worker ever came
+        self.convene: Timed | None = None  # rings a moment after the first has come
+        self.parent: Job | None = None  # it is one part of this
+        self.part = 0  # which
+        self.holder = b""  # who had it when the broker was stopped
+
+    def several(self) -> bool:
+        """Is its result gathered from several workers, however many there are?"""
+        return self.target is not None and not self.target.single

@@ -17,8 +17,9 @@ FAILED: Final = 3
 STORING: Final = 4  # durable, and not yet on disk
 DELAYED: Final = 5  # not before its time, or pausing between two attempts
 RECORDING: Final = 6  # answered or failed, and that is not yet on disk
+GATHERING: Final = 7  # several workers are at it
 
-STATES: Final = ("waiting", "running", "done", "failed", "storing", "delayed", "recording")
+STATES: Final = ("waiting", "running", "done", "failed", "storing", "delayed", "recording", "gathering")
 
 # Why a job has no result. Stable words: they stand in answers, `--json` output, the ledger.
 EXPIRED: Final = "expired"  # no worker came in time
@@ -34,6 +35,9 @@ CLIENT_GONE: Final = "client-gone"
 CANCELLED: Final = "cancelled"
 DEADLINE: Final = "deadline"  # its whole life was limited
 STORE: Final = "store"  # it could not be kept safe, so it was not accepted
+DUPLICATE: Final = "duplicate-id"  # another job has this id
+BAD_TARGET: Final = "bad-target"  # it is addressed to nobody who could ever do it
+WORKER_GONE: Final = "worker-gone"  # it was for one worker only, which cannot come back
 
 
 class Failure:

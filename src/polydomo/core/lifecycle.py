@@ -4,7 +4,7 @@ A durable job is accepted when its commit is on disk and only then dispatched; i
 client when that is on disk too. It does not need its client: whoever asks later finds the result in the store. What
 the keeper cannot write now it is told again, so a full disk delays results and loses none.
 
-Of jobs with one key only the first is run; those that come meanwhile follow it and share its end.
+Of jobs with one key, or one id, only the first is run; those that come meanwhile follow it and share its end.
 """
 
 from __future__ import annotations
@@ -12,26 +12,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from polydomo.core import job as jobs
-from polydomo.core.alarms import Timed
 from polydomo.core.client import Client, Nobody
 from polydomo.core.extras import Extra, Options
-from polydomo.core.job import DELAYED, DONE, FAILED, RECORDING, RUNNING, STORING, WAITING, Failure, Job
+from polydomo.core.gather import Piece
+from polydomo.core.gathering import Gathers
+from polydomo.core.job import (
+    DELAYED,
+    DONE,
+    FAILED,
+    GATHERING,
+    RECORDING,
+    RUNNING,
+    STORING,
+    WAITING,
+    Failure,
+    Job,
+)
 from polydomo.core.policy import FOREVER
+from polydomo.core.results import Ended, Results
+from polydomo.core.targets import ALL, NAMES, RESOURCES, Place, Target
+from polydomo.core.timers import Again, Deadline, Delayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from polydomo.core.broker import Broker
-    from polydomo.core.ports import Keeper
+    from polydomo.core.ports import ClientPort, Keeper
     from polydomo.core.service import Service
-
-# How long to wait before the keeper is told again what it could not write.
-TELL_AGAIN: Final = 1.0
+    from polydomo.core.worker import Worker
 
 # No pause between two attempts is longer.
 LONGEST_PAUSE: Final = 300.0
 
 _NO_OPTIONS: Final = Options()
+
+# Reasons after which a job is as if it had never been there.
+_NOTHING_HAPPENED: Final = (jobs.DRAINING, jobs.STORE, jobs.QUEUE_FULL, jobs.CLIENT_GONE)
+
+# For a job that gets the gathered result of an earlier one.
+_LIKE_ALL: Final = Target(ALL)
 
 
 class Lifecycle:
@@ -45,8 +64,13 @@ class Lifecycle:
         self.random: Callable[[], float] = _half
         self.jobs: dict[str, Job] = {}  # by uid, while they live
         self.keys: dict[tuple[bytes, bytes], Job] = {}  # the one that is run
+        self.absentees: dict[
+            tuple[bytes, str], Client
+        ] = {}  # clients of before the restart, by name and dialect
         self.orphans: dict[bytes, Job] = {}  # running when the broker stopped; by token
         self.delayed: dict[Job, Delayed] = {}
+        self.results = Results()
+        self.gathers = Gathers(self)
         self.writing = 0  # jobs being stored or recorded
         self._counter = 0
 
@@ -57,20 +81,23 @@ class Lifecycle:
         broker = self.broker
         if options is None:
             options = _NO_OPTIONS
-        durable = self.keeper is not None and (options.durable or job.service.policy.durable)
-        extra = Extra(self.new_uid(), options, durable, broker.now, self.wall(broker.now))
+        policy = job.service.policy
+        durable = self.keeper is not None and not policy.volatile and (options.durable or policy.durable)
+        uid = options.uid or self.new_uid()
+        extra = Extra(uid, options, durable, broker.now, self.wall(broker.now))
         job.extra = extra
+        if extra.named and self._known(job, extra):
+            return
         self._watch(job, extra)
         if extra.key:
             name = (job.asked, extra.key)
             leader = self.keys.get(name)
-            if leader is not None and leader.extra is not None:
-                leader.extra.followers.append(job)
-                self._elsewhere(job, STORING)
+            if leader is not None:
+                self._follow(leader, job)
                 return
             self.keys[name] = job
             if durable and self.keeper is not None:
-                self._elsewhere(job, STORING)
+                self.elsewhere(job, STORING)
                 self.keeper.look_up(job)
                 return
         self._keep(job)
@@ -78,9 +105,47 @@ class Lifecycle:
     def dispatched(self, job: Job) -> None:
         """It goes to a worker now."""
         extra = job.extra
-        if extra is not None and extra.durable and self.keeper is not None:
+        if extra is None or job.worker is None:
+            return
+        if extra.timeout > 0:
+            job.due = self.broker.now + extra.timeout
+        if extra.resource:
+            self._unwanted(job, extra)
+        if extra.durable and self.keeper is not None:
             extra.number += 1
             self.keeper.attempt(job)
+        if extra.names is None and extra.parent is None:
+            self.assign(job, [job.worker.name])
+
+    def assign(self, job: Job, names: list[bytes]) -> None:
+        """It is known who will do it."""
+        if job.extra is not None:
+            job.extra.names = names
+            if not job.extra.followers and not job.extra.unsafe:
+                if not job.client.gone:
+                    job.client.port.assigned(job, names)
+                return
+            for one in self.everybody(job):
+                if one.extra is None or not one.extra.unsafe:
+                    one.client.port.assigned(one, names)
+
+    def everybody(self, job: Job) -> list[Job]:
+        """It and those that follow it, as far as their clients are here."""
+        if job.extra is None or not job.extra.followers:
+            return [] if job.client.gone else [job]
+        return [one for one in [job, *job.extra.followers] if not one.client.gone]
+
+    def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
+        """A worker says how it goes on."""
+        extra = job.extra
+        if extra is None or extra.parent is not None:
+            if not job.client.gone:
+                job.client.port.event(job, name, kind, body)
+            return
+        if extra.durable and self.keeper is not None:
+            self.keeper.event(job, name, kind, body)
+        for one in self.everybody(job):
+            one.client.port.event(one, name, kind, body)
 
     def partial(self, job: Job, body: bytes) -> None:
         """One of several answers came."""
@@ -108,14 +173,25 @@ class Lifecycle:
 
     def outlives(self, job: Job) -> bool:
         """Is it worth running although its client is gone?"""
-        return job.extra is not None and (job.extra.durable or len(job.extra.followers) > 0)
+        extra = job.extra
+        if extra is None:
+            return False
+        if extra.parent is not None:
+            return not extra.parent.client.gone or self.outlives(extra.parent)
+        return extra.durable or len(extra.followers) > 0
 
     def kept(self, job: Job) -> bool:
-        """Is it safe on disk?"""
-        return job.extra is not None and job.extra.durable
+        """Is it, or what it is a part of, safe on disk?"""
+        extra = job.extra
+        if extra is None:
+            return False
+        return extra.durable or (extra.parent is not None and self.kept(extra.parent))
 
     def expiry(self, job: Job) -> float:
-        """When waiting that begins now ends. A durable job waits for ever; its deadline has an alarm of its own."""
+        """When waiting that begins now ends. A durable job waits for ever unless its client said otherwise; its
+        deadline has an alarm of its own."""
+        if job.extra is not None and job.extra.wait >= 0:
+            return self.broker.now + job.extra.wait
         return FOREVER if self.kept(job) else self.broker.now + job.service.policy.wait
 
     def pause_before_retry(self, job: Job) -> None:
@@ -126,12 +202,15 @@ class Lifecycle:
     def cancel(self, job: Job, failure: Failure | None = None) -> bool:
         """Nobody wants it any more. False if it is too late."""
         if job.state == WAITING:
-            job.service.remove(job)
+            line = None if job.extra is None else job.extra.line
+            (line or job.service).remove(job)
+        elif job.state == GATHERING:
+            self.gathers.cancel(job)
         elif job.state == RUNNING and job.worker is not None:
             self.broker.take_back(job)
         elif job.state == DELAYED:
             self.orphans.pop(job.token, None)
-            self._back(job)
+            self.back(job)
         else:
             return False
         self.broker.fail_job(job, failure or Failure(jobs.CANCELLED, "it was cancelled"))
@@ -153,13 +232,16 @@ class Lifecycle:
         for job in list(self.delayed):
             if not self.kept(job):
                 self.cancel(job, Failure(jobs.DRAINING, "the broker stopped before its time came"))
-        for leader in list(self.keys.values()):
-            if leader.extra is not None:
+        for job in list(self.jobs.values()):
+            if job.state == GATHERING and not self.kept(job):
+                self.cancel(job, Failure(jobs.DRAINING, "the broker stopped before all had answered"))
+        for leader in [*self.keys.values(), *self.jobs.values()]:
+            if leader.extra is not None and leader.extra.followers:
                 followers = leader.extra.followers
                 leader.extra.followers = []
                 failure = Failure(jobs.DRAINING, "the broker stopped before there was an answer")
                 for job in followers:
-                    self._back(job)
+                    self.back(job)
                 self._end(followers, None, failure)
 
     # From the keeper
@@ -169,27 +251,58 @@ class Lifecycle:
         extra = job.extra
         if extra is None:
             return
-        self._back(job)
+        self.back(job)
         if failure is not None:
             extra.durable = False  # there is nothing on disk to be changed
             self.broker.fail_job(job, failure)
             return
-        if not job.client.gone:
-            job.client.port.accepted(job)
+        self._accept(job)
         self._place(job)
 
-    def looked_up(self, job: Job, body: bytes | None, failure: Failure | None) -> None:
-        """What became of an earlier job with its key; both None: there was none."""
+    def aliased(self, job: Job, failure: Failure | None) -> None:
+        """That it follows another is on disk, or cannot be: then it is refused."""
+        extra = job.extra
+        if extra is None or not extra.unsafe or job.state in (DONE, FAILED):
+            return
+        extra.unsafe = False
+        leader = extra.leader
+        if leader is None or leader.extra is None:
+            return
+        if failure is None:
+            if leader.extra.accepted:
+                self._accept_follower(job, leader.extra)
+        elif job in leader.extra.followers:
+            leader.extra.followers.remove(job)
+            self.back(job)
+            extra.durable = False
+            self._end([job], None, failure)
+
+    def looked_up(
+        self,
+        job: Job,
+        body: bytes | None,
+        failure: Failure | None,
+        worker: bytes = b"",
+        gathered: bool = False,
+    ) -> None:
+        """What became of an earlier job with its key or id; both None: there was none."""
         extra = job.extra
         if extra is None:
             return
-        self._back(job)
+        self.back(job)
         if body is None and failure is None:
             self._keep(job)
             return
         extra.durable = False  # the earlier one's record is the record
+        for one in [job, *extra.followers]:
+            if one.extra is not None:
+                one.extra.unsafe = False
+                one.extra.target = _LIKE_ALL if gathered else None
         extra.result = body
         job.failure = failure
+        if failure is None:
+            self._accept(job)
+            self.assign(job, [worker] if worker else [])
         self._finish(job)
 
     def recorded(self, job: Job, failure: Failure | None) -> None:
@@ -197,53 +310,108 @@ class Lifecycle:
         if failure is not None:
             Again(self, job)
             return
-        self._back(job)
+        self.back(job)
         self._finish(job)
 
     def restore(
-        self,
-        job: Job,
-        uid: str,
-        key: bytes,
-        ready: float,
-        deadline: float,
-        submitted: int,
-        number: int,
-        token: bytes,
+        self, job: Job, extra: Extra, token: bytes, holder: bytes, pieces: dict[int, Piece] | None = None
     ) -> None:
-        """A job that was not finished when the broker stopped; `token` if a worker may still come back with its
-        answer. Called in the order in which they were submitted."""
+        """A job that was not finished when the broker stopped; `token` and `holder` if a worker may still come back
+        with its answer, `pieces` of what several workers have done. Called in the order in which they were
+        submitted."""
         broker = self.broker
-        extra = Extra(uid, _NO_OPTIONS, True, broker.now, submitted)
-        extra.key = key
-        extra.ready = ready
-        extra.deadline = deadline
-        extra.number = number
-        job.attempt = number
+        job.attempt = extra.number
         job.extra = extra
         self._watch(job, extra)
-        if key:
-            self.keys[(job.asked, key)] = job
-        if token and job.service.policy.grace > 0:
+        if extra.key:
+            self.keys[(job.asked, extra.key)] = job
+        if extra.several() and extra.places:
+            self.gathers.restore(job, extra.places, pieces or {})
+        elif token and job.service.policy.grace > 0:
             job.token = token
+            extra.holder = holder
+            extra.names = [holder]
             self.orphans[token] = job
             self._delay(job, broker.now + job.service.policy.grace)
+        elif extra.target is None and extra.ready <= broker.now < extra.deadline and not job.service.idle:
+            broker.enqueue(job)  # what `_place` comes to for nearly all of a hundred thousand
         else:
             self._place(job)
+
+    def restore_alias(self, uid: str, alias: str) -> None:
+        """Before the restart it was also known by another id."""
+        job = self.jobs.get(uid)
+        if job is not None and job.extra is not None and alias not in self.jobs:
+            job.extra.aliases.append(alias)
+            self.jobs[alias] = job
+
+    def arrived(self, worker: Worker, service: Service) -> None:
+        """Before the restart it may have had some of these: it is asked, if it can be."""
+        for token, job in list(self.orphans.items()):
+            extra = job.extra
+            if extra is None or extra.holder != worker.name or job.service is not service:
+                continue
+            if token in self.orphans and worker.port.reclaim(job):
+                self.claim(token)
+                self.broker.give_back(worker, job)
 
     def claim(self, token: bytes) -> Job | None:
         """A worker answers an attempt of before the restart."""
         job = self.orphans.pop(token, None)
         if job is not None:
-            self._back(job)
+            self.back(job)
             job.state = RUNNING
         return job
+
+    def convened(self, job: Job, places: list[Place]) -> None:
+        """A job for all workers has found some."""
+        extra = job.extra
+        if extra is not None:
+            extra.places = places
+            if extra.durable and self.keeper is not None:
+                self.keeper.convened(job)
+            self.gathers.start(job, places)
+
+    def recall(self, uid: str, then: Callable[[Ended | None], None]) -> None:
+        """How a job ended, from memory or from the disk."""
+        ended = self.results.get(uid, self.broker.now)
+        if ended is not None or self.keeper is None:
+            then(ended)
+        else:
+            self.keeper.read(uid, then)
 
     def absent(self, name: bytes, dialect: str) -> Client:
         """Stands for a client of before the restart: it is told nothing."""
         client = Client(self.broker, name, dialect, Nobody())
         client.gone = True
         return client
+
+    def detach(self, job: Job) -> None:
+        """Its client has heard all that it will be told unasked: a durable job is nobody's from now on, and keeps its
+        client from nothing. Others of the same client are still its neighbours in a line."""
+        client = job.client
+        if job.extra is None or not job.extra.durable or client.gone:
+            return
+        if client.shadow is None:
+            client.shadow = self.absent(client.name, client.dialect)
+        self.broker.hand_over(job, client.shadow)
+
+    def returned(self, name: bytes, dialect: str, port: ClientPort) -> Client | None:
+        """A client of before the restart is back: what becomes of its jobs is told it again."""
+        client = self.absentees.pop((name, dialect), None)
+        if client is None or not client.jobs:
+            return None
+        client.port = port
+        client.gone = False
+        client.since = self.broker.now
+        return client
+
+    def when_ended(self, job: Job, ended: Callable[[], None]) -> None:
+        """Call this when it has ended, and that is safe."""
+        if job.extra is None or job.state in (DONE, FAILED):
+            ended()
+        else:
+            job.extra.waiters.append(ended)
 
     def wall(self, now: float) -> int:
         """The core's time as microseconds of wall time."""
@@ -252,18 +420,132 @@ class Lifecycle:
     def due(self, job: Job) -> None:
         """A delayed job's time has come."""
         self.orphans.pop(job.token, None)
-        self._back(job)
-        self.broker.place(job, job.attempt > 0)
+        self.back(job)
+        self.start(job, job.attempt > 0)
 
     # Inside
 
+    def _known(self, job: Job, extra: Extra) -> bool:
+        """Its client calls it by an id that is known already: it is the same job, or it is refused."""
+        leader = self.jobs.get(extra.uid)
+        if leader is not None:
+            if leader.asked == job.asked and leader.body == job.body:
+                extra.repeats = True
+                self._follow(leader, job)
+            else:
+                self._not_twice(job, extra)
+            return True
+        ended = self.results.get(extra.uid, self.broker.now)
+        if ended is None:
+            return False
+        extra.durable = False  # the earlier one's record is the record
+        if ended.service != job.asked or ended.request != hash(job.body):
+            self._not_twice(job, extra)
+        else:
+            extra.repeats = True
+            extra.target = _LIKE_ALL if ended.gathered else None
+            extra.result = ended.body
+            job.failure = ended.failure
+            self._accept(job)
+            self.assign(job, [ended.worker] if ended.worker else [])
+            self._end([job], ended.body, ended.failure)
+        return True
+
+    def _not_twice(self, job: Job, extra: Extra) -> None:
+        extra.durable = False
+        self._end([job], None, Failure(jobs.DUPLICATE, "there is another job with this id"))
+
+    def _follow(self, leader: Job, job: Job) -> None:
+        """Run once, answered to both."""
+        head = leader.extra
+        if head is not None and head.leader is not None:  # it only follows itself
+            leader = head.leader
+            head = leader.extra
+        if head is None:
+            return
+        head.followers.append(job)
+        self.elsewhere(job, STORING)
+        extra = job.extra
+        if extra is None:
+            return
+        extra.leader = leader
+        extra.target = head.target  # its result has the shape of the leader's
+        if head.durable and extra.named and not extra.repeats and self.keeper is not None:
+            extra.unsafe = True
+            if head.added:
+                self.keeper.alias(leader, job)
+        elif head.accepted:
+            self._accept_follower(job, head)
+
+    def _accept_follower(self, job: Job, head: Extra) -> None:
+        if not job.client.gone:
+            job.client.port.accepted(job)
+            if head.names is not None:
+                job.client.port.assigned(job, head.names)
+
     def _keep(self, job: Job) -> None:
         """Store it if it is durable, then it may be dispatched."""
-        if job.extra is not None and job.extra.durable and self.keeper is not None:
-            self._elsewhere(job, STORING)
+        extra = job.extra
+        if extra is not None and extra.target is not None and not self._address(job, extra, extra.target):
+            return
+        if extra is not None and extra.durable and self.keeper is not None:
+            self.elsewhere(job, STORING)
+            extra.added = True
             self.keeper.add(job)
+            for follower in list(extra.followers):
+                if follower.extra is not None and follower.extra.unsafe:
+                    self.keeper.alias(job, follower)
         else:
+            for follower in extra.followers if extra is not None else []:
+                if follower.extra is not None:
+                    follower.extra.unsafe = False  # there is nothing on disk to follow
+            self._accept(job)
             self._place(job)
+
+    def _address(self, job: Job, extra: Extra, target: Target) -> bool:
+        """Whom it is for. False: for nobody, and it is refused."""
+        if target.kind in (NAMES, RESOURCES) and not target.names:
+            extra.durable = False
+            self.broker.fail_job(job, Failure(jobs.BAD_TARGET, "it is addressed to nobody"))
+            return False
+        if target.single:
+            if target.everywhere:
+                places = self.gathers.find_places(job, target)
+                if not places:
+                    extra.durable = False
+                    self.broker.fail_job(job, Failure(jobs.BAD_TARGET, "there is no worker of this name"))
+                    return False
+                self.broker.move(job, places[0].service)
+            if target.kind == NAMES:
+                extra.worker = target.names[0]
+            else:
+                extra.resource = target.names[0]
+            return True
+        extra.places = self.gathers.find_places(job, target)
+        if not extra.places and (target.everywhere or target.kind != ALL):
+            extra.durable = False
+            self.broker.fail_job(job, Failure(jobs.BAD_TARGET, "there are no such workers"))
+            return False
+        return True
+
+    def _accept(self, job: Job) -> None:
+        """It is taken: tell whoever asked for it."""
+        extra = job.extra
+        if extra is not None:
+            extra.accepted = True
+        for one in self.everybody(job):
+            if one.extra is None or not one.extra.unsafe:
+                one.client.port.accepted(one)
+        if extra is not None and extra.worker and extra.parent is None:
+            self.assign(job, [extra.worker])
+
+    def _unwanted(self, job: Job, extra: Extra) -> None:
+        """It waits for its resource no longer."""
+        waiting = job.service.wanted.get(extra.resource)
+        if waiting is not None:
+            waiting.pop(job, None)
+            if not waiting:
+                del job.service.wanted[extra.resource]
 
     def _place(self, job: Job) -> None:
         extra = job.extra
@@ -272,10 +554,17 @@ class Lifecycle:
         elif extra is not None and extra.ready > self.broker.now:
             self._delay(job, extra.ready)
         else:
-            self.broker.place(job, False)
+            self.start(job, False)
+
+    def start(self, job: Job, first: bool) -> None:
+        """Now it may be done."""
+        if job.extra is not None and job.extra.several():
+            self.gathers.start(job, job.extra.places)
+        else:
+            self.broker.place(job, first)
 
     def _delay(self, job: Job, until: float) -> None:
-        self._elsewhere(job, DELAYED)
+        self.elsewhere(job, DELAYED)
         timer = Delayed(self, job)
         self.delayed[job] = timer
         self.broker.alarms.set(timer, until)
@@ -287,24 +576,24 @@ class Lifecycle:
             extra.timer = Deadline(self, job)
             self.broker.alarms.set(extra.timer, extra.deadline)
 
-    def _elsewhere(self, job: Job, state: int) -> None:
+    def elsewhere(self, job: Job, state: int) -> None:
         """It is in no queue and with no worker for now."""
         job.state = state
         job.service.elsewhere += 1
-        if state != DELAYED:
+        if state != DELAYED and state != GATHERING:
             self.writing += 1
         self.broker.keep_service(job.service)
 
-    def _back(self, job: Job) -> None:
+    def back(self, job: Job) -> None:
         """The opposite."""
         job.service.elsewhere -= 1
-        if job.state != DELAYED:
-            self.writing -= 1
-        else:
+        if job.state == DELAYED:
             self.broker.alarms.clear(self.delayed.pop(job))
+        elif job.state != GATHERING:
+            self.writing -= 1
 
     def _record(self, job: Job) -> None:
-        self._elsewhere(job, RECORDING)
+        self.elsewhere(job, RECORDING)
         if self.keeper is not None:
             self.keeper.finish(job)
 
@@ -318,20 +607,53 @@ class Lifecycle:
         followers = extra.followers
         extra.followers = []
         for one in followers:
-            self._back(one)
+            self.back(one)
         self._end([job, *followers], extra.result, job.failure)
         extra.result = None
 
     def _end(self, everybody: list[Job], body: bytes | None, failure: Failure | None) -> None:
         """Tell all their clients, then close the books."""
         for job in everybody:
-            if job.extra is not None:
-                self.jobs.pop(job.extra.uid, None)
-                if job.extra.timer is not None:
-                    self.broker.alarms.clear(job.extra.timer)
+            extra = job.extra
+            if extra is not None and extra.parent is None:
+                if self.jobs.get(extra.uid) is job:
+                    del self.jobs[extra.uid]
+                    if extra.named:
+                        self._remember(job, extra, body, failure)
+                    for alias in extra.aliases:
+                        self.jobs.pop(alias, None)
+                if extra.timer is not None:
+                    self.broker.alarms.clear(extra.timer)
+            if extra is not None and extra.resource:
+                self._unwanted(job, extra)
             self._tell(job, body, failure)
         for job in everybody:
             self.broker.end_job(job, FAILED if failure is not None else DONE, failure)
+        for job in everybody:
+            if job.extra is not None and job.extra.waiters:
+                waiters = job.extra.waiters
+                job.extra.waiters = []
+                for ended in waiters:
+                    ended()
+
+    def _remember(self, job: Job, extra: Extra, body: bytes | None, failure: Failure | None) -> None:
+        """Its client may ask for it by its id. Of a failure a copy: what may be big in it is dropped soon."""
+        if failure is not None and failure.reason in _NOTHING_HAPPENED:
+            return  # the same id may come again
+        if failure is not None:
+            failure = Failure(failure.reason, failure.message, failure.body, failure.detail)
+        self.results.keep(
+            Ended(
+                extra.uid,
+                job.asked,
+                b"" if job.worker is None else job.worker.name,
+                body,
+                failure,
+                extra.several(),
+                self.broker.now + job.service.policy.retention,
+                hash(job.body),
+            )
+        )
 
     def _tell(self, job: Job, body: bytes | None, failure: Failure | None) -> None:
         if job.client.gone:
@@ -345,45 +667,6 @@ class Lifecycle:
         """Ids for tests and simulations; a running broker hands in better ones."""
         self._counter += 1
         return f"job-{self._counter}"
-
-
-class Delayed(Timed):
-    """A job whose time has not come."""
-
-    def __init__(self, lifecycle: Lifecycle, job: Job) -> None:
-        super().__init__()
-        self.lifecycle = lifecycle
-        self.job = job
-
-    def ring(self, now: float) -> None:
-        self.lifecycle.due(self.job)
-
-
-class Deadline(Timed):
-    """The end of a job's life, however far it has come."""
-
-    def __init__(self, lifecycle: Lifecycle, job: Job) -> None:
-        super().__init__()
-        self.lifecycle = lifecycle
-        self.job = job
-
-    def ring(self, now: float) -> None:
-        if self.job.state in (WAITING, RUNNING, DELAYED):
-            self.lifecycle.cancel(self.job, Failure(jobs.DEADLINE, "its deadline passed"))
-
-
-class Again(Timed):
-    """An end that could not be recorded."""
-
-    def __init__(self, lifecycle: Lifecycle, job: Job) -> None:
-        super().__init__()
-        self.lifecycle = lifecycle
-        self.job = job
-        lifecycle.broker.alarms.set(self, lifecycle.broker.now + TELL_AGAIN)
-
-    def ring(self, now: float) -> None:
-        if self.lifecycle.keeper is not None:
-            self.lifecycle.keeper.finish(self.job)
 
 
 def _half() -> float:

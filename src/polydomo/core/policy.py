@@ -8,7 +8,18 @@ FOREVER: Final = float("inf")
 class Policy:
     """How the jobs of one service are treated. Times are seconds; FOREVER turns a limit off."""
 
-    __slots__ = ("backoff", "durable", "grace", "queue", "retention", "retries", "timeout", "wait")
+    __slots__ = (
+        "ageing",
+        "backoff",
+        "durable",
+        "grace",
+        "queue",
+        "retention",
+        "retries",
+        "timeout",
+        "volatile",
+        "wait",
+    )
 
     def __init__(
         self,
@@ -20,6 +31,8 @@ class Policy:
         backoff: float = 0.0,
         grace: float = 10.0,
         retention: float = 86400.0,
+        ageing: float = 10.0,
+        volatile: bool = False,
     ) -> None:
         self.wait = wait  # how long a job may wait for a worker
         self.timeout = timeout  # how long one attempt may run, from dispatch
@@ -31,6 +44,8 @@ class Policy:
             grace  # after a restart, how long a running job's worker has to come back with its answer
         )
         self.retention = retention  # how long a durable job's result is kept
+        self.ageing = ageing  # a job that has waited so long counts like one of the next higher priority
+        self.volatile = volatile  # never on disk, whatever a client or its dialect wishes
 
     def values(self) -> tuple[object, ...]:
         """Everything, to compare."""
@@ -43,6 +58,8 @@ class Policy:
             self.backoff,
             self.grace,
             self.retention,
+            self.ageing,
+            self.volatile,
         )
 
     def __eq__(self, other: object) -> bool:

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 from mypy_extensions import mypyc_attr
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from polydomo.core.gather import Piece
     from polydomo.core.job import Failure, Job
+    from polydomo.core.results import Ended
     from polydomo.core.worker import Worker
 
 
@@ -29,6 +33,19 @@ class WorkerPort(ABC):
 
     def cancel(self, job: Job) -> None:  # noqa: B027 (not every dialect can say it)
         """The job in its hands is not wanted any more."""
+
+    def put(self, job: Job, body: bytes) -> bool:
+        """Its client has something to add to the job in its hands. False: its dialect has no way to say so."""
+        return False
+
+    def share(self, resources: list[bytes]) -> None:  # noqa: B027
+        """Of the resources that the broker shares out, it has these now."""
+
+    def reclaim(self, job: Job) -> bool:
+        """It may have had this job (`job.token`) when the broker was stopped: ask it what became of it. False: its
+        dialect cannot ask. Otherwise it holds the job from now on, until it answers or says that it does not know
+        it (`Broker.disown`)."""
+        return False
 
     def dismiss(self, reason: str) -> None:  # noqa: B027
         """It is no longer a worker here (expired, or the broker stops): tell it, if its dialect can."""
@@ -51,7 +68,30 @@ class ClientPort(ABC):
         """There will be no answer, and why."""
 
     def accepted(self, job: Job) -> None:  # noqa: B027 (not every dialect can say it)
-        """A durable job is safe on disk."""
+        """A job that came with options, or is durable, was taken; if it is durable, it is safe on disk."""
+
+    def assigned(self, job: Job, names: list[bytes]) -> None:  # noqa: B027
+        """It is known who will do it: the worker or workers it is addressed to, or the one that gets it first. Told
+        once, behind `accepted` and before anything a worker says about it."""
+
+    def taken(self, job: Job, name: bytes, body: bytes) -> None:  # noqa: B027
+        """The worker `name` says that it has got it."""
+
+    def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:  # noqa: B027
+        """The worker `name` says how it goes on (one frame, not canonical)."""
+
+    def stream(self, job: Job, name: bytes, body: bytes) -> None:
+        """A piece of data of the worker `name`: like a partial answer where a dialect knows no difference."""
+        self.partial(job, body)
+
+    def gathered(  # noqa: B027
+        self, job: Job, name: bytes, body: bytes | None, failure: Failure | None
+    ) -> None:
+        """One of several workers a job is addressed to has answered or failed; `final` comes behind the last."""
+
+    def resumes(self) -> bool:
+        """Does it go on with what a client of its name had under way before the broker was restarted?"""
+        return False
 
     def hold(self) -> None:  # noqa: B027
         """Too much of this client's is unanswered: take nothing more from it for now."""
@@ -98,5 +138,35 @@ class Keeper(ABC):
         """It has ended: with `job.extra.result`, or with `job.failure`. Answered with `recorded`."""
 
     @abstractmethod
+    def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
+        """Something a worker said about it. Not answered."""
+
+    @abstractmethod
+    def alias(self, leader: Job, job: Job) -> None:
+        """`job` is done as `leader`, which was added before: whoever asks for one may mean the other. Answered with
+        `aliased`."""
+
+    @abstractmethod
+    def convened(self, job: Job) -> None:
+        """A job for all workers has found them (`job.extra.places`). Not answered."""
+
+    @abstractmethod
+    def gathered(self, job: Job, index: int, piece: Piece) -> None:
+        """One of several workers has ended its part. Answered with `gathers.kept`."""
+
+    @abstractmethod
+    def read(self, uid: str, then: Callable[[Ended | None], None]) -> None:
+        """How did the job `uid` end, if it is kept? Answered by `then`."""
+
+    @abstractmethod
     def look_up(self, job: Job) -> None:
         """Has a job with this service and key ended before? Answered with `looked_up`."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Publisher(ABC):
+    """Who hears what workers say, beside the client concerned."""
+
+    @abstractmethod
+    def published(self, service: bytes, worker: bytes, kind: str, body: bytes) -> None:
+        """An event of a worker."""

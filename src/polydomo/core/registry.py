@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from polydomo.core.alarms import Alarms
+from polydomo.core.line import Line
 from polydomo.core.policy import Bounds, Policy
 from polydomo.core.service import Service
 
@@ -27,6 +28,7 @@ class Registry(ABC):
     """The part of the broker that knows services."""
 
     def __init__(self, bounds: Bounds, policy: Policy) -> None:
+        self.now = 0.0  # set by the owner before each call
         self.bounds = bounds
         self.default_policy = policy
         self.policies: dict[bytes, Policy] = {}
@@ -35,7 +37,7 @@ class Registry(ABC):
         self.fallback: Worker | None = None  # answers reserved names that have no service
 
     @abstractmethod
-    def look_at_service(self, service: Service) -> None:
+    def look_at_line(self, line: Line) -> None:
         """Its alarm rang: jobs may have waited too long."""
 
     def policy_of(self, name: bytes) -> Policy:
@@ -82,7 +84,7 @@ class Registry(ABC):
 
     def _sweep(self, service: Service) -> None:
         """Forget a service that nothing uses any more, or the names clients make up would be kept for ever."""
-        if not service.workers and not service.waiting and not service.running and not service.elsewhere:
+        if service.unused():
             if self.services.get(service.name) is service:
                 del self.services[service.name]
             self.alarms.clear(service)

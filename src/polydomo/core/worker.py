@@ -33,19 +33,32 @@ class Worker(Timed):
         self.turn = 0  # which of several services is looked at first when it becomes free
         self.base_credit = 1  # how many jobs it may hold at once without asking
         self.credit = 1  # how many it may hold now; asking for more raises it until the worker is idle again
+        self.parallel = False  # one job that takes too long does not keep it from others
         self.running: dict[bytes, Job] = {}
         self.late: dict[bytes, float] = {}  # tokens of attempts taken from it that it may still answer
         self.since = broker.now
         self.last_seen = broker.now
         self.last_sent = broker.now
+        self.steady = False  # wants heartbeats also while other things are sent to it
+        self.last_beat = broker.now
         self.beats_busy = False
+        self.beats_sent = 0
+        self.beats_seen = 0
         self.deaf = False  # its connection is not being read (back-pressure): silence proves nothing
         self.done = 0
         self.internal = False  # part of the broker itself: no liveness
+        self.anonymous = False  # its name is made up: it cannot come back under it
+        self.own_turn = (
+            True  # a job for it alone comes before one for anybody, if both wait; then the other way
+        )
+        self.resources: list[bytes] = []  # what it declared to have
 
     def free(self) -> int:
-        """How many more jobs it may be given now. With a late answer outstanding it gets none."""
-        return 0 if self.late else self.credit - len(self.running)
+        """How many more jobs it may be given now. With a late answer outstanding it gets none, unless its jobs do not
+        hinder each other: then the late one only keeps its place."""
+        if self.late:
+            return self.credit - len(self.running) - len(self.late) if self.parallel else 0
+        return self.credit - len(self.running)
 
     def set_deaf(self, deaf: bool) -> None:
         """Its connection is (not) being read. Silence counts from when it is read again."""

@@ -1,0 +1,232 @@
+"""Waiting jobs: fair between clients, higher priorities first, and nobody waits for ever behind them.
+
+A line is a ring of lanes, one lane per client: each turn takes one job of the next client, so one client's 10,000
+waiting requests do not starve another's one (MDP §Overall Topology: fairness SHOULD be). Jobs of another priority than
+0 have a ring of their own beside it, a `level`; whose turn it is then depends on priority and age: a job that has
+waited for `ageing` seconds counts like one of the next higher priority. The age of a level is that of its first job.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from polydomo.core.alarms import Timed
+from polydomo.core.policy import FOREVER
+
+if TYPE_CHECKING:
+    from polydomo.core.client import Client
+    from polydomo.core.job import Job
+    from polydomo.core.registry import Registry
+    from polydomo.core.service import Service
+
+
+class Lane:
+    """The waiting jobs of one client in one line, oldest first."""
+
+    __slots__ = ("client", "jobs")
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.jobs: deque[Job] = deque()
+
+
+class Line(Timed):
+    """See the module's text. A service is a line itself (its jobs for any worker); `OneWorkersLine` is for jobs that
+    only one worker may do."""
+
+    def __init__(self, broker: Registry, priority: int = 0) -> None:
+        super().__init__()
+        self.broker = broker
+        self.priority = priority
+        self.lanes: dict[Client, Lane] = {}
+        self.ring_of_lanes: deque[Lane] = deque()
+        self.waiting = 0  # with all levels
+        self.levels: dict[int, Level] = {}  # those that have jobs
+        self.uneven = False  # some here have a wait of their own, so a later one may expire earlier
+
+    def top(self) -> Line:
+        """The line that counts these jobs."""
+        return self
+
+    def service(self) -> Service:
+        """Whose jobs these are."""
+        raise NotImplementedError
+
+    def shrunk(self, count: int) -> None:
+        """So many jobs wait here no longer."""
+
+    def add(self, job: Job) -> None:
+        """Queue a job behind its client's others."""
+        line = self if job.extra is None else self._seat(job)
+        client = job.client
+        lane = line.lanes.get(client)
+        if lane is None:
+            lane = line._open_lane(client)
+            line.ring_of_lanes.append(lane)
+        lane.jobs.append(job)
+        self.waiting += 1
+
+    def add_first(self, job: Job) -> None:
+        """Queue a job that lost its worker: it has waited already, so it is next."""
+        line = self if job.extra is None else self._seat(job)
+        lane = line.lanes.get(job.client)
+        if lane is None:
+            lane = line._open_lane(job.client)
+        else:
+            line.ring_of_lanes.remove(lane)
+        line.ring_of_lanes.appendleft(lane)
+        lane.jobs.appendleft(job)
+        self.waiting += 1
+
+    def next(self) -> Job:
+        """The job whose turn it is. Only when `waiting` is not 0."""
+        line = self if not self.levels else self._first_level()
+        ring = line.ring_of_lanes
+        lane = ring[0]
+        job = lane.jobs.popleft()
+        if lane.jobs:
+            ring.rotate(-1)
+        else:
+            ring.popleft()
+            line._close_lane(lane)
+        line._less(1)
+        return job
+
+    def drop_lane(self, client: Client) -> deque[Job]:
+        """Take out everything a client has waiting in this ring."""
+        lane = self.lanes[client]
+        self.ring_of_lanes.remove(lane)
+        self._close_lane(lane)
+        self._less(len(lane.jobs))
+        return lane.jobs
+
+    def remove(self, job: Job) -> None:
+        """Take out one job that waits in this ring."""
+        lane = self.lanes[job.client]
+        lane.jobs.remove(job)
+        if not lane.jobs:
+            self.ring_of_lanes.remove(lane)
+            self._close_lane(lane)
+        self._less(1)
+
+    def rings(self) -> list[Line]:
+        """This line and its levels."""
+        return [self, *self.levels.values()]
+
+    def take_expired(self, now: float) -> list[Job]:
+        """Take out what has waited too long."""
+        expired: list[Job] = []
+        for ring in self.rings():
+            found = ring._take_expired(now)
+            if found:
+                expired += found
+                ring._less(len(found))
+        return expired
+
+    def next_expiry(self) -> float:
+        """When the first waiting job expires. Only when `waiting` is not 0."""
+        earliest = FOREVER
+        for ring in self.rings():
+            for lane in ring.ring_of_lanes:
+                for job in lane.jobs:
+                    earliest = min(earliest, job.expires)
+                    if not job.attempt and job.extra is None and not ring.uneven:
+                        break
+        return earliest
+
+    def shorten(self, latest: float) -> None:
+        """Nobody here waits beyond `latest`. So jobs stay in the order of their expiry if the wait gets shorter."""
+        for lane in self.ring_of_lanes:
+            for job in lane.jobs:
+                if job.extra is None:
+                    job.expires = min(job.expires, latest)
+
+    def jobs(self) -> list[Job]:
+        """Everything that waits."""
+        return [job for ring in self.rings() for lane in ring.ring_of_lanes for job in lane.jobs]
+
+    def ring(self, now: float) -> None:
+        """The oldest waiting job may have expired."""
+        self.broker.look_at_line(self)
+
+    def _seat(self, job: Job) -> Line:
+        """The ring a job with options belongs into."""
+        extra = job.extra
+        if extra is None:
+            return self
+        line: Line = self
+        if extra.priority:
+            level = self.levels.get(extra.priority)
+            if level is None:
+                level = self.levels[extra.priority] = Level(self, extra.priority)
+            line = level
+        extra.line = line
+        if extra.wait >= 0:
+            line.uneven = True
+        return line
+
+    def _first_level(self) -> Line:
+        ageing = self.service().policy.ageing
+        best: Line | None = None
+        most = -FOREVER
+        for ring in self.rings():
+            if ring.ring_of_lanes:
+                weight = ring.priority + (self.broker.now - ring.ring_of_lanes[0].jobs[0].submitted) / ageing
+                if weight > most:
+                    best = ring
+                    most = weight
+        assert best is not None
+        return best
+
+    def _less(self, count: int) -> None:
+        """So many jobs left this ring."""
+        top = self.top()
+        top.waiting -= count
+        if not self.ring_of_lanes:
+            self.uneven = False
+        if self is not top and not self.ring_of_lanes:
+            top.levels.pop(self.priority, None)
+        top.shrunk(count)
+
+    def _take_expired(self, now: float) -> list[Job]:
+        expired: list[Job] = []
+        for lane in list(self.ring_of_lanes):
+            jobs = lane.jobs
+            kept: list[Job] = []
+            # In order of arrival, so the first that has time left ends the search; but jobs that came back to the
+            # front after a lost attempt wait anew, and durable ones for ever: they may have more time left than
+            # those behind them.
+            while jobs:
+                if jobs[0].expires <= now:
+                    expired.append(jobs.popleft())
+                elif jobs[0].attempt or jobs[0].extra is not None or self.uneven:
+                    kept.append(jobs.popleft())
+                else:
+                    break
+            jobs.extendleft(reversed(kept))
+            if not jobs:
+                self.ring_of_lanes.remove(lane)
+                self._close_lane(lane)
+        return expired
+
+    def _open_lane(self, client: Client) -> Lane:
+        lane = Lane(client)
+        self.lanes[client] = lane
+        client.lanes[self] = lane
+        return lane
+
+    def _close_lane(self, lane: Lane) -> None:
+        del self.lanes[lane.client]
+        del lane.client.lanes[self]
+
+
+class Level(Line):
+    """The jobs of one priority in a line."""
+
+    def __init__(self, line: Line, priority: int) -> None:
+        super().__init__(line.broker, priority)
+        self._line = line
+
+    def top(self) -> Line:
+        return self._line
