@@ -80,7 +80,7 @@ def test_a_callback_may_write(desk: Desk) -> None:
             1,
             b"w",
             NOW,
-            lambda error: desk.store.finish(name(1), 1, DONE, b"", NOW, outcomes.append),
+            done=lambda error: desk.store.finish(name(1), 1, DONE, b"", NOW, outcomes.append),
         ),
     )
     desk.until(lambda: bool(outcomes))
@@ -115,7 +115,8 @@ def test_a_long_queue_is_several_transactions(
     desk = Desk(new_url(kind), batch=10)
     gate = desk.hold()
     for number in range(1, 31):
-        desk.store.add(job(number))
+        desk.store.add(job(number), lambda error: None)
+        desk.store.event(name(number), "kind", b"", NOW)  # nobody waits for it: it goes along
     for number in range(31, 34):
         desk.store.add(job(number, body=bytes(50_000)))
     gate.opened.set()

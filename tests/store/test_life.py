@@ -455,3 +455,77 @@ def test_one_write_that_cannot_be_written_does_not_take_others_with_it(lasting: 
     )
     assert outcomes == [*["ok"] * 5, "store-invalid", *["ok"] * 4]
     assert sum(count.jobs for count in lasting.ask(store.counts())) == 9
+
+
+def test_an_attempt_keeps_its_token_until_it_is_lost(desk: Desk) -> None:
+    store = desk.store
+    assert desk.do(store.add, job(1)) is None
+    assert desk.do(store.attempt, name(1), 1, b"one", NOW, b"0000000a") is None
+    (running,) = desk.ask(store.unfinished())
+    assert (running.worker, running.token) == (b"one", b"0000000a")
+    assert desk.do(store.requeue, name(1), 1, "worker-lost", NOW + 1) is None
+    (waiting,) = desk.ask(store.unfinished())
+    assert (waiting.worker, waiting.token) == (b"", b"")
+    assert desk.do(store.attempt, name(1), 2, b"two", NOW + 2, b"\xff\0") is None
+    assert desk.do(store.finish, name(1), 2, DONE, b"result", NOW + 3) is None
+    assert desk.ask(store.attempts(name(1))) == [
+        AttemptRecord(1, b"one", NOW, NOW + 1, "worker-lost", b"0000000a"),
+        AttemptRecord(2, b"two", NOW + 2, NOW + 3, DONE, b"\xff\0"),
+    ]
+
+
+def test_an_attempt_whose_beginning_was_not_written_has_no_token(desk: Desk) -> None:
+    store = desk.store
+    assert desk.do(store.add, job(1)) is None
+    assert desk.do(store.attempt, name(1), 1, b"one", NOW, b"0000000a") is None
+    assert desk.do(store.partial, name(1), 2, b"part", NOW + 1) is None
+    (running,) = desk.ask(store.unfinished())
+    assert (running.attempt, running.worker, running.token) == (2, b"", b"")
+
+
+def test_a_job_may_have_further_names(desk: Desk) -> None:
+    store = desk.store
+    assert desk.do(store.add, job(1)) is None
+    assert desk.do(store.add, job(2)) is None
+    assert (
+        desk.burst(partial(store.alias, name(1), "first"), partial(store.alias, name(1), "second"))
+        == ["ok"] * 2
+    )
+    assert sorted(desk.ask(store.aliases())) == [("first", name(1)), ("second", name(1))]
+    found = desk.ask(store.get("second"))
+    assert found is not None
+    assert found.id == name(1)
+    assert desk.ask(store.result("first")) is None
+    assert desk.do(store.finish, name(1), 0, DONE, b"result", NOW) is None
+    result = desk.ask(store.result("first"))
+    assert result is not None
+    assert (result.id, result.body) == (name(1), b"result")
+    assert desk.ask(store.aliases()) == []  # of jobs that have not ended
+    assert desk.do(store.alias, name(1), "third") is None  # also after the end
+    assert desk.ask(store.result("third")) == result
+    # An id is an id, whoever else is called so.
+    assert desk.do(store.alias, name(1), name(2)) is None
+    other = desk.ask(store.get(name(2)))
+    assert other is not None
+    assert other.id == name(2)
+    assert code(desk.do(store.alias, name(9), "nobody")) == "store-unknown-job"
+    assert desk.do(store.forget, name(1)) is None
+    assert desk.ask(store.get("first")) is None
+
+
+def test_a_name_goes_to_the_last_who_claims_it(desk: Desk) -> None:
+    store = desk.store
+    assert (
+        desk.burst(
+            partial(store.add, job(1)),
+            partial(store.add, job(2)),
+            partial(store.alias, name(1), "it"),
+            partial(store.alias, name(2), "it"),
+        )
+        == ["ok"] * 4
+    )
+    assert desk.ask(store.aliases()) == [("it", name(2))]
+    assert desk.do(store.alias, name(1), "it") is None
+    assert desk.ask(store.aliases()) == [("it", name(1))]
+    assert desk.do(store.forget, name(2)) is None
+    assert desk.ask(store.aliases()) == [("it", name(1))]

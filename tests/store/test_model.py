@@ -18,9 +18,10 @@ from polydomo.store.sqlstore import SqlStore
 from tests.store.desk import NOW, Desk, code, job, name
 from tests.support.effort import examples
 
-TABLES = ("jobs", "requests", "results", "attempts", "partials", "events", "tallies")
+TABLES = ("jobs", "requests", "results", "attempts", "partials", "events", "tallies", "aliases")
 JOBS = range(1, 4)  # few, so that much happens to each
 SERVICES = (b"one", b"two")
+NAMES = ("one more", "änother", name(2))
 
 ids = st.sampled_from([name(number) for number in JOBS])
 attempts = st.sampled_from([0, 1, 1, 1, 2, 3])
@@ -69,7 +70,7 @@ writes = st.one_of(
     adds,
     adds,
     adds,
-    write("attempt", ids, attempts, bodies, times),
+    write("attempt", ids, attempts, bodies, times, bodies),
     write("attempt", ids, attempts, bodies, times),
     write("requeue", ids, attempts, st.sampled_from(["gone", "timeout"]), times, perhaps_time),
     write("partial", ids, attempts, bodies, times),
@@ -82,6 +83,7 @@ writes = st.one_of(
     write("update", ids, changes),
     write("update", ids, st.just(Change(release_key=True))),
     write("forget", ids),
+    write("alias", ids, st.sampled_from(NAMES)),
 )
 
 
@@ -105,6 +107,7 @@ def scenes(draw: st.DrawFn) -> list[Write]:
         ],
         "twice": [add, ("update", (job_id, draw(changes))), ("update", (job_id, draw(changes)))],
         "change": [("update", (job_id, draw(changes))), ("update", (job_id, draw(changes)))],
+        "names": [add, ("alias", (job_id, draw(st.sampled_from(NAMES)))), end],
         "parts": [attempt, ("partial", (job_id, attempt[1][1], b"part", NOW)), draw(writes)],
     }
     return scene[draw(st.sampled_from(sorted(scene)))]
@@ -132,7 +135,9 @@ def run(desk: Desk, batch: list[list[Write]]) -> list[str]:
 def picture(desk: Desk) -> list[object]:
     """All that can be asked."""
     store, ask = desk.store, desk.ask
-    seen: list[object] = [ask(store.counts()), ask(store.unfinished())]
+    seen: list[object] = [ask(store.counts()), ask(store.unfinished()), sorted(ask(store.aliases()))]
+    for known in NAMES:
+        seen += [ask(store.get(known)), ask(store.result(known))]
     for number in JOBS:
         job_id = name(number)
         seen += [ask(store.get(job_id)), ask(store.result(job_id)), ask(store.attempts(job_id))]

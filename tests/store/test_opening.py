@@ -25,9 +25,10 @@ from polydomo.store.errors import (
 )
 from polydomo.store.postgres import PostgresDatabase
 from polydomo.store.queries import VERSION, Query
+from polydomo.store.records import DONE, AttemptRecord
 from polydomo.store.schema import MIGRATIONS, Migration
 from polydomo.store.sqlite import SqliteDatabase
-from tests.store.desk import Desk, job, name
+from tests.store.desk import NOW, Desk, job, name
 from tests.store.server import PostgresServer
 
 Urls = Callable[[str], str]
@@ -152,6 +153,53 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(kind: str, new_url: U
     connection.close()
     with pytest.raises(StoreNewer):
         Desk(url)
+
+
+FIRST_VERSION_JOB = """
+    INSERT INTO jobs (seq, id, service, state, attempt, worker, queued, not_before, dispatched, finished, code,
+        message, size_out, client, dialect, key, parent, target, priority, max_attempts, timeout, deadline,
+        submitted, size_in, key_service)
+    VALUES (:seq, :id, :service, 'running', 2, :worker, 1, NULL, 5, NULL, '', '', 0, :client, 'mdp', NULL, NULL,
+        'any', 0, 3, NULL, NULL, 1, 4, NULL)
+    """
+
+
+@DATABASES
+def test_a_store_of_the_first_version_with_jobs_in_it(kind: str, new_url: Urls) -> None:
+    """Attempts had no tokens then: its jobs go on without."""
+    url = new_url(kind)
+    connection = database(url)
+    migrate(connection, MIGRATIONS[:1])
+    assert connection.fetch(VERSION) == [(1,)]
+    connection.execute(
+        Query("", FIRST_VERSION_JOB), seq=1, id=name(1), service=b"echo", worker=b"w", client=b"c"
+    )
+    connection.execute(
+        Query("", "INSERT INTO requests (seq, body, envelope, options) VALUES (1, :body, :body, :body)"),
+        body=b"body",
+    )
+    connection.execute(
+        Query("", "INSERT INTO attempts VALUES (1, 1, :worker, 2, 3, 'worker-lost')"), worker=b"v"
+    )
+    connection.execute(
+        Query("", "INSERT INTO tallies (service, state, jobs) VALUES (:service, 'running', 1)"),
+        service=b"echo",
+    )
+    connection.close()
+
+    desk = Desk(url)
+    (old,) = desk.ask(desk.store.unfinished())
+    assert (old.id, old.worker, old.token, old.body) == (name(1), b"w", b"", b"body")
+    assert desk.ask(desk.store.attempts(name(1))) == [
+        AttemptRecord(1, b"v", 2, 3, "worker-lost", b""),
+        AttemptRecord(2, b"w", 5, None, "", b""),
+    ]
+    assert desk.do(desk.store.attempt, name(1), 3, b"x", NOW, b"00c0ffee") is None
+    assert desk.do(desk.store.finish, name(1), 3, DONE, b"result", NOW) is None
+    desk.reopen()
+    assert [record.token for record in desk.ask(desk.store.attempts(name(1)))] == [b"", b"", b"00c0ffee"]
+    assert [(count.state, count.jobs) for count in desk.ask(desk.store.counts())] == [(DONE, 1)]
+    desk.close()
 
 
 @DATABASES

@@ -17,8 +17,8 @@ def open_store(url: str, call: Call, backlog_limit: int = BACKLOG, batch: int = 
     `postgresql://…` as libpq understands it, or `memory:`. Blocks while it connects and brings the schema up
     to date.
 
-    `call` runs a function on the owner's thread soon: `loop.call_soon_threadsafe`. `batch` is how many writes may
-    share a transaction.
+    `call` runs a function on the owner's thread soon: `loop.call_soon_threadsafe`. `batch` is how many
+    who wait for a commit may wait for the same one.
     """
     if url == "memory:":
         from polydomo.store.memory import MemoryStore

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from polydomo.store import rules
 from polydomo.store.errors import StoreBusy, StoreClosed, StoreError, StoreInvalid, StoreTrouble
@@ -44,7 +44,8 @@ Call = Callable[[Callable[[], None]], object]
 # How many bytes may wait to be written before `add` refuses. A disk that stops for a second must not be felt.
 BACKLOG: Final = 256 * 1024 * 1024
 
-# Writes that share a transaction at most: those who came first should not wait for all of a long queue.
+# Writes that somebody waits for and that share a transaction, at most: those who came first should not wait for all
+# of a long queue.
 BATCH: Final = 4096
 
 # Jobs that one transaction of a sweep removes: few enough that the writes behind it wait some milliseconds
@@ -62,7 +63,7 @@ class Store(ABC):
     def __init__(self, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
         self.backlog = 0  # bytes that wait to be written
         self.backlog_limit = backlog_limit
-        self.batch = batch  # 1 turns group commit off, to see what it is good for
+        self.batch = batch  # 1: no two who wait for a commit share one, to see what sharing is good for
         self.trouble: StoreTrouble | None = None  # why the latest transaction failed; None if it did not
         self.commits = 0  # transactions since the store was opened
         self.writes = 0  # what was in them
@@ -89,9 +90,18 @@ class Store(ABC):
         job.size_in = len(job.body)
         self._write(rules.Add(job, done, size))
 
-    def attempt(self, job_id: str, number: int, worker: bytes, at: int, done: Done | None = None) -> None:
-        """`worker` gets the job. Numbers grow; an older one than known is refused with Superseded."""
-        self._write(rules.Attempt(job_id, number, worker, at, done))
+    def attempt(
+        self,
+        job_id: str,
+        number: int,
+        worker: bytes,
+        at: int,
+        token: bytes = b"",
+        done: Done | None = None,
+    ) -> None:
+        """`worker` gets the job; its answer must carry `token`. Numbers grow; an older one than known is refused
+        with Superseded."""
+        self._write(rules.Attempt(job_id, number, worker, at, token, done))
 
     def requeue(
         self,
@@ -116,6 +126,11 @@ class Store(ABC):
         """Something that is said about the job. Taken as long as the job is kept, also after its end."""
         self._number += 1
         self._write(rules.Event(job_id, EventRecord(self._number, at, worker, _clean(kind), body), done))
+
+    def alias(self, job_id: str, name: str, done: Done | None = None) -> None:
+        """Whoever asks for `name` from now on means this job, unless there is a job of that id."""
+        _check_text(name)
+        self._write(rules.Alias(job_id, name, done))
 
     def finish(
         self,
@@ -165,7 +180,7 @@ class Store(ABC):
 
     @abstractmethod
     def get(self, job_id: str) -> Reply[JobRecord | None]:
-        """One job with its request."""
+        """One job with its request; `job_id` may be a further name of it here, and in `result`."""
 
     @abstractmethod
     def by_key(self, service: bytes, key: str) -> Reply[JobRecord | None]:
@@ -200,15 +215,28 @@ class Store(ABC):
         """Jobs that have not ended, with their requests, in order of arrival, from behind `after` (a `seq`).
         May be fewer than `limit` if their bodies are large; an empty list is the end."""
 
+    @abstractmethod
+    def aliases(self) -> Reply[list[tuple[str, str]]]:
+        """The further names of jobs that have not ended, each with the job's id."""
+
     async def recover(self, limit: int = RECOVERY_JOBS) -> AsyncIterator[list[JobRecord]]:
-        """All unfinished jobs. The next ones are read while the owner deals with these."""
+        """All unfinished jobs. Not read ahead: SQLite's driver gives up the GIL for every row, and takes it back from
+        an owner who is busy with the rows before; one after the other they are done a quarter sooner."""
         jobs = await self.unfinished(0, limit)
         while jobs:
-            following = self.unfinished(jobs[-1].seq, limit)
             yield jobs
-            jobs = await following
+            jobs = await self.unfinished(jobs[-1].seq, limit)
 
     # Its life
+
+    def show(self) -> dict[str, Any]:
+        """How it goes, for people."""
+        return {
+            "commits": self.commits,
+            "writes": self.writes,
+            "backlog": self.backlog,
+            "trouble": "" if self.trouble is None else str(self.trouble),
+        }
 
     @abstractmethod
     def close(self) -> None:

@@ -56,6 +56,8 @@ class Batch(Books):
         self._events: list[Row] = []
         self._results: dict[int, bytes] = {}
         self._withdrawn: set[int] = set()  # results
+        self._aliases: dict[str, int] = {}
+        self._unnamed: set[str] = set()  # names that went with the job that had taken them
 
     def load(self, database: Database, ops: Sequence[Op]) -> None:
         """Read what the writes will look at.
@@ -113,6 +115,9 @@ class Batch(Books):
         self._attempts = [row for row in self._attempts if row[0] != seq]
         self._partials = [row for row in self._partials if row[1] != seq]
         self._events = [row for row in self._events if row[1] != seq]
+        for name in [name for name, owner in self._aliases.items() if owner == seq]:
+            del self._aliases[name]
+            self._unnamed.add(name)
         if self._new.pop(seq, None) is None:
             self._gone.add(seq)
 
@@ -124,6 +129,9 @@ class Batch(Books):
 
     def event(self, job: Progress, record: EventRecord) -> None:
         self._events.append((record.number, job.seq, record.at, record.worker, record.kind, record.body))
+
+    def alias(self, job: Progress, name: str) -> None:
+        self._aliases[name] = job.seq
 
     def result(self, job: Progress, body: bytes | None) -> None:
         if body is not None:
@@ -144,6 +152,8 @@ class Batch(Books):
             for bulk in queries.REMOVE:
                 database.change(bulk, rows)
             database.execute(queries.KEEP_SEQ, seq=rows[-1][0])
+        if self._unnamed:
+            database.change(queries.REMOVE_NAMES, [(name,) for name in self._unnamed])
         if self._withdrawn:
             database.change(queries.REMOVE_RESULTS, [(seq,) for seq in self._withdrawn])
 
@@ -178,6 +188,8 @@ class Batch(Books):
                 requests.append((job.seq, *row[-REQUEST_FIELDS:]))
             database.append(queries.JOBS, jobs)
             database.append(queries.REQUESTS, requests)
+        if self._aliases:
+            database.change(queries.ALIAS, list(self._aliases.items()))
         if self._results:
             database.append(queries.RESULTS, list(self._results.items()))
         for table, rows in (
@@ -222,6 +234,7 @@ def _progress_row(job: Progress) -> Row:
         job.code,
         job.message,
         job.size_out,
+        job.token,
     )
 
 

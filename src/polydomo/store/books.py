@@ -62,5 +62,9 @@ class Books(ABC):
         """Something that was said about it."""
 
     @abstractmethod
+    def alias(self, job: Progress, name: str) -> None:
+        """It has a further name."""
+
+    @abstractmethod
     def result(self, job: Progress, body: bytes | None) -> None:
         """Its answer; None takes it back."""

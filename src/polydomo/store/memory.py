@@ -42,6 +42,7 @@ class MemoryBooks(Books):
         self.partials: dict[int, list[PartialRecord]] = {}
         self.events: dict[int, list[EventRecord]] = {}
         self.results: dict[int, bytes] = {}
+        self.aliases: dict[str, int] = {}
 
     def find(self, job_id: str) -> JobRecord | None:
         seq = self.seqs.get(job_id)
@@ -75,6 +76,7 @@ class MemoryBooks(Books):
         del self.seqs[job.id]
         for table in (self.attempts, self.partials, self.events, self.results):
             table.pop(job.seq, None)
+        self.aliases = {name: seq for name, seq in self.aliases.items() if seq != job.seq}
 
     def attempt(self, job: Progress, record: AttemptRecord) -> None:
         self.attempts.setdefault(job.seq, []).append(record)
@@ -84,6 +86,14 @@ class MemoryBooks(Books):
 
     def event(self, job: Progress, record: EventRecord) -> None:
         self.events.setdefault(job.seq, []).append(record)
+
+    def alias(self, job: Progress, name: str) -> None:
+        self.aliases[name] = job.seq
+
+    def named(self, name: str) -> JobRecord | None:
+        """The job of that id, or the one that has this further name."""
+        seq = self.seqs.get(name, self.aliases.get(name, 0))
+        return self.jobs.get(seq)
 
     def result(self, job: Progress, body: bytes | None) -> None:
         if body is None:
@@ -117,14 +127,14 @@ class MemoryStore(Store):
         self._settled: list[tuple[Op, StoreError | None]] = []
 
     def get(self, job_id: str) -> Reply[JobRecord | None]:
-        return self._read(lambda: _copy(self._books.find(job_id)))
+        return self._read(lambda: _copy(self._books.named(job_id)))
 
     def by_key(self, service: bytes, key: str) -> Reply[JobRecord | None]:
         return self._read(lambda: _copy(self._books.holder(service, key)))
 
     def result(self, job_id: str) -> Reply[ResultRecord | None]:
         def look() -> ResultRecord | None:
-            job = self._books.find(job_id)
+            job = self._books.named(job_id)
             if job is None or job.finished is None:
                 return None
             body = self._books.results.get(job.seq)
@@ -150,7 +160,9 @@ class MemoryStore(Store):
             records = list(self._books.attempts.get(job.seq, ()))
             if job.dispatched is not None:
                 outcome = "" if job.finished is None else job.state
-                records.append(AttemptRecord(job.attempt, job.worker, job.dispatched, job.finished, outcome))
+                records.append(
+                    AttemptRecord(job.attempt, job.worker, job.dispatched, job.finished, outcome, job.token)
+                )
             return records
 
         return self._read(look)
@@ -186,6 +198,13 @@ class MemoryStore(Store):
             for job in self._books.jobs.values():
                 tally[job.service, job.state] = tally.get((job.service, job.state), 0) + 1
             return [Count(service, state, jobs) for (service, state), jobs in sorted(tally.items())]
+
+        return self._read(look)
+
+    def aliases(self) -> Reply[list[tuple[str, str]]]:
+        def look() -> list[tuple[str, str]]:
+            jobs = {seq: job.id for seq, job in self._books.jobs.items() if job.finished is None}
+            return [(name, jobs[seq]) for name, seq in self._books.aliases.items() if seq in jobs]
 
         return self._read(look)
 

@@ -125,7 +125,7 @@ class PostgresDatabase(Database):
         self._run(text)
 
     def statements(self, migration: Migration) -> list[str]:
-        texts = [text.format(int="BIGINT", bytes="BYTEA") for text in migration.statements]
+        texts = [text.format(int="BIGINT", bytes="BYTEA", nothing="''") for text in migration.statements]
         return [*texts, *migration.postgres]
 
     def close(self) -> None:

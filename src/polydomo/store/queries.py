@@ -58,7 +58,7 @@ def _columns(text: str) -> tuple[Column, ...]:
 # The columns of a job in the order of JobRecord's fields; `progress` is the part that Progress has.
 PROGRESS: Final = _columns(
     "id:text service:bytes seq state:text attempt worker:bytes queued not_before dispatched finished "
-    "code:text message:text size_out"
+    "code:text message:text size_out token:bytes"
 )
 REST: Final = _columns(
     "client:bytes dialect:text key:text parent:text target:text priority max_attempts timeout deadline "
@@ -71,7 +71,9 @@ JOB: Final = ", ".join(f"jobs.{column.name}" for column in PROGRESS + REST)
 JOBS: Final = Table("jobs", (*PROGRESS, *REST, Column("key_service", "bytes")))
 REQUESTS: Final = Table("requests", _columns("seq body:bytes envelope:bytes options:bytes"))
 RESULTS: Final = Table("results", _columns("seq body:bytes"))
-ATTEMPTS: Final = Table("attempts", _columns("seq number worker:bytes started ended outcome:text"))
+ATTEMPTS: Final = Table(
+    "attempts", _columns("seq number worker:bytes started ended outcome:text token:bytes")
+)
 PARTIALS: Final = Table("partials", _columns("number seq attempt at body:bytes"))
 EVENTS: Final = Table("events", _columns("number seq at worker:bytes kind:text body:bytes"))
 
@@ -92,12 +94,12 @@ CHANGE: Final = Bulk(
     "A job's progress. Its service is left alone: it belongs to indexes and hardly ever changes.",
     _columns(
         "seq state:text attempt worker:bytes queued not_before dispatched finished "
-        "code:text message:text size_out"
+        "code:text message:text size_out token:bytes"
     ),
     """
     UPDATE jobs SET state = v.state, attempt = v.attempt, worker = v.worker, queued = v.queued,
         not_before = v.not_before, dispatched = v.dispatched, finished = v.finished, code = v.code,
-        message = v.message, size_out = v.size_out
+        message = v.message, size_out = v.size_out, token = v.token
     FROM v WHERE jobs.seq = v.seq
     """,
 )
@@ -145,6 +147,17 @@ REMOVE: Final = (
     _remove("attempts"),
     _remove("partials"),
     _remove("events"),
+    _remove("aliases"),
+)
+ALIAS: Final = Bulk(
+    "Further names of jobs. One that was another job's is this one's now.",
+    _columns("id:text seq"),
+    "INSERT INTO aliases (id, seq) SELECT id, seq FROM v WHERE true ON CONFLICT (id) DO UPDATE SET seq = excluded.seq",
+)
+REMOVE_NAMES: Final = Bulk(
+    "Further names that nobody has any more.",
+    _columns("id:text"),
+    "DELETE FROM aliases WHERE id IN (SELECT id FROM v)",
 )
 REMOVE_TALLIES: Final = Query("Services that nothing is left of.", "DELETE FROM tallies WHERE jobs = 0")
 KEEP_SEQ: Final = Query(
@@ -187,6 +200,15 @@ GET: Final = Query(
     "One job with its request.",
     f"SELECT {WITH_REQUEST} FROM jobs JOIN requests ON requests.seq = jobs.seq WHERE jobs.id = :id",
 )
+NAMED: Final = Query(
+    "The job that has this further name; none if it is some job's id.",
+    "SELECT jobs.id FROM aliases JOIN jobs ON jobs.seq = aliases.seq WHERE aliases.id = :id "
+    "AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = :id)",
+)
+OPEN_ALIASES: Final = Query(
+    "The further names of unfinished jobs.",
+    "SELECT aliases.id, jobs.id FROM aliases JOIN jobs ON jobs.seq = aliases.seq WHERE jobs.finished IS NULL",
+)
 BY_KEY: Final = Query(
     "The job with an idempotency key.",
     f"SELECT {WITH_REQUEST} FROM jobs JOIN requests ON requests.seq = jobs.seq "
@@ -200,11 +222,11 @@ RESULT: Final = Query(
 ATTEMPTS_OF: Final = Query(
     "The attempts that were lost, and the one that runs or ended the job.",
     """
-    SELECT number, worker, started, ended, outcome FROM attempts
+    SELECT number, worker, started, ended, outcome, token FROM attempts
     WHERE seq = (SELECT seq FROM jobs WHERE id = :id)
     UNION ALL
-    SELECT attempt, worker, dispatched, finished, CASE WHEN finished IS NULL THEN '' ELSE state END FROM jobs
-    WHERE id = :id AND dispatched IS NOT NULL
+    SELECT attempt, worker, dispatched, finished, CASE WHEN finished IS NULL THEN '' ELSE state END, token
+    FROM jobs WHERE id = :id AND dispatched IS NOT NULL
     ORDER BY 1
     """,
 )
@@ -225,6 +247,11 @@ COUNTS: Final = Query(
 OPEN_SIZES: Final = Query(
     "How large the next unfinished jobs are, so that not too many bodies are read at once.",
     "SELECT seq, size_in FROM jobs WHERE finished IS NULL AND seq > :after ORDER BY seq LIMIT :limit",
+)
+OPEN_SIZE: Final = Query(
+    "The same for all of them together: mostly they are small enough.",
+    "SELECT max(seq), sum(size_in) FROM (SELECT seq, size_in FROM jobs "
+    "WHERE finished IS NULL AND seq > :after ORDER BY seq LIMIT :limit) AS open",
 )
 OPEN_JOBS: Final = Query(
     "Unfinished jobs with their requests, in order of arrival.",

@@ -40,6 +40,7 @@ class Progress(msgspec.Struct):
     code: str = ""  # why there is no result: a stable word
     message: str = ""  # and for people
     size_out: int = 0  # bytes of partials and result
+    token: bytes = b""  # of the latest attempt, for recovery; empty again if that attempt was lost
 
 
 class JobRecord(Progress):
@@ -70,6 +71,7 @@ class AttemptRecord(msgspec.Struct):
     started: int
     ended: int | None  # None while it runs
     outcome: str  # the job's final state, or why the attempt was lost; empty while it runs
+    token: bytes = b""  # what its worker must show with an answer
 
 
 class PartialRecord(msgspec.Struct):

@@ -101,10 +101,13 @@ class Add(Op):
 class Attempt(Op):
     """A worker gets the job."""
 
-    __slots__ = ("at", "number", "worker")
+    __slots__ = ("at", "number", "token", "worker")
 
-    def __init__(self, job_id: str, number: int, worker: bytes, at: int, done: Done | None) -> None:
+    def __init__(
+        self, job_id: str, number: int, worker: bytes, at: int, token: bytes, done: Done | None
+    ) -> None:
         super().__init__(job_id, done)
+        self.token = token
         self.number = number
         self.worker = worker
         self.at = at
@@ -117,6 +120,7 @@ class Attempt(Op):
         _end_attempt(books, job, self.at, SUPERSEDED)
         job.attempt = self.number
         job.worker = self.worker
+        job.token = self.token
         job.dispatched = self.at
         _enter(books, job, RUNNING)
         return None
@@ -177,6 +181,20 @@ class Event(Op):
 
     def change(self, books: Books, job: Progress) -> StoreRefusal | None:
         books.event(job, self.record)
+        return None
+
+
+class Alias(Op):
+    """A further name for a job, also after its end."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, job_id: str, name: str, done: Done | None) -> None:
+        super().__init__(job_id, done, len(name))
+        self.name = name
+
+    def change(self, books: Books, job: Progress) -> StoreRefusal | None:
+        books.alias(job, self.name)
         return None
 
 
@@ -339,9 +357,9 @@ def _enter(books: Books, job: Progress, state: str) -> None:
 def _end_attempt(books: Books, job: Progress, at: int, outcome: str) -> None:
     """Keep the running attempt's record; the job's own fields are for the next."""
     if job.dispatched is not None:
-        books.attempt(job, AttemptRecord(job.attempt, job.worker, job.dispatched, at, outcome))
+        books.attempt(job, AttemptRecord(job.attempt, job.worker, job.dispatched, at, outcome, job.token))
         job.dispatched = None
-        job.worker = b""
+        job.worker = job.token = b""
 
 
 def _fence(books: Books, job: Progress, attempt: int, at: int) -> StoreRefusal | None:

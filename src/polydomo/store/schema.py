@@ -3,9 +3,10 @@
 `jobs` is what people ask about; it is changed during a job's life, so what may be large is kept apart in
 `requests` and `results`, written once. A running job's attempt stands in `jobs`; `attempts` has those that
 were lost, so a job that goes well needs no row there. `tallies` counts jobs by service and state, in the same
-transaction as the change.
+transaction as the change. `aliases` are further names by which a job can be asked for.
 
-The same text serves both databases: {int} is INTEGER or BIGINT, {bytes} is BLOB or BYTEA.
+The same text serves both databases: {int} is INTEGER or BIGINT, {bytes} is BLOB or BYTEA, {nothing} is no
+bytes at all.
 
 A migration is never edited once released: append a new one. Each runs in a transaction of its own, and a
 store whose version is higher than the last one here is refused.
@@ -125,4 +126,20 @@ FIRST: Final = Migration(
     ),
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (FIRST,)
+TOKENS: Final = Migration(
+    "attempts carry the token that their answers must show",
+    (
+        "ALTER TABLE jobs ADD COLUMN token {bytes} NOT NULL DEFAULT {nothing}",
+        "ALTER TABLE attempts ADD COLUMN token {bytes} NOT NULL DEFAULT {nothing}",
+    ),
+)
+
+ALIASES: Final = Migration(
+    "jobs may have further names",
+    (
+        "CREATE TABLE aliases (id TEXT PRIMARY KEY, seq {int} NOT NULL)",
+        "CREATE INDEX aliases_seq ON aliases (seq)",
+    ),
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (FIRST, TOKENS, ALIASES)

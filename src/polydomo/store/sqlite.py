@@ -119,7 +119,7 @@ class SqliteDatabase(Database):
         self._connection.execute(text)
 
     def statements(self, migration: Migration) -> list[str]:
-        return [text.format(int="INTEGER", bytes="BLOB") for text in migration.statements]
+        return [text.format(int="INTEGER", bytes="BLOB", nothing="x''") for text in migration.statements]
 
     def close(self) -> None:
         self._connection.close()
@@ -243,9 +243,11 @@ def explain(error: Exception, path: Path) -> StoreError | None:
     if not isinstance(error, sqlite3.Error) or code is None:
         return None
     meaning = MEANINGS.get(code & 0xFF)  # the higher bits say more than we need
+    said = str(error)
     if meaning is StoreIO:
         meaning = _diagnose(path)
-    return None if meaning is None else meaning(f"{path}: {error}")
+        said = WORDS.get(meaning, said)
+    return None if meaning is None else meaning(f"{path}: {said}")
 
 
 def _diagnose(path: Path) -> type[StoreError]:
@@ -266,6 +268,12 @@ def _diagnose(path: Path) -> type[StoreError]:
             return StoreReadonly
     return StoreIO
 
+
+# What SQLite only calls an I/O error.
+WORDS: Final[dict[type[StoreError], str]] = {
+    StoreFull: "the disk is full",
+    StoreReadonly: "the disk is read-only",
+}
 
 MEANINGS: Final[dict[int, type[StoreError]]] = {
     sqlite3.SQLITE_FULL: StoreFull,

@@ -39,13 +39,13 @@ class SqlStore(Store):
         self._reader: Reader
 
     def get(self, job_id: str) -> Reply[JobRecord | None]:
-        return self._one(JobRecord, queries.GET, id=job_id)
+        return self._named(JobRecord, queries.GET, job_id)
 
     def by_key(self, service: bytes, key: str) -> Reply[JobRecord | None]:
         return self._one(JobRecord, queries.BY_KEY, service=service, key=key)
 
     def result(self, job_id: str) -> Reply[ResultRecord | None]:
-        return self._one(ResultRecord, queries.RESULT, id=job_id)
+        return self._named(ResultRecord, queries.RESULT, job_id)
 
     def attempts(self, job_id: str) -> Reply[list[AttemptRecord]]:
         return self._all(AttemptRecord, queries.ATTEMPTS_OF, id=job_id)
@@ -69,15 +69,21 @@ class SqlStore(Store):
 
         return self._ask(look)
 
+    def aliases(self) -> Reply[list[tuple[str, str]]]:
+        return self._ask(lambda database: [(row[0], row[1]) for row in database.fetch(queries.OPEN_ALIASES)])
+
     def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Reply[list[JobRecord]]:
         def look(database: Database) -> list[JobRecord]:
-            last = 0
-            size = 0
-            for seq, size_in in database.fetch(queries.OPEN_SIZES, after=after, limit=limit):
-                size += size_in
-                if last and size > RECOVERY_BYTES:
-                    break
-                last = seq
+            ((last, size),) = database.fetch(queries.OPEN_SIZE, after=after, limit=limit)
+            if last is None:
+                return []
+            if size > RECOVERY_BYTES:
+                last = size = 0
+                for seq, size_in in database.fetch(queries.OPEN_SIZES, after=after, limit=limit):
+                    size += size_in
+                    if last and size > RECOVERY_BYTES:
+                        break
+                    last = seq
             return [JobRecord(*row) for row in database.fetch(queries.OPEN_JOBS, after=after, last=last)]
 
         return self._ask(look)
@@ -130,6 +136,18 @@ class SqlStore(Store):
     def _one(self, record: Callable[..., T], query: Query, **parameters: object) -> Reply[T | None]:
         def look(database: Database) -> T | None:
             rows = database.fetch(query, **parameters)
+            return record(*rows[0]) if rows else None
+
+        return self._ask(look)
+
+    def _named(self, record: Callable[..., T], query: Query, name: str) -> Reply[T | None]:
+        """The same of a job by its id, or else by a further name."""
+
+        def look(database: Database) -> T | None:
+            rows = database.fetch(query, id=name)
+            if not rows:
+                found = database.fetch(queries.NAMED, id=name)
+                rows = database.fetch(query, id=found[0][0]) if found else []
             return record(*rows[0]) if rows else None
 
         return self._ask(look)

@@ -20,8 +20,9 @@ from polydomo.store.rules import Op
 
 T = TypeVar("T")
 
-# A transaction ends when it has so many bytes; see also base.BATCH.
+# A transaction ends when it has so many bytes or writes; see also base.BATCH.
 BATCH_BYTES: Final = 64 * 1024 * 1024
+BATCH_WRITES: Final = 16384
 
 Outcomes = list[StoreError | None]
 
@@ -67,11 +68,13 @@ class Writer:
         """Wait for something to do; take all there is. True: it is the last batch."""
         batch: list[Op] = []
         size = 0
+        awaited = 0  # writes that somebody waits for; the others go along with the next of these
         op = self._queue.get()
         while op is not None:
             batch.append(op)
             size += op.size
-            if len(batch) >= self._limit or size >= BATCH_BYTES:
+            awaited += op.done is not None
+            if awaited >= self._limit or len(batch) >= BATCH_WRITES or size >= BATCH_BYTES:
                 return batch, False
             try:
                 op = self._queue.get_nowait()
