@@ -20,8 +20,8 @@ TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 DUTY = re.compile(r"\b(MUST|SHALL|SHOULD|REQUIRED)\b")
 
 # How often the specifications use them of somebody. To be counted again only when a specification changes:
-# RFC 18: https://rfc.zeromq.org/spec/18/, DCP: DagBox's protocol.md.
-DUTIES = {"MDP": 22, "DCP": 25}
+# RFC 18: https://rfc.zeromq.org/spec/18/, DCP: DagBox's protocol.md, NFP: norfab's protocol document, up to §Security.
+DUTIES = {"MDP": 22, "DCP": 25, "NFP": 33}
 
 
 @cache

@@ -43,7 +43,8 @@ def test_what_nobody_speaks_is_dropped_and_counted(frames: list[bytes]) -> None:
 
 
 def test_every_header_has_one_opener() -> None:
-    assert set(OPENERS) == {b"MDPC01", b"MDPC02", b"MDPW01", b"MDPW02", b"DGBX\x01"}
+    mdp = {b"MDPC01", b"MDPC02", b"MDPW01", b"MDPW02"}
+    assert set(OPENERS) == {*mdp, b"DGBX\x01", b"NFPC01", b"NFPW01"}
 
 
 def test_looking_for_the_header_takes_nothing() -> None:

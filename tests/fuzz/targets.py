@@ -211,6 +211,60 @@ DCP_HEADS = [
     [b"", b"DGBX\x01", b"\4\0\0\0", b"b", b""],
     [b"", b"DGBX\x01", b"\5\0\0\0"],
 ]
+NFP_TASK = b'{"task":"x","options":{"wait":2,"key":"k"},"timeout":3}'
+NFP_WORDS = [
+    b"",
+    *[bytes((number,)) for number in (*range(10), 0x10, 0x11)],
+    b"a",
+    b"all",
+    b"any",
+    b"anna",
+    b"anna,00000002",
+    b'["anna"]',
+    b"resource:r",
+    b"u1",
+    b"u2",
+    NFP_TASK,
+    b'{"push":true,"credit":2,"resources":["r"]}',
+    b'{"name":"anna"}',
+    b'{"event_type":"result_ready"}',
+    b'{"task":"set_resources","kwargs":{"resources":["r","s"]}}',
+    b"200",
+    b"202",
+    b"300",
+    b"404 no",
+    b"500",
+    *[b"%08x" % number for number in range(1, 9)],
+    *[b"g%07x" % number for number in range(1, 4)],
+    b"mmi.service.worker",
+    b"show_jobs",
+    b"x" * 256,
+]
+NFP_HEADS = [
+    [b"", b"NFPC01", b"\0", b'{"push":true}'],
+    [b"", b"NFPC01", b"\4", b"a", b"any", b"u1", NFP_TASK],
+    [b"", b"NFPC01", b"\4", b"a", b"any", b"u2", b"body"],
+    [b"", b"NFPC01", b"\4", b"a", b"all", b"u3"],
+    [b"", b"NFPC01", b"\4", b"a"],
+    [b"", b"NFPC01", b"\6", b"a", b"any", b"u1", b""],
+    [b"", b"NFPC01", b"\7", b"a", b"any", b"u2", b""],
+    [b"", b"NFPC01", b"\x10", b"a", b"any", b"u1"],
+    [b"", b"NFPC01", b"\x11", b"mmi.service.worker", b"all", b"q"],
+    [b"", b"NFPC01", b"0x04", b"a", b"all", b"u4", NFP_TASK],
+    [b"", b"NFPC01", b"0x04", b"b", b"any", b"u5", NFP_TASK],
+    [b"", b"NFPC01", b"0x06", b"b", b"any", b"u5", b"{}"],
+    [b"", b"NFPW01", b"\0", b'{"credit":2,"resources":["r"]}'],
+    [b"", b"NFPW01", b"\1", b"a"],
+    [b"", b"NFPW01", b"\2", b"a"],
+    [b"", b"NFPW01", b"\5"],
+    [b"", b"NFPW01", b"\5", b"00000001", b"", b"u1", b"200"],
+    [b"", b"NFPW01", b"\x08"],
+    [b"", b"NFPW01", b"\x09"],
+    [b"", b"NFPW01", b"0x01", b"a"],
+    [b"", b"NFPW01", b"0x01", b"b"],
+    [b"", b"NFPW01", b"0x05"],
+    [b"", b"NFPW01", b"0x08", b"00000002", b"", b"u", b"200", b'{"event_type":"result_ready"}'],
+]
 NAMES = (b"", b"", b"anna", b"00000002")
 
 
@@ -225,9 +279,14 @@ def dcp_sessions(data: bytes) -> None:
     _sessions(data, DCP_HEADS, DCP_WORDS)
 
 
+def nfp_sessions(data: bytes) -> None:
+    """Whatever NFP peers of both forms say in whatever order: the same as for MDP."""
+    _sessions(data, NFP_HEADS, NFP_WORDS)
+
+
 def mixed_sessions(data: bytes) -> None:
-    """Whatever peers of both dialects say, also on one connection: the same again."""
-    _sessions(data, MDP_HEADS + DCP_HEADS, MDP_WORDS + DCP_WORDS)
+    """Whatever peers of all dialects say, also on one connection: the same again."""
+    _sessions(data, MDP_HEADS + DCP_HEADS + NFP_HEADS, MDP_WORDS + DCP_WORDS + NFP_WORDS)
 
 
 def _sessions(data: bytes, heads: list[list[bytes]], words: list[bytes]) -> None:
@@ -236,7 +295,7 @@ def _sessions(data: bytes, heads: list[list[bytes]], words: list[bytes]) -> None
         bounds=Bounds(client_jobs=4, client_bytes=400, client_grace=3.0, memory=2000, hops=3, services=6),
         policy=Policy(wait=5, timeout=4, retries=1, queue=5),
         beat=Beat(1.0, 3),
-        limits=LIMITS,
+        limits=Limits(message_bytes=800, frames=12, handshake_bytes=300),
     )
     seats = [desk.seat(NAMES[index], native=index == 1) for index in range(4)]
     dice = BytesDice(data)
@@ -278,7 +337,7 @@ def _sessions(data: bytes, heads: list[list[bytes]], words: list[bytes]) -> None
 def _look_at(seat: Seat) -> None:
     for message in seat.take():
         header = message[1] if message[0] == b"" else message[0]
-        assert header in (*HEADERS, b"DGBX\x01"), message
+        assert header in (*HEADERS, b"DGBX\x01", b"NFPB01"), message
 
 
 # What is behind them
@@ -368,6 +427,7 @@ TARGETS: dict[str, Target] = {
     "zmtp_expecting": Target(zmtp_expecting, [b"\1\2\1" + piece for piece in _TRAFFIC], _TRAFFIC),
     "mdp_sessions": Target(mdp_sessions, _PLAYS, []),
     "dcp_sessions": Target(dcp_sessions, _PLAYS, []),
+    "nfp_sessions": Target(nfp_sessions, _PLAYS, []),
     "mixed_sessions": Target(mixed_sessions, _PLAYS, []),
     "management": Target(management, _TASKS, [b'{"', b'"task"', b"[", b"]", b"}", b"null", b"1e9", b"show_"]),
     "endpoint": Target(

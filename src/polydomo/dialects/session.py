@@ -126,6 +126,10 @@ class Context:
         self.openers = openers  # protocol header → opens a session of that dialect
         self.beat = beat
         self.credit_max = credit_max  # jobs a worker may hold at once by asking for more
+        self.events: list[str] = []  # where the broker publishes workers' events
+        self.nfp_durable = True  # NFP's jobs are durable unless their client says otherwise
+        self.nfp_credit = 20  # jobs a worker of norfab's may hold at once: it cannot say how many it likes
+        self.broker_name = "polydomo"  # what peers are told that ask
 
 
 class Link(Handler):
@@ -146,6 +150,10 @@ class Link(Handler):
         self.session: Session | None = None
         self.others: list[Session] = []  # further dialects on the same connection, which is allowed but rare
         self.invalid = 0
+
+    def name(self, dialect: str) -> bytes:
+        """What its peer is called as a worker: its identity, or, if it chose none, a printable text made of ours."""
+        return self.identity if self.named else f"{dialect}-{self.identity[1:].hex()}".encode()
 
     def expect(self, session: Session, head: bytes) -> None:
         """`session` will probably get a message that begins with `head` next (`b""`: it cannot say). Only the first

@@ -37,6 +37,20 @@ def test_subscribing_twice_needs_cancelling_twice() -> None:
     assert len(wanted) == 0
 
 
+@pytest.mark.parametrize("more", [0, 1000])
+def test_many_prefixes_match_like_few(more: int) -> None:
+    wanted = Subscriptions()
+    for number in range(more):
+        wanted.change(b"other.%d" % number, True)
+    wanted.change(b"jobs.", True)
+    assert wanted.matches(b"jobs.done")
+    assert wanted.matches(b"jobs.")
+    assert not wanted.matches(b"jobs")
+    assert not wanted.matches(b"other")
+    wanted.change(b"", True)
+    assert wanted.matches(b"")
+
+
 def test_cancelling_what_was_never_wanted_is_ignored() -> None:
     wanted = Subscriptions()
     wanted.change(b"a", False)

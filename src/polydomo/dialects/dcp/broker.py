@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from polydomo.core.broker import STRAY
+from polydomo.core.extras import Options
 from polydomo.core.job import Job
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
@@ -25,11 +26,15 @@ from polydomo.dialects.dcp.messages import (
     Width,
     read_kind,
 )
+from polydomo.dialects.options import read_json
 from polydomo.dialects.requester import Requester
 from polydomo.dialects.session import Context, Link, Session
-from polydomo.wire.frames import DELIMITER, Message, frame, shown
+from polydomo.wire.frames import DELIMITER, Message, frame, shown, split
 
 DIALECT: Final = "dcp/1"
+
+# How a metadata part begins that is meant for us too (dialects/options.py): `polydomo:{"priority": 3}`.
+OPTIONS: Final = b"polydomo:{"
 
 
 class DcpSession(Session):
@@ -142,7 +147,13 @@ class DcpSession(Session):
         if client is None:
             client = DcpClient(self)
             self.client = client
-        self.broker.submit(client.core, service, body, metadata)
+        options: Options | None = None
+        if OPTIONS in metadata:
+            try:
+                options = options_in(metadata)
+            except ValueError as error:
+                return self.link.complain(f"DCP request with a bad option: {error}")
+        self.broker.submit(client.core, service, body, metadata, options)
         return None
 
     def _holds(self, token: bytes) -> bool:
@@ -191,7 +202,8 @@ class DcpWorker(WorkerPort):
         self.link = session.link
         self.left = False
         self._token = b""
-        self.core = Worker(session.broker, session.link.identity, DIALECT, self, session.context.beat)
+        self.core = Worker(session.broker, session.link.name("dcp"), DIALECT, self, session.context.beat)
+        self.core.anonymous = not session.link.named
         if session.link.slots:  # our own SDK says what it can hold, and need not ask for it ping by ping
             self.core.base_credit = self.core.credit = min(session.link.slots, session.context.credit_max)
 
@@ -232,6 +244,14 @@ class DcpWorker(WorkerPort):
         if not self.left:
             self.dismiss(reason)
             self.broker.leave(self.core, reason)
+
+
+def options_in(metadata: bytes) -> Options | None:
+    """What the client says about the job in a metadata part of its own, if it does. Raises ValueError."""
+    for part in split(metadata):
+        if part.startswith(OPTIONS):
+            return read_json(part[len(OPTIONS) - 1 :])
+    return None
 
 
 def skip_metadata(message: Message) -> int:

@@ -260,7 +260,8 @@ class MdpWorker(WorkerPort):
         if self.core is not None:
             # RFC 18 §Opening and Closing: one READY per conversation.
             return self._unexpected("READY twice")
-        core = Worker(self.broker, self.link.identity, self.form.name, self, self.session.context.beat)
+        core = Worker(self.broker, self.link.name("mdp"), self.form.name, self, self.session.context.beat)
+        core.anonymous = not self.link.named
         self.core = core
         self._over = False
         if not self.broker.register(core, service):

@@ -36,7 +36,10 @@ class Subscriptions:
             del self._counts[topic]
 
     def matches(self, topic: bytes) -> bool:
-        """Does any prefix match?"""
+        """Does any prefix match? The cost is bounded by the topic's length, however many prefixes there are."""
+        counts = self._counts
+        if len(counts) > len(topic):
+            return any(topic[:size] in counts for size in range(len(topic) + 1))
         return any(topic.startswith(prefix) for prefix in self._counts)
 
     def __len__(self) -> int:

@@ -1,0 +1,1 @@
+"""NORFAB's protocol (NFP), in the specification's form and in that of norfab 0.25."""
