@@ -1,9 +1,8 @@
 """The broker's own services: `mmi.service` (RFC 8/MMI) and the catalogue `mmi.service.broker`.
 
 They are workers like any other to the core, only that they answer at once. `mmi.service`: a service's name in, "200"
-or "404" out. `mmi.service.broker`: a task in, JSON out; the task is its bare name or NORFAB's
-`{"task": "show_services", "kwargs": {…}}`. Both take names in JSON's quotes too: many clients send nothing else. Any
-other `mmi.` name is answered "501".
+or "404" out. `mmi.service.broker`: a task in, JSON out (`services.builtin`); the tasks that change something are in
+`services.administration`. Any other `mmi.` name is answered "501".
 """
 
 from __future__ import annotations
@@ -11,52 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from polydomo._version import __version__
 from polydomo.core.broker import Broker
-from polydomo.core.job import STATES, WORKER_ERROR, Failure, Job
-from polydomo.core.policy import Beat
-from polydomo.core.ports import WorkerPort
+from polydomo.core.job import STATES, Job
 from polydomo.core.service import Service
 from polydomo.core.worker import Worker
-from polydomo.wire.frames import frame, join, split
-
-# More than any number of requests that can be in hand at once: they are answered before the next is taken.
-BOTTOMLESS = 1 << 30
+from polydomo.services.builtin import BuiltIn, Raw, is_internal, perform, printable, read_task, unquoted
 
 # Rows of `show_jobs` unless asked for another number.
 JOBS_SHOWN = 100
-
-
-class Later:
-    """An answer that is not there yet."""
-
-    def __init__(self) -> None:
-        self._told: tuple[Callable[[Any], None], Callable[[Exception], None]] | None = None
-        self._end: Callable[[], None] | None = None
-
-    def then(self, settled: Callable[[Any], None], failed: Callable[[Exception], None]) -> None:
-        """Call one of the two, now if it is there already."""
-        self._told = (settled, failed)
-        if self._end is not None:
-            self._end()
-
-    def settle(self, value: Any) -> None:
-        """Here it is."""
-        self._finish(lambda: self._told and self._told[0](value))
-
-    def fail(self, error: Exception) -> None:
-        """There is none."""
-        self._finish(lambda: self._told and self._told[1](error))
-
-    def _finish(self, end: Callable[[], Any]) -> None:
-        self._end = end
-        if self._told is not None:
-            end()
-
-
-Answer = list[bytes] | Later
 
 
 class Management:
@@ -73,31 +35,32 @@ class Management:
             "show_clients": self.show_clients,
             "show_jobs": self.show_jobs,
         }
-        self._own: list[_BuiltIn] = []
+        self.own: list[BuiltIn] = []
         self.tasks["pause_service"] = self.pause_service
         self.tasks["resume_service"] = self.resume_service
         self._serve(b"mmi.service", self._mmi_service)
         self._serve(b"mmi.service.broker", self._mmi_broker)
-        broker.fallback = self._worker(lambda frames: [b"501"])
+        broker.fallback = self._port(lambda frames: Raw(b"501")).worker
 
     def show_broker(self) -> dict[str, Any]:
         """The broker as a whole. Jobs are those of its workers: what it is asked itself, this too, is not counted."""
         broker = self.broker
         asked = self._asked()
-        refused = sum(port.failed for port in self._own)
+        refused = sum(port.failed for port in self.own)
         return {
             "name": self.name,
             "version": __version__,
             "uptime": round(broker.now - self.started, 3),
-            "services": sum(1 for service in broker.services.values() if not _internal(service.name)),
-            "workers": sum(1 for worker in broker.workers if not worker.internal),
+            "services": sum(1 for service in broker.services.values() if not is_internal(service.name)),
+            "workers": sum(1 for worker in broker.workers if is_shown(worker)),
             "clients": sum(1 for client in broker.clients if client.total > client.questions),
             "active": broker.active - len(asked),
             "memory": broker.memory - sum(job.size for job in asked),
-            "done": broker.done - sum(port.worker.done for port in self._own) + refused,
+            "done": broker.done - sum(port.worker.done for port in self.own) + refused,
             "failed": broker.failed - refused,
             "retried": broker.retried,
             "refused": broker.refused,
+            "repeated": broker.repeated,
             "strays": broker.strays,
             "draining": broker.draining,
         }
@@ -109,7 +72,7 @@ class Management:
                 "name": printable(service.name),
                 "workers": len(service.workers),
                 "idle": len(service.idle),
-                "waiting": service.waiting,
+                "waiting": service.waiting + service.targeted,
                 "paused": service.paused,
                 "running": service.running,
                 "done": service.done,
@@ -117,28 +80,21 @@ class Management:
                 "retried": service.retried,
             }
             for service in sorted(self.broker.services.values(), key=lambda service: service.name)
-            if not _internal(service.name)
+            if not is_internal(service.name)
         ]
 
-    def show_workers(self, service: str | None = None) -> list[dict[str, Any]]:
-        """Every worker, or those of one service."""
-        now = self.broker.now
+    def show_workers(self, service: str | None = None, status: str | None = None) -> list[dict[str, Any]]:
+        """Every worker, or those of one service. What norfab's client reads has norfab's names too."""
+        if status not in (None, "", "any", "alive", "dead"):
+            raise ValueError(f"no status {status!r}; there are alive, dead, any")
+        if status == "dead":  # they are forgotten at once
+            return []
         return [
-            {
-                "name": printable(worker.name),
-                "dialect": worker.dialect,
-                "services": names,
-                "state": "late" if worker.late else "busy" if worker.running else "idle",
-                "holds": len(worker.running),
-                "credit": worker.credit,
-                "done": worker.done,
-                "seen": round(now - worker.last_seen, 3),
-                "since": round(now - worker.since, 3),
-            }
+            self._worker(worker, names)
             for worker in self.broker.workers
-            if not worker.internal
+            if is_shown(worker)
             for names in [[printable(offered.name) for offered in worker.services]]
-            if service is None or service in names
+            if service in (None, "", "all") or service in names
         ]
 
     def show_clients(self) -> list[dict[str, Any]]:
@@ -168,14 +124,13 @@ class Management:
             raise ValueError(f"no state {state!r}; there are {', '.join(STATES)}")
         found: list[Job] = list(self.broker.recent)
         for known in self.broker.services.values():
-            for lane in known.ring_of_lanes:
-                found.extend(lane.jobs)
+            found.extend(job for line in [known, *known.named.values()] for job in line.jobs())
         for worker in self.broker.workers:
             found.extend(worker.running.values())
         rows = [
             self._job(job)
             for job in sorted(found, key=lambda job: -job.id)
-            if not _internal(job.service.name)
+            if not is_internal(job.service.name)
         ]
         return [
             row
@@ -195,11 +150,11 @@ class Management:
 
     def _asked(self) -> list[Job]:
         """What the broker itself is being asked."""
-        return [job for port in self._own for job in port.worker.running.values()]
+        return [job for port in self.own for job in port.worker.running.values()]
 
     def _service(self, name: str) -> Service:
         service = self.broker.services.get(name.encode())
-        if service is None or _internal(service.name):
+        if service is None or is_internal(service.name):
             raise ValueError(f"no service {name!r}")
         return service
 
@@ -223,103 +178,49 @@ class Management:
             "ran": round(ended - job.dispatched, 6) if job.dispatched else 0.0,
         }
 
-    def _mmi_service(self, frames: list[bytes]) -> Answer:
+    def _worker(self, worker: Worker, names: list[str]) -> dict[str, Any]:
+        now = self.broker.now
+        return {
+            "name": printable(worker.name),
+            "dialect": worker.dialect,
+            "services": names,
+            "state": "late" if worker.late else "busy" if worker.running else "idle",
+            "holds": len(worker.running),
+            "credit": worker.credit,
+            "done": worker.done,
+            "seen": round(now - worker.last_seen, 3),
+            "since": round(now - worker.since, 3),
+            "service": names[0] if names else "",
+            "status": "alive",
+            "holdtime": str(round(hold_time(worker, now), 1)),
+            "keepalives tx/rx": f"{worker.beats_sent} / {worker.beats_seen}",
+            "alive (s)": str(int(now - worker.since)),
+        }
+
+    def _mmi_service(self, frames: list[bytes]) -> Raw:
         """RFC 8/MMI: is there a worker for this name?"""
         name = frames[0] if frames else b""
-        found = [self.broker.services.get(name), self.broker.services.get(_unquoted(name))]
-        return [b"200" if any(service is not None and service.workers for service in found) else b"404"]
+        found = [self.broker.services.get(name), self.broker.services.get(unquoted(name))]
+        return Raw(b"200" if any(service is not None and service.workers for service in found) else b"404")
 
-    def _mmi_broker(self, frames: list[bytes]) -> Answer:
-        request = frames[0] if frames else b""
-        if request.lstrip()[:1] == b"{":
-            try:
-                asked = msgspec.json.decode(request, type=_Task)
-            except msgspec.DecodeError as error:
-                raise ValueError(f"not a task: {error}") from error
-        else:
-            asked = _Task(task=_unquoted(request.strip()).decode("utf-8", "replace"))
-        task = self.tasks.get(asked.task)
-        if task is None:
-            raise ValueError(f"no task {asked.task!r}; there are {', '.join(self.tasks)}")
-        try:
-            answer = task(*asked.args, **asked.kwargs)
-            return answer if isinstance(answer, Later) else [msgspec.json.encode(answer)]
-        except TypeError as error:
-            raise ValueError(f"wrong arguments for {asked.task}: {error}") from error
+    def _mmi_broker(self, frames: list[bytes]) -> Any:
+        return perform(self.tasks, read_task(frames))
 
-    def _serve(self, name: bytes, answer: Callable[[list[bytes]], Answer]) -> None:
-        self.broker.register(self._worker(answer), name)
+    def _serve(self, name: bytes, answer: Callable[[list[bytes]], Any]) -> None:
+        self._port(answer).offer(name)
 
-    def _worker(self, answer: Callable[[list[bytes]], Answer]) -> Worker:
-        port = _BuiltIn(self.broker, answer)
-        worker = Worker(self.broker, b"broker", "internal", port, Beat())
-        worker.internal = True
-        worker.base_credit = worker.credit = BOTTOMLESS
-        port.worker = worker
-        self._own.append(port)
-        return worker
+    def _port(self, answer: Callable[[list[bytes]], Any]) -> BuiltIn:
+        port = BuiltIn(self.broker, answer)
+        self.own.append(port)
+        return port
 
 
-class _Task(msgspec.Struct):
-    task: str
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
+def is_shown(worker: Worker) -> bool:
+    """Not the broker's own, unless it offers what others may offer too."""
+    return not worker.internal or any(not is_internal(service.name) for service in worker.services)
 
 
-class _BuiltIn(WorkerPort):
-    """A service answered here and now."""
-
-    def __init__(self, broker: Broker, answer: Callable[[list[bytes]], Answer]) -> None:
-        self.broker = broker
-        self.answer = answer
-        self.worker: Worker
-        self.failed = 0  # of the worker's `done`
-
-    def dispatch(self, job: Job) -> None:
-        token = job.token
-        job.client.questions += 1
-        try:
-            answer = self.answer(split(job.body))
-        except Exception as error:  # whatever it is: the job must end, and the broker must not
-            self._failed(token, error)
-            return
-        if isinstance(answer, Later):
-            answer.then(
-                lambda value: self._answered(token, [msgspec.json.encode(value)]),
-                lambda error: self._failed(token, error),
-            )
-        else:
-            self._answered(token, answer)
-
-    def _answered(self, token: bytes, frames: list[bytes]) -> None:
-        self.broker.final(self.worker, token, join(frames))
-
-    def _failed(self, token: bytes, error: Exception) -> None:
-        self.failed += 1
-        kind = type(error).__name__
-        account = msgspec.json.encode({"reason": WORKER_ERROR, "message": str(error), "kind": kind})
-        plain = frame(msgspec.json.encode({"error": str(error)}))
-        self.broker.fail(self.worker, token, Failure(WORKER_ERROR, str(error), plain, account))
-
-
-def _internal(name: bytes) -> bool:
-    return name.startswith((b"mmi.", b"sid.", b"fss."))
-
-
-def _unquoted(name: bytes) -> bytes:
-    """A name that a JSON codec put into quotes; any other as it is."""
-    if name[:1] == b'"':
-        try:
-            return msgspec.json.decode(name, type=str).encode()
-        except (msgspec.DecodeError, UnicodeError):
-            pass  # then the quote is part of it
-    return name
-
-
-def printable(name: bytes) -> str:
-    """Bytes for people: what is no text is shown in hex."""
-    try:
-        text = name.decode()
-    except UnicodeDecodeError:
-        return name.hex()
-    return text if text.isprintable() else name.hex()
+def hold_time(worker: Worker, now: float) -> float:
+    """How much longer it may be silent."""
+    beat = worker.beat
+    return max(0.0, worker.last_seen + beat.interval * beat.liveness - now)

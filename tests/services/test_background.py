@@ -1,0 +1,56 @@
+"""services/background: threads beside the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from polydomo.services import background as module
+from polydomo.services.background import Background
+
+
+async def outcome(background: Background, work: Callable[[], Any]) -> Any:
+    done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    background.run(work, done.set_result, done.set_exception)
+    assert not done.done(), "never before it returns"
+    return await asyncio.wait_for(done, 5)
+
+
+@pytest.fixture
+async def background() -> Any:
+    made = Background(asyncio.get_running_loop().call_soon_threadsafe)
+    yield made
+    made.close()
+
+
+async def test_answers_come_on_the_loop(background: Background) -> None:
+    assert await outcome(background, threading.get_ident) != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        await outcome(background, lambda: 1 // 0)
+
+
+async def test_a_long_queue_is_refused(background: Background, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUEUE", 1)
+    gate = threading.Event()
+    first = asyncio.ensure_future(outcome(background, lambda: gate.wait(5)))
+    await asyncio.sleep(0)
+    with pytest.raises(ValueError, match="in line"):
+        await outcome(background, lambda: 1)
+    gate.set()
+    assert await first
+    assert await outcome(background, lambda: 1) == 1
+
+
+async def test_after_closing_nobody_is_told(background: Background) -> None:
+    gate = threading.Event()
+    told: list[object] = []
+    background.run(lambda: gate.wait(5), told.append, told.append)
+    background.close()
+    background.run(lambda: 1, told.append, told.append)
+    gate.set()
+    await asyncio.sleep(0.05)
+    assert told == []
