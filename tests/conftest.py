@@ -11,12 +11,27 @@ import structlog
 from tests.support.broker import BrokerProcess
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Brokers with a fixed port keep their jobs in the user's state folder: not in a real one's here."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    yield
+    patch.undo()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--soak-requests",
         type=int,
         default=100_000,
         help="how many requests tests/runtime/test_soak.py sends",
+    )
+    parser.addoption(
+        "--survival-rounds",
+        type=int,
+        default=5,
+        help="how often tests/runtime/test_survival.py kills the broker",
     )
 
 

@@ -113,7 +113,8 @@ def test_jobs_that_wait_survive_kill_9_of_the_broker(peers: Peers) -> None:
 
 
 def test_a_graceful_stop_keeps_what_waits_and_what_runs(peers: Peers) -> None:
-    with BrokerProcess("--drain", "0.1", toml=TOML) as broker:
+    toml = TOML.replace("durable = true", 'durable = true\ngrace = "0.5s"')
+    with BrokerProcess("--drain", "0.1", toml=toml) as broker:
         client, worker = peers.socket(broker.endpoint), peers.worker(broker.endpoint)
         for number in range(3):
             submit(client, b"%d" % number)
@@ -163,7 +164,8 @@ def test_kill_9_at_random_moments_loses_no_stored_job_and_records_none_twice(pee
     rounds, each = 5, 200
     dice = random.Random(7)
     answered: set[bytes] = set()
-    with BrokerProcess(toml=TOML) as broker:
+    toml = TOML.replace("durable = true", 'durable = true\ngrace = "0.5s"')
+    with BrokerProcess(toml=toml) as broker:
         for number in range(rounds):
             client, worker = peers.socket(broker.endpoint), peers.worker(broker.endpoint)
             for job in range(each):

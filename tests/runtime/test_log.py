@@ -124,3 +124,31 @@ def test_a_line_that_cannot_be_written_stops_nobody() -> None:
     log.setup(LogSection(), stream)
     stream.close()
     log.Log().warning("nobody will read this")
+
+
+def test_the_newest_lines_are_remembered() -> None:
+    """For `get_logs`: in one form whatever is written, with lines of the standard library among them."""
+    for form in ("text", "json"):
+        log.recent.clear()
+        stream = io.StringIO()
+        log.setup(LogSection(format=form, level="info"), stream)  # type: ignore[arg-type]
+        log.Log().warning("something happened", peer="x" * 5000)
+        log.Log()._say("debug", "too little", {})
+        logging.getLogger("asyncio").error("a line %s", "of asyncio")
+        first, second = log.recent
+        assert (first["level"], first["logger"], first["message"]) == (
+            "WARNING",
+            "polydomo",
+            "something happened",
+        )
+        assert len(first["facts"]["peer"]) == log.LONGEST
+        assert (second["level"], second["logger"], second["message"]) == (
+            "ERROR",
+            "asyncio",
+            "a line of asyncio",
+        )
+        assert "something happened" in stream.getvalue()
+    for number in range(log.REMEMBERED + 5):
+        log.Log().info(str(number))
+    assert len(log.recent) == log.REMEMBERED
+    assert log.recent[-1]["message"] == str(log.REMEMBERED + 4)

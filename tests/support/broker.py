@@ -44,7 +44,9 @@ class BrokerProcess:
             log = self.log()
             self.folder.cleanup()
             raise RuntimeError(f"the broker did not start:\n{log}")
-        self.endpoints: list[str] = json.loads(announced.read_text())["zmq"]
+        told = json.loads(announced.read_text())
+        self.endpoints: list[str] = told["zmq"]
+        self.events: list[str] = told["events"]
         self.endpoint = self.endpoints[0]
 
     @property

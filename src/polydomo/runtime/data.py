@@ -4,11 +4,35 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from pathlib import Path
 
 import msgspec
 
 from polydomo.errors import ConfigError
+from polydomo.runtime import endpoints
+from polydomo.runtime.log import Log
+
+log = Log()
+
+
+def folder_for(zmq: list[str]) -> str:
+    """The folder of a broker that was not told of one: in the user's state folder (XDG), by its first endpoint, so
+    that two brokers never share one and a restarted one finds its own. Empty where that cannot be: its port is
+    the system's choice, or the user has no home to write to."""
+    if not zmq:
+        return ""
+    endpoint = endpoints.parse(zmq[0], binding=True)
+    if not endpoint.is_ipc and endpoint.port == 0:
+        return ""
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    path = state / "polydomo" / re.sub(r"[^A-Za-z0-9._-]+", "_", str(endpoint).split("://", 1)[1]).strip("_")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        log.warning("nothing is kept on disk", folder=str(path), reason=error.strerror or str(error))
+        return ""
+    return str(path)
 
 
 class DataFolder:
@@ -33,10 +57,10 @@ class DataFolder:
                 f"cannot use {self.path}: {error.strerror}", hint="choose another --data"
             ) from error
 
-    def announce(self, endpoints: list[str]) -> None:
+    def announce(self, endpoints: list[str], events: list[str]) -> None:
         """Appears whole: written aside, then renamed."""
         aside = self.path / ".broker.json"
-        aside.write_bytes(msgspec.json.encode({"pid": os.getpid(), "zmq": endpoints}))
+        aside.write_bytes(msgspec.json.encode({"pid": os.getpid(), "zmq": endpoints, "events": events}))
         aside.replace(self.path / "broker.json")
 
     def close(self) -> None:

@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import random
 import time
-import uuid
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from polydomo.core.broker import Broker
-from polydomo.dialects.registry import OPENERS
+from polydomo.dialects.registry import OPENERS, RESUMED
 from polydomo.dialects.session import Context, Link, Outbox, Session
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.runtime import endpoints
 from polydomo.runtime.clock import Clock
+from polydomo.runtime.events import Events, Subscriber
+from polydomo.runtime.hosting import Hosting
 from polydomo.runtime.keeping import StoreKeeper
 from polydomo.runtime.log import Log
 from polydomo.runtime.peer import ZmqPeer
 from polydomo.runtime.settings import Settings
 from polydomo.runtime.stored import StoredJobs, without_store
+from polydomo.runtime.uids import Uids
 from polydomo.services.management import Management
 from polydomo.store import Store, open_store
 from polydomo.store.errors import StoreError
@@ -52,8 +58,12 @@ class House:
         self.context = Context(
             self.broker, self.outbox, OPENERS, settings.beat(), settings.limits.worker_jobs
         )
+        self._set_context(settings)
         self.wire_limits = settings.wire_limits()
         self.management = Management(self.broker, settings.broker.name)
+        self.management.tasks["show_broker"] = self._show_broker
+        self.events = Events(self)
+        self.hosting = Hosting(self)
         self.loop: asyncio.AbstractEventLoop
         self.strangers: set[ZmqPeer] = set()  # still in their handshake
         self.peers: set[ZmqPeer] = set()
@@ -80,8 +90,13 @@ class House:
         self.loop = asyncio.get_running_loop()
         await self._open_store()
         try:
+            self.hosting.start()
             for text in self.settings.broker.zmq:
-                await self._listen(text)
+                await self._listen(text, partial(ZmqPeer, self, text), self.bound)
+            for text in self.settings.broker.events:
+                await self._listen(text, partial(Subscriber, self.events, text), self.events.bound)
+                self.broker.publisher = self.events
+            self.context.events = self.events.bound
         except BaseException:
             self._close_listeners()
             await self._close_store()
@@ -107,13 +122,22 @@ class House:
     def reload(self, settings: Settings) -> None:
         """New limits, rhythm and service settings for what comes from now on. Listeners stay as they are."""
         settings.broker.zmq = self.settings.broker.zmq
+        settings.broker.events = self.settings.broker.events
         self.settings = settings
         self.wire_limits = settings.wire_limits()
         self.clock.follow(settings.heartbeat.interval)
+        self._set_context(settings)
+        self.broker.configure(settings.bounds(), settings.policy(), settings.policies())
+        self.hosting.reload(settings)
+        log.info("settings reloaded", services=len(settings.services))
+
+    def _set_context(self, settings: Settings) -> None:
+        """What sessions go by."""
         self.context.beat = settings.beat()
         self.context.credit_max = settings.limits.worker_jobs
-        self.broker.configure(settings.bounds(), settings.policy(), settings.policies())
-        log.info("settings reloaded", services=len(settings.services))
+        self.context.broker_name = settings.broker.name
+        self.context.nfp_durable = settings.nfp.durable
+        self.context.nfp_credit = settings.nfp.credit
 
     def welcome(self, peer: ZmqPeer, identity: bytes) -> None:
         """A peer has finished its handshake: it gets its identity, and its former self's jobs if it was here before.
@@ -140,6 +164,10 @@ class House:
             identity = b"\0" + self._next_identity.to_bytes(4, "big")
         link.identity = identity
         self.peers.add(peer)
+        if link.named and self.broker.lifecycle.absentees:
+            for dialect, resume in RESUMED.items():
+                if (identity, dialect) in self.broker.lifecycle.absentees:
+                    link.adopt(resume(self.context, link))
         parked = self.parked.pop(identity, None)
         if parked is not None:
             for session in parked.sessions:
@@ -158,7 +186,7 @@ class House:
         else:
             link.write = _discard
 
-    def note(self, what: str, peer: ZmqPeer, reason: str) -> None:
+    def note(self, what: str, peer: ZmqPeer | Subscriber, reason: str) -> None:
         """One line for people about one peer; a flood of peers must not become a flood of lines."""
         now = self.clock.read()
         if now - self._noting > 1.0:
@@ -184,14 +212,20 @@ class House:
             without_store(self.management)
             return
         self._set_time()
-        store = await asyncio.to_thread(open_store, url, self.loop.call_soon_threadsafe)
+        store = await asyncio.to_thread(
+            open_store, url, self.loop.call_soon_threadsafe, batch=self.settings.store.batch
+        )
         self.store = store
         keeper = StoreKeeper(self.broker, store, self._set_time)
         self.broker.lifecycle.keeper = keeper
-        self.broker.lifecycle.new_uid = _new_uid
+        self.broker.lifecycle.new_uid = Uids()
         self.broker.lifecycle.random = random.random
         StoredJobs(keeper, self.management)
-        recovered = await keeper.recover()
+        gc.disable()  # a hundred thousand jobs come to stay: looking for garbage among them takes a quarter of the time
+        try:
+            recovered = await keeper.recover()
+        finally:
+            gc.enable()
         if recovered:
             log.info("jobs of before go on", jobs=recovered)
         self._sweeper = self.loop.create_task(self._sweep(keeper))
@@ -241,38 +275,37 @@ class House:
         now = self.clock.read()
         for peer in list(self.peers):
             peer.inspect(now)
+        self.events.inspect(now)
         self._inspector = self.loop.call_later(self._inspection(), self._inspect)
 
     def _inspection(self) -> float:
         """Often enough to see a peer's silence before it is too late to ask it."""
         return min(INSPECTION, self.settings.limits.stalled / 2, self.settings.zmq.ping / 2 or INSPECTION)
 
-    async def _listen(self, text: str) -> None:
+    async def _listen(self, text: str, peer: Callable[[], asyncio.Protocol], bound: list[str]) -> None:
         endpoint = endpoints.parse(text, binding=True)
         try:
             if endpoint.is_ipc:
-                await self._listen_ipc(endpoint)
-                self.bound.append(str(endpoint))
+                await self._listen_ipc(endpoint, peer)
+                bound.append(str(endpoint))
                 return
-            server = await self.loop.create_server(
-                lambda: ZmqPeer(self, text), endpoint.host or None, endpoint.port, backlog=1024
-            )
+            server = await self.loop.create_server(peer, endpoint.host or None, endpoint.port, backlog=1024)
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {text}: {error.strerror or error}", hint="is another broker running there?"
             ) from error
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]
-        self.bound.append(str(endpoint._replace(host=endpoint.host or "*", port=port)))
+        bound.append(str(endpoint._replace(host=endpoint.host or "*", port=port)))
 
-    async def _listen_ipc(self, endpoint: endpoints.Endpoint) -> None:
+    async def _listen_ipc(self, endpoint: endpoints.Endpoint, peer: Callable[[], asyncio.Protocol]) -> None:
         path = endpoint.unix_path
         is_file = not path.startswith("\0")
         if is_file and Path(path).is_socket():
             if await _answers(path):
                 raise OSError(errno.EADDRINUSE, "somebody is listening there")
             Path(path).unlink()  # left behind by a broker that was killed
-        server = await self.loop.create_unix_server(lambda: ZmqPeer(self, str(endpoint)), path, backlog=1024)
+        server = await self.loop.create_unix_server(peer, path, backlog=1024)
         self._servers.append(server)
         if is_file:
             self._sockets.append(path)
@@ -286,17 +319,20 @@ class House:
         while self.broker.busy() and not self._hurry and self.loop.time() < end:
             await asyncio.sleep(0.02)
         self.broker.now = self.clock.read()
+        self.hosting.close()
         unfinished = self.broker.close()
+        self.events.close()
         self.outbox.flush()
         self.outbox.flush()  # answers that the first one may have held back
         await asyncio.sleep(0)
         for peer in [*self.peers, *self.strangers]:
             peer.transport.close()
         patience = self.loop.time() + 1.0
-        while self.peers and self.loop.time() < patience:
+        while (self.peers or self.events.subscribers) and self.loop.time() < patience:
             await asyncio.sleep(0.01)
         for peer in list(self.peers):
             peer.transport.abort()
+        self.events.close(hurry=True)
         if self._timer is not None:
             self._timer.cancel()
         if self._inspector is not None:
@@ -304,6 +340,13 @@ class House:
         await self._close_store()
         totals = self.management.show_broker()
         log.info("stopped", unfinished=unfinished, done=totals["done"], failed=totals["failed"])
+
+    def _show_broker(self) -> dict[str, Any]:
+        """The catalogue's, and where the broker listens."""
+        shown = self.management.show_broker() | {"zmq": list(self.bound), "events": self.events.show()}
+        if self.store is not None:
+            shown["store"] = self.store.show()
+        return shown
 
     def _close_listeners(self) -> None:
         for server in self._servers:
@@ -341,10 +384,6 @@ class Parked:
             self.link.write = _discard
             for session in self.sessions:
                 session.abandon()
-
-
-def _new_uid() -> str:
-    return str(uuid.uuid4())
 
 
 def _discard(data: bytes) -> None:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 
 from polydomo.core import job as jobs
 from polydomo.core.broker import Broker
 from polydomo.core.client import Client
+from polydomo.core.extras import Extra
+from polydomo.core.gather import Piece, pack, unpack
 from polydomo.core.job import Failure, Job
 from polydomo.core.policy import FOREVER
 from polydomo.core.ports import Keeper
+from polydomo.core.results import Ended
+from polydomo.core.targets import RESOURCES
+from polydomo.dialects.registry import RESUMED
+from polydomo.runtime.addresses import read_options, rest_of, several, written_target
 from polydomo.runtime.log import Log
 from polydomo.store import Store
-from polydomo.store.errors import AlreadyFinished, StoreError, StoreRefusal
+from polydomo.store.errors import AlreadyFinished, DuplicateJob, StoreError, StoreRefusal
 from polydomo.store.records import (
     CANCELLED,
     DEAD,
     DELAYED,
     DONE,
+    ENDED,
     FAILED,
     WAITING,
     Change,
@@ -26,6 +34,7 @@ from polydomo.store.records import (
     ResultRecord,
     Retention,
 )
+from polydomo.wire.frames import Message, frame
 
 log = Log()
 
@@ -51,12 +60,59 @@ class StoreKeeper(Keeper):
     def attempt(self, job: Job) -> None:
         extra = job.extra
         if extra is not None and job.worker is not None:
-            self.store.attempt(extra.uid, extra.number, job.worker.name, self.wall())
+            self.store.attempt(extra.uid, extra.number, job.worker.name, self.wall(), job.token)
 
     def partial(self, job: Job, body: bytes) -> None:
         extra = job.extra
         if extra is not None:
             self.store.partial(extra.uid, extra.number, body, self.wall())
+
+    def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
+        if job.extra is not None:
+            self.store.event(job.extra.uid, kind, body, self.wall(), name)
+
+    def alias(self, leader: Job, job: Job) -> None:
+        if leader.extra is not None and job.extra is not None:
+            self.store.alias(leader.extra.uid, job.extra.uid, lambda error: self._aliased(job, error))
+
+    def convened(self, job: Job) -> None:
+        if job.extra is not None:
+            self.store.update(job.extra.uid, Change(options=rest_of(job.extra)))
+
+    def gathered(self, job: Job, index: int, piece: Piece) -> None:
+        """A piece is a partial answer of attempt 0, its place in front of it."""
+        if job.extra is not None:
+            body = frame(b"%d" % index, True) + pack([piece])
+            self.store.partial(
+                job.extra.uid, 0, body, self.wall(), lambda error: self._gathered(job, index, error)
+            )
+
+    def read(self, uid: str, then: Callable[[Ended | None], None]) -> None:
+        def found(record: JobRecord | None) -> None:
+            if record is None or record.state not in ENDED:
+                settle(None)
+                return
+            gathered = several(record)
+            self.store.result(uid).then(lambda result: ended(record, result, gathered), missed)
+
+        def ended(record: JobRecord, result: ResultRecord | None, gathered: bool) -> None:
+            if result is None:
+                settle(None)
+                return
+            failure = None
+            if result.state != DONE:
+                failure = Failure(result.code or result.state, result.message, result.body)
+            body = result.body if failure is None else None
+            settle(Ended(uid, record.service, result.worker, body, failure, gathered))
+
+        def missed(error: StoreError) -> None:
+            settle(Ended(uid, b"", b"", None, _failure(error), False))
+
+        def settle(ended: Ended | None) -> None:
+            self.touch()
+            then(ended)
+
+        self.store.get(uid).then(found, missed)
 
     def finish(self, job: Job) -> None:
         extra = job.extra
@@ -86,11 +142,21 @@ class StoreKeeper(Keeper):
         def found(record: JobRecord | None) -> None:
             if record is None:
                 self._looked_up(job, None)
+            elif record.state == DONE and extra.named and extra.uid != record.id:
+                # It is asked for under another id: that must lead here after a restart, too.
+                self.store.alias(record.id, extra.uid, lambda error: known(record, error))
             elif record.state == DONE:
-                self.store.result(record.id).then(lambda result: self._looked_up(job, result), missed)
+                known(record, None)
             else:  # it has no answer to give: the key counts as new
                 self.store.update(record.id, Change(release_key=True))
                 self._looked_up(job, None)
+
+        def known(record: JobRecord, error: StoreError | None) -> None:
+            if error is not None:
+                missed(error)
+                return
+            gathered = several(record)
+            self.store.result(record.id).then(lambda result: self._looked_up(job, result, gathered), missed)
 
         def missed(error: StoreError) -> None:
             self.touch()
@@ -100,6 +166,15 @@ class StoreKeeper(Keeper):
 
     async def recover(self) -> int:
         """Every job that had not ended becomes one of the core's again, in order. Returns how many."""
+        collecting = gc.isenabled()
+        gc.disable()  # all that is made here stays: looking for garbage in it again and again costs a fifth
+        try:
+            return await self._recover()
+        finally:
+            if collecting:
+                gc.enable()
+
+    async def _recover(self) -> int:
         count = 0
         clients: dict[tuple[bytes, str], Client] = {}
         async for records in self.store.recover():
@@ -108,8 +183,13 @@ class StoreKeeper(Keeper):
                 client = clients.get(who)
                 if client is None:
                     client = clients[who] = self.lifecycle.absent(*who)
-                self.revive(record, client)
+                    if record.dialect in RESUMED:
+                        self.lifecycle.absentees[who] = client
+                pieces = await self._pieces(record) if several(record) else {}
+                self.revive(record, client, pieces)
             count += len(records)
+        for alias, uid in await self.store.aliases():
+            self.lifecycle.restore_alias(uid, alias)
         return count
 
     async def sweep(self) -> int:
@@ -120,21 +200,41 @@ class StoreKeeper(Keeper):
             self.wall(), Retention(_micros(self.broker.default_policy.retention), keep)
         )
 
-    def revive(self, record: JobRecord, client: Client | None = None) -> None:
+    def revive(
+        self, record: JobRecord, client: Client | None = None, pieces: dict[int, Piece] | None = None
+    ) -> None:
         """A record becomes a living job."""
         if client is None:
             client = self.lifecycle.absent(record.client, record.dialect)
         job = self.broker.revive(client, record.service, record.body, record.envelope)
-        self.lifecycle.restore(
-            job,
-            record.id,
-            b"" if record.key is None else record.key.encode("latin-1", "replace"),
-            self._core_time(record.not_before, 0.0),
-            self._core_time(record.deadline, FOREVER),
-            record.submitted,
-            record.attempt,
-            b"",
-        )
+        options, places = read_options(record)
+        extra = Extra(record.id, options, True, self.broker.now, record.submitted)
+        extra.ready = 0.0 if record.not_before is None else self._core_time(record.not_before)
+        extra.deadline = FOREVER if record.deadline is None else self._core_time(record.deadline)
+        extra.number = record.attempt
+        extra.added = extra.accepted = True
+        extra.places = places
+        if options.target is not None and options.target.single:
+            name = options.target.names[0]
+            if options.target.kind == RESOURCES:
+                extra.resource = name
+            else:
+                extra.worker = name
+        self.lifecycle.restore(job, extra, record.token, record.worker, pieces)
+
+    async def _pieces(self, record: JobRecord) -> dict[int, Piece]:
+        """The answers of those of several workers that have ended."""
+        pieces: dict[int, Piece] = {}
+        after = 0
+        while True:
+            partials = await self.store.partials(record.id, after)
+            if not partials:
+                return pieces
+            for partial in partials:
+                after = partial.number
+                message = Message(partial.body, 0, len(partial.body))
+                index = int(message.take() or b"0")
+                pieces[index] = unpack(message.rest())[0]
 
     def _record(self, job: Job) -> JobRecord:
         extra = job.extra
@@ -148,8 +248,11 @@ class StoreKeeper(Keeper):
             client=job.client.name,
             dialect=job.client.dialect,
             key=_text(extra.key) if extra.key else None,
+            target=written_target(extra.target),
+            priority=extra.priority,
             max_attempts=policy.retries + 1,
-            timeout=_micros(policy.timeout),
+            timeout=_micros(extra.timeout or policy.timeout),
+            options=rest_of(extra),
             not_before=self.lifecycle.wall(extra.ready) if delayed else None,
             deadline=None if extra.deadline == FOREVER else self.lifecycle.wall(extra.deadline),
             submitted=extra.submitted,
@@ -160,7 +263,47 @@ class StoreKeeper(Keeper):
 
     def _stored(self, job: Job, error: StoreError | None) -> None:
         self.touch()
-        self.lifecycle.stored(job, None if error is None else _failure(error))
+        if isinstance(error, DuplicateJob):
+            self._same(job)
+        else:
+            self.lifecycle.stored(job, None if error is None else _failure(error))
+
+    def _aliased(self, job: Job, error: StoreError | None) -> None:
+        self.touch()
+        self.lifecycle.aliased(job, None if error is None else _failure(error))
+
+    def _gathered(self, job: Job, index: int, error: StoreError | None) -> None:
+        self.touch()
+        self.lifecycle.gathers.kept(job, index, None if error is None else _failure(error))
+
+    def _same(self, job: Job) -> None:
+        """There is a job with its id already: if that is the same request, it has the same end."""
+
+        def settle(
+            body: bytes | None, failure: Failure | None, worker: bytes = b"", gathered: bool = False
+        ) -> None:
+            self.touch()
+            self.lifecycle.looked_up(job, body, failure, worker, gathered)
+
+        def found(record: JobRecord | None) -> None:
+            if record is None or record.service != job.asked or record.body != job.body:
+                settle(None, Failure(jobs.DUPLICATE, "there is another job with this id"))
+            else:
+                gathered = several(record)
+                self.store.result(record.id).then(lambda result: ended(result, gathered), missed)
+
+        def ended(result: ResultRecord | None, gathered: bool) -> None:
+            if result is None:
+                settle(None, Failure(jobs.DUPLICATE, "a job with this id is under way"))
+            elif result.state == DONE:
+                settle(result.body or b"", None, result.worker, gathered)
+            else:
+                settle(None, Failure(result.code or result.state, result.message, result.body))
+
+        def missed(error: StoreError) -> None:
+            settle(None, _failure(error))
+
+        self.store.get(job.extra.uid if job.extra else "").then(found, missed)
 
     def _recorded(self, job: Job, error: StoreError | None) -> None:
         self.touch()
@@ -173,12 +316,15 @@ class StoreKeeper(Keeper):
             error = None
         self.lifecycle.recorded(job, None if error is None else _failure(error))
 
-    def _looked_up(self, job: Job, result: ResultRecord | None) -> None:
+    def _looked_up(self, job: Job, result: ResultRecord | None, gathered: bool = False) -> None:
         self.touch()
-        self.lifecycle.looked_up(job, None if result is None else result.body or b"", None)
+        if result is None:
+            self.lifecycle.looked_up(job, None, None)
+        else:
+            self.lifecycle.looked_up(job, result.body or b"", None, result.worker, gathered)
 
-    def _core_time(self, wall: int | None, otherwise: float) -> float:
-        return otherwise if wall is None else wall / 1_000_000 - self.lifecycle.epoch
+    def _core_time(self, wall: int) -> float:
+        return wall / 1_000_000 - self.lifecycle.epoch
 
     def wall(self) -> int:
         """Wall time in microseconds."""

@@ -7,11 +7,22 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import deque
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import structlog
 
 from polydomo.runtime.settings import LogSection
+
+# How many lines are remembered.
+REMEMBERED = 1000
+
+# The newest lines, oldest first, for those who cannot see stderr (`get_logs`).
+recent: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
+
+# No more of one fact than this.
+LONGEST = 1000
 
 
 class Log:
@@ -51,6 +62,7 @@ def setup(section: LogSection, stream: TextIO | None = None) -> None:
     before: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
+        _remember,
         structlog.processors.TimeStamper(fmt="iso", utc=True)
         if as_json
         else structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
@@ -83,6 +95,26 @@ def _json() -> list[Any]:
 def _order(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
     """When, how bad and what come first in every line."""
     return {key: event.pop(key) for key in ("timestamp", "level", "event") if key in event} | event
+
+
+def _remember(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Nothing of a line is changed."""
+    record = event.get("_record")  # of the standard library's logging
+    facts = {
+        name: str(value)[:LONGEST]
+        for name, value in event.items()
+        if not name.startswith("_") and name not in ("event", "level", "exc_info")
+    }
+    recent.append(
+        {
+            "ts": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "level": str(event.get("level", method)).upper(),
+            "logger": "polydomo" if record is None else record.name,
+            "message": str(event.get("event", ""))[:LONGEST],
+            **({"facts": facts} if facts else {}),
+        }
+    )
+    return event
 
 
 def _join_logging(stream: TextIO, level: int, before: list[Any], last: list[Any]) -> None:

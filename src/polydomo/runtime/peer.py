@@ -44,8 +44,8 @@ class ZmqPeer(asyncio.Protocol, Wire):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         house = self.house
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
-        self.address = _address(transport)
-        _keep_alive(transport)
+        self.address = address_of(transport)
+        keep_alive(transport)
         self.transport.set_write_buffer_limits(HIGH_WATER)
         self.link = Link(house.context, self, self.transport.write)
         self.connection = Connection(
@@ -206,14 +206,15 @@ class ZmqPeer(asyncio.Protocol, Wire):
             self._limiter = None
 
 
-def _address(transport: asyncio.BaseTransport) -> str:
+def address_of(transport: asyncio.BaseTransport) -> str:
+    """Where the peer is, for people."""
     peername = transport.get_extra_info("peername")
     if isinstance(peername, tuple):
         return f"{peername[0]}:{peername[1]}"
     return "ipc"
 
 
-def _keep_alive(transport: asyncio.BaseTransport) -> None:
+def keep_alive(transport: asyncio.BaseTransport) -> None:
     """A peer whose machine vanished says nothing and answers no PING if it is an old one: let the kernel notice."""
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):

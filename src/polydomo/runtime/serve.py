@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
+import os
 import resource
 import signal
+import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
-from polydomo.runtime.data import DataFolder
+import msgspec
+
+from polydomo.runtime.data import DataFolder, folder_for
 from polydomo.runtime.house import House
-from polydomo.runtime.settings import Settings
+from polydomo.runtime.settings import AUTO, Settings
 
 # Jobs live briefly and are freed by counting references; the collector finds nothing among them, so it need
 # not look after every 700 objects.
 GC_THRESHOLDS = (50_000, 50, 100)
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
+T = TypeVar("T")
+
+# Where the process that this one was listened, for a restart on the same ports.
+PORTS = "_POLYDOMO_PORTS"
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
     """On uvloop where there is one, on asyncio's own loop otherwise."""
     try:
         import uvloop
     except ImportError:
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
+        return asyncio.run(main)
+    return uvloop.run(main)
 
 
 async def serve(
@@ -33,16 +43,21 @@ async def serve(
     *,
     started: Callable[[House], None] | None = None,
     reread: Callable[[], Settings | None] | None = None,
-) -> None:
+    own_process: bool = False,
+) -> bool:
     """A broker with these settings. SIGTERM and SIGINT drain and stop (twice: at once), SIGHUP calls
-    `reread`: settings from it take effect, None keeps the old ones."""
+    `reread`: settings from it take effect, None keeps the old ones. `own_process`: it may be told to stop and to
+    restart. True: it was told to restart, and whoever called this does that (`begin_anew`)."""
     _raise_file_limit()
     gc.set_threshold(*GC_THRESHOLDS)
+    if settings.broker.data == AUTO:
+        settings.broker.data = folder_for(settings.broker.zmq)
     folder = DataFolder(settings.broker.data) if settings.broker.data else None
     if folder is not None:
         folder.open()
     try:
-        house = House(settings)
+        house = House(_on_the_same_ports(settings))
+        house.hosting.own_process = own_process
         await house.start()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -50,19 +65,46 @@ async def serve(
         loop.add_signal_handler(signal.SIGHUP, _reload, house, reread)
         gc.freeze()
         if folder is not None:
-            folder.announce(house.bound)
+            folder.announce(house.bound, house.events.bound)
         if started is not None:
             started(house)
         await house.wait()
     finally:
         if folder is not None:
             folder.close()
+    if house.hosting.again:
+        os.environ[PORTS] = msgspec.json.encode([house.bound, house.events.bound]).decode()
+    return house.hosting.again
+
+
+def begin_anew() -> NoReturn:
+    """This process becomes a new one with the same command line. It keeps its number, for whoever watches it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _on_the_same_ports(settings: Settings) -> Settings:
+    """After a restart: where the system chose a port, it is the same one as before."""
+    before = os.environ.pop(PORTS, "")
+    if not before:
+        return settings
+    settings = copy.deepcopy(settings)
+    for wanted, bound in zip(
+        (settings.broker.zmq, settings.broker.events), msgspec.json.decode(before), strict=True
+    ):
+        if len(wanted) == len(bound):
+            wanted[:] = [
+                old if text.endswith(":*") else text for text, old in zip(wanted, bound, strict=True)
+            ]
+    return settings
 
 
 def _reload(house: House, reread: Callable[[], Settings | None] | None) -> None:
     settings = reread() if reread is not None else None
     if settings is not None:
         house.reload(settings)
+    house.hosting.refresh()
 
 
 def _raise_file_limit() -> None:

@@ -16,6 +16,9 @@ from polydomo.wire.zmtp.connection import Limits
 
 MIB = 1024 * 1024
 
+# The broker chooses its folder by itself (`runtime.data.folder_for`).
+AUTO = "auto"
+
 
 def text(doc: str, *, unit: str = "text", restart: bool = False) -> Meta:
     """Words. `restart`: a reload does not change it."""
@@ -28,9 +31,9 @@ def seconds(doc: str, *, zero: bool = False, endless: bool = False) -> Meta:
     return Meta(description=doc, extra=extra, ge=0) if zero else Meta(description=doc, extra=extra, gt=0)
 
 
-def count(doc: str, ge: int = 1) -> Meta:
+def count(doc: str, ge: int = 1, *, restart: bool = False) -> Meta:
     """A whole number."""
-    return Meta(description=doc, extra={"unit": "count"}, ge=ge)
+    return Meta(description=doc, extra={"unit": "count", "restart": restart}, ge=ge)
 
 
 def size(doc: str) -> Meta:
@@ -50,7 +53,22 @@ class BrokerSection(Section):
         list[str],
         text("where ZeroMQ peers connect: tcp://HOST:PORT, ipc://PATH", unit="endpoint", restart=True),
     ] = msgspec.field(default_factory=lambda: ["tcp://127.0.0.1:5555"])
-    data: Annotated[str, text("folder for what must survive; empty: nothing is kept", restart=True)] = ""
+    events: Annotated[
+        list[str],
+        text(
+            "where ZeroMQ SUB sockets hear workers' events: tcp://HOST:PORT, ipc://PATH",
+            unit="endpoint",
+            restart=True,
+        ),
+    ] = msgspec.field(default_factory=list)
+    data: Annotated[
+        str,
+        text(
+            "folder for what must survive; auto: one per endpoint in the user's state folder; "
+            "empty: nothing is kept",
+            restart=True,
+        ),
+    ] = "auto"
     drain: Annotated[
         float, seconds("how long jobs may take to finish when the broker is told to stop", zero=True)
     ] = 10.0
@@ -80,6 +98,7 @@ class LimitsSection(Section):
     ] = 10.0
     memory: Annotated[int, size("all waiting and running jobs together")] = 2048 * MIB
     output_bytes: Annotated[int, size("unread answers of one peer before it is cut off")] = 256 * MIB
+    subscriber_bytes: Annotated[int, size("unread events of one subscriber before it loses some")] = 16 * MIB
     stalled: Annotated[float, seconds("how long a peer may read nothing while answers wait for it")] = 60.0
     worker_jobs: Annotated[int, count("jobs a worker may hold at once by asking for more")] = 64
     services: Annotated[int, count("service names known at once")] = 100_000
@@ -94,6 +113,17 @@ class ZmqSection(Section):
         Literal["takeover", "refuse"], text("two peers with one identity: which of them stays")
     ] = "takeover"
     ping: Annotated[float, seconds("silence after which a peer is pinged; 0: never", zero=True)] = 30.0
+
+
+class NfpSection(Section):
+    """NORFAB's protocol."""
+
+    durable: Annotated[
+        bool, text("keep its jobs on disk, where a service does not say otherwise", unit="flag")
+    ] = True
+    credit: Annotated[
+        int, count("jobs a norfab worker is given at once; it has no way to say how many it can take")
+    ] = 20
 
 
 class ServiceSection(Section):
@@ -120,6 +150,13 @@ class ServiceSection(Section):
     retention: Annotated[float, seconds("how long a durable job's result is kept", endless=True)] | None = (
         None
     )
+    ageing: (
+        Annotated[
+            float,
+            seconds("a job that waited so long counts like one of the next higher priority", endless=True),
+        ]
+        | None
+    ) = None
 
 
 class StoreSection(Section):
@@ -130,6 +167,24 @@ class StoreSection(Section):
         text("sqlite:///FILE, postgresql://…; empty: a file in broker.data", restart=True),
     ] = ""
     sweep: Annotated[float, seconds("how often results that were kept long enough are removed")] = 60.0
+    batch: Annotated[int, count("acknowledgements that may wait for the same commit", restart=True)] = 4096
+
+
+class InventorySection(Section):
+    """What workers are told about themselves (`sid.service.broker`)."""
+
+    file: Annotated[str, text("the main file, in norfab's layout; empty: none", restart=True)] = ""
+    watch: Annotated[float, seconds("how often its files are looked at for changes; 0: never", zero=True)] = (
+        2.0
+    )
+
+
+class FilesSection(Section):
+    """Files for clients and workers (`fss.service.broker`, and norfab's service `filesharing`)."""
+
+    folder: Annotated[str, text("the folder that is shared; empty: none", restart=True)] = ""
+    transfers: Annotated[int, count("files that may be on their way at once")] = 64
+    idle: Annotated[float, seconds("how long a transfer may wait for its client")] = 30.0
 
 
 class LogSection(Section):
@@ -150,14 +205,17 @@ class Settings(Section):
     heartbeat: HeartbeatSection = msgspec.field(default_factory=HeartbeatSection)
     limits: LimitsSection = msgspec.field(default_factory=LimitsSection)
     zmq: ZmqSection = msgspec.field(default_factory=ZmqSection)
+    nfp: NfpSection = msgspec.field(default_factory=NfpSection)
     defaults: ServiceSection = msgspec.field(default_factory=ServiceSection)
     services: dict[str, ServiceSection] = msgspec.field(default_factory=dict)
     store: StoreSection = msgspec.field(default_factory=StoreSection)
+    inventory: InventorySection = msgspec.field(default_factory=InventorySection)
+    files: FilesSection = msgspec.field(default_factory=FilesSection)
     log: LogSection = msgspec.field(default_factory=LogSection)
 
     def store_url(self) -> str:
         """Where durable jobs are kept; empty: nowhere."""
-        if self.store.url or not self.broker.data:
+        if self.store.url or self.broker.data in ("", AUTO):
             return self.store.url
         return f"sqlite:///{self.broker.data}/jobs.db"
 
@@ -188,7 +246,10 @@ class Settings(Section):
     def policies(self) -> dict[bytes, Policy]:
         """By service name, or by prefix where the name ends in `*`."""
         default = self.policy()
-        return {name.encode(): _policy(section, default) for name, section in self.services.items()}
+        found = {name.encode(): _policy(section, default) for name, section in self.services.items()}
+        if self.files.folder:  # the broker does it itself: there is nothing to be kept for a worker
+            found[b"filesharing"] = _policy(ServiceSection(durable=False), found.get(b"filesharing", default))
+        return found
 
 
 def _policy(section: ServiceSection, base: Policy) -> Policy:
@@ -202,4 +263,6 @@ def _policy(section: ServiceSection, base: Policy) -> Policy:
         backoff=base.backoff if section.backoff is None else section.backoff,
         grace=base.grace if section.grace is None else section.grace,
         retention=base.retention if section.retention is None else section.retention,
+        ageing=base.ageing if section.ageing is None else section.ageing,
+        volatile=base.volatile if section.durable is None else not section.durable,
     )

@@ -8,12 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from polydomo.core.gather import unpack
 from polydomo.core.job import Job
+from polydomo.runtime.addresses import several
 from polydomo.runtime.keeping import StoreKeeper
-from polydomo.services.management import Later, Management, printable
+from polydomo.services.builtin import Later, printable
+from polydomo.services.management import Management
 from polydomo.store.errors import StoreError
-from polydomo.store.records import Filter, JobRecord, Page, ResultRecord
+from polydomo.store.records import (
+    DONE,
+    AttemptRecord,
+    EventRecord,
+    Filter,
+    JobRecord,
+    Page,
+    ResultRecord,
+)
 from polydomo.wire.frames import split
+
+# Of one job.
+EVENTS_SHOWN = 200
 
 TASKS = (
     "show_stored_jobs",
@@ -77,22 +91,49 @@ class StoredJobs:
         return self.show_stored_jobs(service=service, state="dead", limit=limit, page=page)
 
     def show_stored_job(self, id: str) -> Later:
-        """One job and its result; frames that are text are shown as text, others in hex."""
+        """One job: request, attempts, events, result. Frames that are text are shown as text, others in hex."""
         later = Later()
+        row: dict[str, Any] = {}
 
         def found(job: JobRecord | None) -> None:
             if job is None:
                 later.fail(ValueError(f"no job {id!r}"))
                 return
-            row = _row(job) | {"request": [printable(part) for part in split(job.body)]}
+            row.update(_row(job))
+            row["request"] = _shown(job.body)
+            gathered = several(job)
+            self.store.attempts(id).then(lambda attempts: tried(attempts, gathered), later.fail)
 
-            def ended(result: ResultRecord | None) -> None:
-                body = None if result is None else result.body
-                later.settle(
-                    row | {"result": None if body is None else [printable(part) for part in split(body)]}
-                )
+        def tried(attempts: list[AttemptRecord], gathered: bool) -> None:
+            row["history"] = [
+                {
+                    "attempt": one.number,
+                    "worker": printable(one.worker),
+                    "started": one.started,
+                    "ended": one.ended,
+                    "outcome": one.outcome or "running",
+                }
+                for one in attempts
+            ]
+            self.store.events(id, limit=EVENTS_SHOWN).then(lambda events: heard(events, gathered), later.fail)
 
-            self.store.result(id).then(ended, later.fail)
+        def heard(events: list[EventRecord], gathered: bool) -> None:
+            row["events"] = [
+                {"at": one.at, "worker": printable(one.worker), "kind": one.kind, "body": printable(one.body)}
+                for one in events
+            ]
+            self.store.result(id).then(lambda result: ended(result, gathered), later.fail)
+
+        def ended(result: ResultRecord | None, gathered: bool) -> None:
+            body = None if result is None else result.body
+            if body is not None and gathered and result is not None and result.state == DONE:
+                row["result"] = {
+                    printable(piece.name): _shown(piece.body or b"") if not piece.reason else piece.reason
+                    for piece in unpack(body)
+                }
+            else:
+                row["result"] = None if body is None else _shown(body)
+            later.settle(row)
 
         self.store.get(id).then(found, later.fail)
         return later
@@ -111,6 +152,7 @@ class StoredJobs:
         def read(job: JobRecord | None) -> None:
             if job is not None:
                 self.keeper.touch()
+                self.keeper.lifecycle.results.drop(id)
                 self.keeper.revive(job)
             later.settle({"id": id, "sent": job is not None})
 
@@ -142,6 +184,10 @@ def _settle(later: Later, value: object) -> Callable[[StoreError | None], None]:
     return done
 
 
+def _shown(body: bytes) -> list[str]:
+    return [printable(part) for part in split(body)]
+
+
 def _row(job: JobRecord) -> dict[str, Any]:
     return {
         "id": job.id,
@@ -154,6 +200,8 @@ def _row(job: JobRecord) -> dict[str, Any]:
         "worker": printable(job.worker),
         "attempts": job.attempt,
         "key": job.key,
+        "target": job.target,
+        "priority": job.priority,
         "bytes_in": job.size_in,
         "bytes_out": job.size_out,
         "submitted": job.submitted,

@@ -1,0 +1,85 @@
+"""Whom a durable job is for, and what else its client asked for, as text in its record."""
+
+from __future__ import annotations
+
+import msgspec
+
+from polydomo.core.extras import Extra, Options
+from polydomo.core.targets import KINDS, Place, Target
+from polydomo.store.records import JobRecord
+
+_KIND = {word: kind for kind, word in KINDS.items()}
+
+
+class _Target(msgspec.Struct, omit_defaults=True):
+    kind: str
+    names: list[str] = []
+    single: bool = False
+    everywhere: bool = False
+
+
+class _Rest(msgspec.Struct, omit_defaults=True):
+    named: bool = False  # its client gave it its id
+    timeout: float = 0.0
+    wait: float = -1.0
+    places: list[tuple[str, str, str]] = []  # service, worker, resource
+
+
+_read_target = msgspec.json.Decoder(_Target)
+_read_rest = msgspec.json.Decoder(_Rest)
+_plain: dict[bytes, Options] = {}
+
+
+def written_target(target: Target | None) -> str:
+    """`any`, or JSON."""
+    if target is None:
+        return "any"
+    names = [_text(name) for name in target.names]
+    return msgspec.json.encode(_Target(KINDS[target.kind], names, target.single, target.everywhere)).decode()
+
+
+def read_target(text: str) -> Target | None:
+    """The opposite."""
+    if text == "any":
+        return None
+    found = _read_target.decode(text)
+    names = [_bytes(name) for name in found.names]
+    return Target(_KIND[found.kind], names, found.single, found.everywhere)
+
+
+def several(record: JobRecord) -> bool:
+    """Is its result gathered from several workers?"""
+    return record.target != "any" and not _read_target.decode(record.target).single
+
+
+def rest_of(extra: Extra) -> bytes:
+    """The rest of what its client asked for."""
+    if not (extra.named or extra.timeout or extra.places) and extra.wait < 0:
+        return b""
+    places = [(_text(place.service), _text(place.worker), _text(place.resource)) for place in extra.places]
+    return msgspec.json.encode(_Rest(extra.named, extra.timeout, extra.wait, places))
+
+
+def read_options(record: JobRecord) -> tuple[Options, list[Place]]:
+    """The opposite, with what has columns of its own; and where its parts are done. Nearly all jobs are alike, and
+    share one object."""
+    plain = record.target == "any" and record.key is None and not record.priority
+    if plain and record.options in _plain:
+        return _plain[record.options], []
+    rest = _read_rest.decode(record.options or b"{}")
+    options = Options(uid=record.id if rest.named else "", timeout=rest.timeout, wait=rest.wait)
+    options.key = b"" if record.key is None else record.key.encode("latin-1", "replace")
+    options.target = read_target(record.target)
+    options.priority = record.priority
+    if plain and not rest.places and len(_plain) < 1000:
+        _plain[record.options] = options
+    return options, [Place(_bytes(one), _bytes(two), _bytes(three)) for one, two, three in rest.places]
+
+
+def _text(name: bytes) -> str:
+    """Names are bytes in the core and text in the store; this way none is lost or changed."""
+    return name.decode("latin-1")
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode("latin-1")
