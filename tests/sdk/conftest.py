@@ -1,4 +1,4 @@
-"""A broker in memory for each test, and both dialects."""
+"""A broker in memory for each test, and all dialects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from polydomo.sdk.testing import LocalBroker
 
 
-@pytest.fixture(params=["mdp", "dcp"])
+@pytest.fixture(params=["mdp", "dcp", "nfp"])
 def dialect(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -30,11 +30,11 @@ async def virtual() -> AsyncIterator[LocalBroker]:
 
 @pytest.fixture
 def url(local: LocalBroker, dialect: str) -> str:
-    """Of the real-time broker, in both dialects."""
+    """Of the real-time broker, in all dialects."""
     return local.url_for(dialect)
 
 
 @pytest.fixture
 def virtual_url(virtual: LocalBroker, dialect: str) -> str:
-    """Of the virtual-time broker, in both dialects."""
+    """Of the virtual-time broker, in all dialects."""
     return virtual.url_for(dialect)

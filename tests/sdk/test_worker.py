@@ -429,4 +429,5 @@ async def test_answers_reach_nobody_after_the_connection_was_lost(local: LocalBr
         gate.set()
         assert await call == 1
         assert len(await client.jobs("gated")) == 1
-        assert (await client.broker())["strays"] == 0
+        # NFP's worker offers it to the broker, which does not know it any more.
+        assert (await client.broker())["strays"] == ("nfp" in url)

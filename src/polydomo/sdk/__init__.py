@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from polydomo.sdk.client import Client
     from polydomo.sdk.codecs import BodyError, Codec
     from polydomo.sdk.context import Context, SyncContext
-    from polydomo.sdk.handle import Handle
-    from polydomo.sdk.sync import SyncClient, SyncHandle, SyncWorker
+    from polydomo.sdk.gather import Gather
+    from polydomo.sdk.handle import Event, Handle
+    from polydomo.sdk.job import Job
+    from polydomo.sdk.subscription import Subscription
+    from polydomo.sdk.sync import SyncClient, SyncGather, SyncHandle, SyncJob, SyncSubscription, SyncWorker
     from polydomo.sdk.worker import Worker
 
 __all__ = [
@@ -22,10 +25,17 @@ __all__ = [
     "Client",
     "Codec",
     "Context",
+    "Event",
+    "Gather",
     "Handle",
+    "Job",
+    "Subscription",
     "SyncClient",
     "SyncContext",
+    "SyncGather",
     "SyncHandle",
+    "SyncJob",
+    "SyncSubscription",
     "SyncWorker",
     "Worker",
 ]
@@ -35,10 +45,17 @@ _HOMES = {
     "Client": "client",
     "Codec": "codecs",
     "Context": "context",
+    "Event": "handle",
+    "Gather": "gather",
     "Handle": "handle",
+    "Job": "job",
+    "Subscription": "subscription",
     "SyncClient": "sync",
     "SyncContext": "context",
+    "SyncGather": "sync",
     "SyncHandle": "sync",
+    "SyncJob": "sync",
+    "SyncSubscription": "sync",
     "SyncWorker": "sync",
     "Worker": "worker",
 }

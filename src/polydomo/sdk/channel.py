@@ -9,23 +9,71 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from polydomo.core.gather import Piece
 from polydomo.core.registry import SERVICE_NAME_MAX
 from polydomo.sdk.connection import Dealer, Lost
 from polydomo.sdk.failover import Roster
+from polydomo.sdk.failures import Account
 from polydomo.wire.frames import Message
+
+
+class NoResult(Exception):
+    """The broker says, in its dialect's own words, that a job has no result."""
+
+    def __init__(self, account: Account) -> None:
+        super().__init__(account.message)
+        self.account = account
+
+
+class Watch:
+    """Who wants to know how a job goes on, where a dialect tells it (NFP). Nobody has to."""
+
+    def accepted(self, workers: list[str]) -> None:
+        """The broker has taken it; it is on disk there if it is durable. `workers`: whom it is for, if known."""
+
+    def event(self, worker: str, kind: str, body: bytes) -> None:
+        """A worker says how it goes on (one frame)."""
+
+    def gathered(self, piece: Piece) -> None:
+        """One of several workers has answered or failed."""
 
 
 class Call:
     """One request as the channels see it."""
 
-    __slots__ = ("body", "native", "partial", "sent", "service")
+    __slots__ = (
+        "body",
+        "deleted",
+        "native",
+        "partial",
+        "sent",
+        "service",
+        "target",
+        "uid",
+        "watch",
+        "withdrawn",
+    )
 
-    def __init__(self, service: bytes, body: bytes, partial: Callable[[bytes], None] | None = None) -> None:
+    def __init__(
+        self,
+        service: bytes,
+        body: bytes,
+        partial: Callable[[bytes], None] | None = None,
+        *,
+        uid: str = "",
+        target: bytes = b"any",
+        watch: Watch | None = None,
+    ) -> None:
         self.service = service
         self.body = body  # canonical (wire.frames)
         self.partial = partial  # gets the canonical bodies of partial answers; None: nobody wants them
         self.sent = 0  # how often
         self.native = False  # the broker it was sent to is one of ours, so its failures can be believed
+        self.uid = uid  # NFP only, as all that follows
+        self.target = target
+        self.watch = watch
+        self.withdrawn = False  # given up by somebody who wants the job itself ended
+        self.deleted = False  # and the broker was told
 
 
 def service_name(name: str) -> bytes:

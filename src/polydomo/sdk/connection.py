@@ -99,7 +99,7 @@ class Dealer(asyncio.Protocol, Handler):
         """Until the broker has dealt with everything sent before: it answers a PING in its turn. At once if
         it knows no PING, or is lost meanwhile."""
         peer = self._connection.peer
-        if peer is None or peer.minor < 1:
+        if peer is None or peer.minor < 1 or self.closed:
             return
         answered: asyncio.Future[None] = self._loop.create_future()
         self._settling.append(answered)

@@ -12,8 +12,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from polydomo.dialects.dcp.worker import DcpWorkerSide
+from polydomo.dialects.nfp.worker import NfpWorkerSide
+from polydomo.sdk import failures
 from polydomo.sdk.clock import Timer
 from polydomo.sdk.connection import Dealer
+from polydomo.sdk.failures import Account
+from polydomo.sdk.url import Place
 from polydomo.wire.frames import Message
 
 log = logging.getLogger("polydomo.sdk")
@@ -45,6 +49,35 @@ class Side(Protocol):
     def take_output(self) -> bytes: ...
 
 
+class Line(Protocol):
+    """What a job's function can do besides answering, where its dialect has words for it (NFP)."""
+
+    id: str  # the client's name for the job
+    in_thread: bool  # the function cannot be interrupted: it must look by itself whether it is still wanted
+
+    @property
+    def resources(self) -> list[str]: ...
+    @property
+    def cancelled(self) -> bool: ...
+    def event(self, kind: str, body: bytes) -> None: ...
+    async def input(self) -> bytes: ...
+
+
+class Outlet(Protocol):
+    """Where the answers of a job go."""
+
+    @property
+    def place(self) -> Place: ...
+    @property
+    def forwards(self) -> bool: ...
+    @property
+    def line(self) -> Line | None: ...
+    def partial(self, request: Any, body: bytes) -> None: ...
+    def final(self, request: Any, body: bytes) -> None: ...
+    def failed(self, request: Any, account: Account) -> None: ...
+    def forward(self, request: Any, service: bytes, body: bytes) -> None: ...
+
+
 class Conversation:
     """See the module's text. The connection may call it from the moment it is made."""
 
@@ -60,7 +93,7 @@ class Conversation:
         self._confirmed: asyncio.Future[None] | None = None
 
     async def begin(self, dealer: Dealer, side: Side) -> None:
-        """Register, and wait until the broker has dealt with it."""
+        """Register, and wait until the broker has dealt with it. (NFP's registration follows the answer to OPEN.)"""
         self.dealer = dealer
         self.side = side
         side.start(self._now())
@@ -68,11 +101,26 @@ class Conversation:
         await dealer.settled()
         if isinstance(side, DcpWorkerSide) and not side.confirmed:
             await self._echo(side)
+        elif isinstance(side, NfpWorkerSide) and not side.ready:
+            self._confirmed = asyncio.get_running_loop().create_future()
+            if not self.over.done():
+                await self._confirmed
+                await dealer.settled()
+
+    @property
+    def place(self) -> Place:
+        """With whom it is held."""
+        return self.dealer.place
 
     @property
     def forwards(self) -> bool:
         """Can a job be handed over to another service?"""
         return isinstance(self.side, DcpWorkerSide)
+
+    @property
+    def line(self) -> Line | None:
+        """MDP and DCP have no words for more."""
+        return None
 
     def partial(self, request: Request, body: bytes) -> None:
         """One of several answers."""
@@ -84,11 +132,24 @@ class Conversation:
         self.side.final(request, body, self._now())
         self._pump()
 
+    def failed(self, request: Request, account: Account) -> None:
+        """There is no answer, and why: in an answer, for want of a word."""
+        self.final(request, failures.body_of(account, self.dealer.native))
+
     def forward(self, request: Any, service: bytes, body: bytes) -> None:
         """Hand the job over."""
         if isinstance(self.side, DcpWorkerSide):
             self.side.forward(request, service, body, self._now())
             self._pump()
+
+    def tell(self, speak: Callable[[NfpWorkerSide, float], None]) -> bool:
+        """NFP's own words. False: nobody hears them any more."""
+        side = self.side
+        if self.over.done() or not isinstance(side, NfpWorkerSide) or not side.ready:
+            return False
+        speak(side, self._now())
+        self._pump()
+        return True
 
     async def _echo(self, side: DcpWorkerSide) -> None:
         """DCP confirms registrations, and says nothing of those it refuses."""
@@ -139,7 +200,7 @@ class Conversation:
         data = side.take_output()
         if data:
             self.dealer.send(data)
-        if self._confirmed is not None and isinstance(side, DcpWorkerSide) and side.confirmed:
+        if self._confirmed is not None and _is_confirmed(side):
             self._settle()
         if side.closed:
             self.dismissed = True
@@ -161,3 +222,9 @@ class Conversation:
     def _settle(self) -> None:
         if self._confirmed is not None and not self._confirmed.done():
             self._confirmed.set_result(None)
+
+
+def _is_confirmed(side: Side) -> bool:
+    if isinstance(side, DcpWorkerSide):
+        return side.confirmed
+    return isinstance(side, NfpWorkerSide) and side.ready

@@ -62,9 +62,14 @@ class Roster:
         self._timer: Timer | None = None  # until the next look, and while it lasts
         self._looking: asyncio.Task[None] | None = None
 
+    @property
+    def current(self) -> Place:
+        """The one that is tried first."""
+        return self.places[self._current]
+
     def failed(self, place: Place) -> None:
         """This one is of no use now. Those who find out one after the other move on only once."""
-        if self.places[self._current] == place:
+        if self.current == place:
             self._current = (self._current + 1) % len(self.places)
 
     def is_behind(self, place: Place) -> bool:
@@ -97,7 +102,7 @@ class Roster:
         end = None if patience is None else clock.time() + patience
         while True:
             for _ in self.places:
-                place = self.places[self._current]
+                place = self.current
                 try:
                     dealer = await connect(
                         place,

@@ -26,6 +26,8 @@ REFUSALS: Final = frozenset(
         reasons.BAD_SERVICE,
         reasons.TOO_MANY_SERVICES,
         reasons.STORE,
+        reasons.DUPLICATE,
+        reasons.BAD_TARGET,
     }
 )
 

@@ -2,9 +2,9 @@
 the jobs that come in it.
 
 MDP knows one service and one job at a time per worker, so there a Worker has many stations; DCP's one station
-has all services and several slots. What a handler began is finished even if its conversation ends meanwhile;
-the answer is dropped then (the broker has given the job to another), and the slot is not offered again
-before.
+has all services and several slots; NFP has one for each service, with several slots (`sdk.station_nfp`). What a
+handler began is finished even if its conversation ends meanwhile; the answer is dropped then (the broker has given
+the job to another), and the slot is not offered again before.
 
 When an earlier broker is back, a station moves there as soon as it has room. It registers there first, and
 goes on serving the one it leaves until nobody has asked there for a while: that broker's clients move, too,
@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.conversation import Conversation, Request, Side
+from polydomo.sdk.conversation import Conversation, Outlet, Request, Side
 from polydomo.sdk.failover import Backoff, Roster
 from polydomo.sdk.notices import Notices
 
@@ -29,7 +29,7 @@ log = logging.getLogger("polydomo.sdk")
 # clients take to see what we have seen.
 LINGER: Final = 2.0
 
-Perform = Callable[[Conversation, Request], Awaitable[None]]
+Perform = Callable[[Outlet, Request], Awaitable[None]]
 
 
 class Station:
@@ -89,6 +89,12 @@ class Station:
             job.cancel()
         self._say_goodbye()
 
+    def hang_up(self, reason: str) -> None:
+        """End the conversation; another one begins with the same broker."""
+        if self._conversation is not None:
+            self._conversation.dismissed = True
+            self._conversation.finish(reason)
+
     def reconsider(self) -> None:
         """An earlier broker is back: perhaps earlier than ours."""
         ours, better = self._conversation, self._better
@@ -111,6 +117,7 @@ class Station:
         try:
             await conversation.begin(dealer, self._make_side(dealer))
             if not conversation.over.done():
+                self._begun(conversation)
                 self.registered.set()
                 self._notices.registered(self, dealer.place)
             ends: set[asyncio.Future[Any]] = {conversation.over, self._better}
@@ -132,6 +139,9 @@ class Station:
             if not conversation.dismissed:
                 self._roster.failed(dealer.place)
             await self.clock.sleep(backoff.pause())
+
+    def _begun(self, conversation: Conversation) -> None:
+        """It is registered."""
 
     async def _linger(self, conversation: Conversation) -> None:
         """Serve on until it is quiet there."""

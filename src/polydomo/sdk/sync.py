@@ -11,15 +11,22 @@ threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, overload
+from typing import Any, Final, TypeVar, Unpack, overload
 
+from polydomo.errors import PolydomoError
 from polydomo.sdk.client import USUAL, Client, TimeLimit
 from polydomo.sdk.codecs import Codec
-from polydomo.sdk.handle import Handle
+from polydomo.sdk.gather import Gather
+from polydomo.sdk.handle import Event, Handle
+from polydomo.sdk.job import Job
+from polydomo.sdk.options import JobOptions
 from polydomo.sdk.portal import portal
+from polydomo.sdk.subscription import Subscription
 from polydomo.sdk.worker import Function, Worker
+
+T = TypeVar("T")
 
 _END: Final = object()
 
@@ -41,10 +48,13 @@ class SyncClient:
         retries: int | None = None,
         codec: str | Codec | None = None,
         wait: bool = True,
+        **options: Unpack[JobOptions],
     ) -> Any:
         """Ask and wait for the final answer."""
         return self._portal.run(
-            self._client.call(service, body, timeout=timeout, retries=retries, codec=codec, wait=wait)
+            self._client.call(
+                service, body, timeout=timeout, retries=retries, codec=codec, wait=wait, **options
+            )
         )
 
     def stream(
@@ -55,9 +65,10 @@ class SyncClient:
         timeout: TimeLimit = USUAL,
         retries: int | None = None,
         codec: str | Codec | None = None,
+        **options: Unpack[JobOptions],
     ) -> Iterator[Any]:
         """Every partial answer as it comes, then the final one."""
-        handle = self.submit(service, body, timeout=timeout, retries=retries, codec=codec)
+        handle = self.submit(service, body, timeout=timeout, retries=retries, codec=codec, **options)
         try:
             yield from handle.partials()
             yield handle.result()
@@ -72,11 +83,14 @@ class SyncClient:
         timeout: TimeLimit = USUAL,
         retries: int | None = None,
         codec: str | Codec | None = None,
+        **options: Unpack[JobOptions],
     ) -> SyncHandle:
         """Ask now, wait later."""
 
         async def begin() -> Handle:
-            return self._client.submit(service, body, timeout=timeout, retries=retries, codec=codec)
+            return self._client.submit(
+                service, body, timeout=timeout, retries=retries, codec=codec, **options
+            )
 
         return SyncHandle(self._portal.run(begin()))
 
@@ -87,9 +101,87 @@ class SyncClient:
         *,
         timeout: TimeLimit = USUAL,
         retries: int | None = None,
+        **options: Unpack[JobOptions],
     ) -> list[bytes]:
         """Raw frames there and back."""
-        return self._portal.run(self._client.request(service, frames, timeout=timeout, retries=retries))
+        return self._portal.run(
+            self._client.request(service, frames, timeout=timeout, retries=retries, **options)
+        )
+
+    def broadcast(
+        self,
+        service: str,
+        body: Any = None,
+        *,
+        timeout: TimeLimit = USUAL,
+        retries: int | None = None,
+        codec: str | Codec | None = None,
+        **options: Unpack[JobOptions],
+    ) -> SyncGather:
+        """Ask every worker of the service that is there (NFP)."""
+
+        async def begin() -> Gather:
+            return self._client.broadcast(
+                service, body, timeout=timeout, retries=retries, codec=codec, **options
+            )
+
+        return SyncGather(self._portal.run(begin()))
+
+    def gather(
+        self,
+        service: str,
+        body: Any = None,
+        targets: Sequence[str] | None = None,
+        *,
+        resources: Sequence[str] | None = None,
+        timeout: TimeLimit = USUAL,
+        retries: int | None = None,
+        codec: str | Codec | None = None,
+        **options: Unpack[JobOptions],
+    ) -> SyncGather:
+        """Ask these workers, or those that have these resources (NFP)."""
+
+        async def begin() -> Gather:
+            return self._client.gather(
+                service,
+                body,
+                targets,
+                resources=resources,
+                timeout=timeout,
+                retries=retries,
+                codec=codec,
+                **options,
+            )
+
+        return SyncGather(self._portal.run(begin()))
+
+    def events(
+        self, service: str | None = None, worker: str | None = None, kind: str | None = None
+    ) -> SyncSubscription:
+        """What workers say about anybody's jobs (NFP)."""
+
+        async def begin() -> Subscription:
+            return self._client.events(service, worker, kind)
+
+        return SyncSubscription(self._portal.run(begin()))
+
+    def job(
+        self,
+        uuid: str,
+        service: str = "all",
+        *,
+        target: str | Sequence[str] = "any",
+        codec: str | Codec | None = None,
+    ) -> SyncJob:
+        """Any client's job by its UUID (NFP)."""
+        return SyncJob(self._portal.run(self._client.job(uuid, service, target=target, codec=codec)))
+
+    def recover(self) -> list[SyncHandle | SyncGather]:
+        """The jobs in this client's `store` whose end is not known."""
+        return [
+            SyncHandle(found) if isinstance(found, Handle) else SyncGather(found)
+            for found in self._portal.run(self._client.recover())
+        ]
 
     def offered(self, service: str) -> bool:
         """Has the service a worker right now?"""
@@ -129,6 +221,7 @@ class SyncHandle:
 
     def __init__(self, handle: Handle) -> None:
         self.service = handle.service
+        self.id = handle.id
         self._portal = portal()
         self._handle = handle
 
@@ -136,23 +229,128 @@ class SyncHandle:
         """Has it ended, well or not?"""
         return self._handle.done()
 
+    def accepted(self) -> None:
+        """Until the broker has taken the job."""
+        self._portal.run(self._handle.accepted())
+
     def result(self) -> Any:
         """The final answer, or the error that stands in its place."""
         return self._portal.run(self._handle.result())
 
     def partials(self) -> Iterator[Any]:
         """Partial answers as they come; ends when the job does."""
-        values = self._handle.partials()
+        return _each(self._handle.partials())
 
-        async def following() -> Any:
-            return await anext(values, _END)
+    def events(self) -> Iterator[Event]:
+        """What workers say about this job (NFP only) as it comes; ends when the job does."""
+        return _each(self._handle.events())
 
-        while (value := self._portal.run(following())) is not _END:
-            yield value
+    def put(self, value: Any) -> None:
+        """Give the running job something more (NFP only)."""
+        self._portal.run(self._handle.put(value))
 
     def cancel(self) -> None:
-        """Stop waiting."""
+        """Stop waiting; on NFP the job itself is ended, too."""
         self._portal.loop.call_soon_threadsafe(self._handle.cancel)
+
+
+class SyncGather:
+    """`Gather`, blocking. An iterator of workers and their answers."""
+
+    def __init__(self, gather: Gather) -> None:
+        self.service = gather.service
+        self.id = gather.id
+        self._portal = portal()
+        self._gather = gather
+
+    def done(self) -> bool:
+        """Has it ended, well or not?"""
+        return self._gather.done()
+
+    @property
+    def failures(self) -> dict[str, PolydomoError]:
+        """The workers that failed, as far as known, and why."""
+        return self._gather.failures
+
+    def accepted(self) -> None:
+        """Until the broker has taken the job."""
+        self._portal.run(self._gather.accepted())
+
+    def result(self) -> dict[str, Any]:
+        """All answers."""
+        return self._portal.run(self._gather.result())
+
+    def events(self) -> Iterator[Event]:
+        """What the workers say meanwhile."""
+        return _each(self._gather.events())
+
+    def put(self, value: Any) -> None:
+        """Give all workers that are at it something more."""
+        self._portal.run(self._gather.put(value))
+
+    def cancel(self) -> None:
+        """Stop waiting, and end the job."""
+        self._portal.loop.call_soon_threadsafe(self._gather.cancel)
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return _each(aiter(self._gather))
+
+
+class SyncJob:
+    """`Job`, blocking."""
+
+    def __init__(self, job: Job) -> None:
+        self.id = job.id
+        self.service = job.service
+        self._portal = portal()
+        self._job = job
+
+    @property
+    def state(self) -> str:
+        """As far as known: pending, done, failed or unknown."""
+        return self._job.state
+
+    def refresh(self) -> str:
+        """Ask again; the state."""
+        return self._portal.run(self._job.refresh())
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The final answer, or the error in its place; waits until there is one."""
+        return self._portal.run(self._job.result(timeout))
+
+    def cancel(self) -> bool:
+        """End it, whoever submitted it."""
+        return self._portal.run(self._job.cancel())
+
+    def put(self, value: Any) -> None:
+        """Give the running job something more."""
+        self._portal.run(self._job.put(value))
+
+
+class SyncSubscription:
+    """`Subscription`, blocking. An iterator of events that ends when another thread calls `close`."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._portal = portal()
+        self._subscription = subscription
+
+    def start(self) -> None:
+        """Until the broker knows that we listen."""
+        self._portal.run(self._subscription.start())
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._portal.loop.call_soon_threadsafe(self._subscription.close)
+
+    def __iter__(self) -> Iterator[Event]:
+        return _each(aiter(self._subscription))
+
+    def __enter__(self) -> SyncSubscription:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
 
 class SyncWorker:
@@ -194,6 +392,10 @@ class SyncWorker:
         """Another broker than the one it was made for; before it runs."""
         self._worker.use(url)
 
+    def set_resources(self, resources: Sequence[str]) -> None:
+        """It looks after these from now on (NFP)."""
+        portal().loop.call_soon_threadsafe(self._worker.set_resources, list(resources))
+
     def run(self) -> None:
         """Serve until another thread calls `stop`."""
         self._running = portal().start(self._worker.run())
@@ -218,3 +420,14 @@ class SyncWorker:
 
     def __exit__(self, *exc: object) -> None:
         portal().run(self._worker.__aexit__())
+
+
+def _each(values: AsyncIterator[T]) -> Iterator[T]:
+    """An async iterator's values, one after the other, blocking."""
+    loop = portal()
+
+    async def following() -> Any:
+        return await anext(values, _END)
+
+    while (value := loop.run(following())) is not _END:
+        yield value

@@ -2,6 +2,7 @@
 
 mdp://127.0.0.1:5555             Majordomo over TCP
 dcp://broker.example             DagBox; the port is 5555 unless given
+nfp://127.0.0.1:5555             NORFAB
 mdp://a:5555,b:5556              two brokers: the second takes over when the first is lost
 mdp+ipc:///run/polydomo.sock     a Unix socket (several: separated by commas)
 mdp+local://name                 a broker in the same process (`polydomo.sdk.testing.LocalBroker`)
@@ -17,7 +18,7 @@ from polydomo.runtime import endpoints
 
 DEFAULT = "mdp://127.0.0.1:5555"
 DEFAULT_PORT = 5555
-DIALECTS = ("mdp", "dcp")
+DIALECTS = ("mdp", "dcp", "nfp")
 
 # Where the default comes from when nothing is given.
 VARIABLE = "POLYDOMO_URL"

@@ -16,6 +16,9 @@
 See `polydomo.sdk.service` for the kinds of functions, `polydomo.sdk.context` for what `ctx` can do. A
 function that raises fails its job, never the worker: our own clients get a WorkerError with the exception's
 kind and traceback, others a body `{"error": "..."}`.
+
+Over NFP (`nfp://`) a worker has a name and resources, by which jobs can be addressed to it, keeps its requests and
+results in a `store`, and answers `mmi.service.worker` (`polydomo.sdk.management`).
 """
 
 from __future__ import annotations
@@ -23,28 +26,38 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar, overload
+from uuid import uuid4
 
+import msgspec
+
+from polydomo._version import __version__
 from polydomo.core.registry import RESERVED
 from polydomo.dialects.dcp.worker import DcpWorkerSide
 from polydomo.dialects.mdp.worker import MdpWorkerSide
+from polydomo.dialects.nfp.worker import NfpWorkerSide
 from polydomo.dialects.session import SLOTS_PROPERTY
 from polydomo.errors import ConfigError
 from polydomo.sdk import codecs, failures, local
 from polydomo.sdk.channel import service_name
-from polydomo.sdk.client import Client
+from polydomo.sdk.client import CATALOGUE, Client
 from polydomo.sdk.clock import Timer
 from polydomo.sdk.codecs import Codec
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.conversation import Conversation, Request, Side
+from polydomo.sdk.context import SyncContext
+from polydomo.sdk.conversation import Outlet, Request, Side
 from polydomo.sdk.failover import Roster
+from polydomo.sdk.management import Management
 from polydomo.sdk.notices import Notices
+from polydomo.sdk.persistence import DAY, Memory, WorkerStore
 from polydomo.sdk.portal import new_loop
 from polydomo.sdk.service import Service
 from polydomo.sdk.station import Station
+from polydomo.sdk.station_nfp import NfpStation, Records
 from polydomo.sdk.url import parse
 
 log = logging.getLogger("polydomo.sdk")
@@ -58,8 +71,8 @@ class Worker:
     """See the module's text.
 
     - `url`: which dialect, which broker or brokers (see `polydomo.sdk.url`).
-    - `concurrency`: jobs at the same time: per service on MDP (a connection for each), in all on DCP. A job
-      that waits for another of the same worker (`ctx.call`) holds its place meanwhile.
+    - `concurrency`: jobs at the same time: per service on MDP (a connection for each) and NFP (one connection), in all
+      on DCP. A job that waits for another of the same worker (`ctx.call`) holds its place meanwhile.
     - `codec`: for all services that name none; see `polydomo.sdk.codecs`.
     - `heartbeat`, `liveness`: a sign of life each so many seconds, and the broker is given up after so many
       without one; the broker's own values must be similar (RFC 18 §Known Weaknesses).
@@ -68,8 +81,18 @@ class Worker:
     - `failback`: with several brokers, seconds between two looks whether an earlier one than ours is back; the
       worker moves there then, and leaves the other when nobody asks there any more. 0: it stays.
 
+    NFP only:
+
+    - `name`: by which jobs can be addressed to it. A worker with a name can come back under it, and go on with what it
+      was given; one without is another each time.
+    - `resources`: names of what it looks after; a job can be addressed to one of them.
+    - `store`: a file in which requests and results are kept (SQLite), for those who ask later, also after a restart of
+      the worker; a job that was done is not run again.
+    - `keep`: for so many seconds.
+
     Set `on_offering` to a function to be told, instead of the log, each time that everything is registered,
-    and where: at the start, and after a broker was lost.
+    and where: at the start, and after a broker was lost. Set `on_resources` to one that takes a service's name and a
+    list, to be told what this worker looks after now, where the broker shares a service's resources out (NFP).
     """
 
     def __init__(
@@ -83,6 +106,10 @@ class Worker:
         grace: float = 30.0,
         tracebacks: bool = True,
         failback: float = 10.0,
+        name: str = "",
+        resources: Sequence[str] = (),
+        store: str | Path | None = None,
+        keep: float = DAY,
     ) -> None:
         if concurrency < 1:
             raise ValueError("a worker needs a concurrency of at least 1")
@@ -94,7 +121,12 @@ class Worker:
         self.grace = grace
         self.tracebacks = tracebacks
         self.failback = failback
+        self.name = name
+        self.resources = list(resources)
+        self.store = store
+        self.keep = keep
         self.on_offering: Callable[[str], None] | None = None
+        self.on_resources: Callable[[str, list[str]], None] | None = None
         self._url_text = url
         self._services: dict[bytes, Service] = {}
         self._stations: list[Station] = []
@@ -102,6 +134,8 @@ class Worker:
         self._stopping = False
         self._limit: Timer | None = None  # of the time that running jobs get when we stop
         self._client: Client
+        self._records: Records
+        self._management = Management(self, self._nfp_stations, self._ask_broker)
         self._executor: ThreadPoolExecutor
         self._background: asyncio.Task[None] | None = None
 
@@ -151,6 +185,14 @@ class Worker:
         self.url = parse(url)
         self._url_text = url
 
+    def set_resources(self, resources: Sequence[str]) -> None:
+        """It looks after these from now on (NFP); the broker is told, now or when it is there."""
+        self.resources = list(resources)
+        task = msgspec.json.encode({"task": "set_resources", "kwargs": {"resources": self.resources}})
+        uuid = uuid4().hex.encode()
+        for station in self._nfp_stations():
+            station.say(lambda side, now: side.manage(uuid, task, now))
+
     async def run(self) -> None:
         """Serve until `stop`, through any number of lost brokers. Cancelling it drops the jobs in hand."""
         if not self._services:
@@ -161,9 +203,10 @@ class Worker:
         roster.on_return = self._reconsider
         self._client = Client(self._url_text, failback=self.failback)
         self._stopping = False
+        self._records = Memory() if self.store is None else WorkerStore(self.store, self.keep)
         self._stations = self._make_stations(roster)
         self._executor = ThreadPoolExecutor(
-            len(self._stations) * (self.concurrency if self.url.dialect == "dcp" else 1),
+            len(self._stations) * (self.concurrency if self.url.dialect != "mdp" else 1),
             thread_name_prefix="polydomo-worker",
         )
         self._started.set()
@@ -178,6 +221,7 @@ class Worker:
             self._stations = []
             self._started.clear()
             self._executor.shutdown(wait=False, cancel_futures=True)
+            await self._records.close()
             await self._client.close()
 
     def stop(self) -> None:
@@ -224,6 +268,14 @@ class Worker:
         if self._background is not None:
             await self._background
 
+    def _nfp_stations(self) -> list[NfpStation]:
+        """One for each service, on NFP."""
+        return [station for station in self._stations if isinstance(station, NfpStation)]
+
+    async def _ask_broker(self, task: str, timeout: float) -> Any:
+        """A task of the broker's catalogue."""
+        return await self._client.call(CATALOGUE, {"task": task, "kwargs": {}}, timeout=timeout)
+
     async def _run_until_signalled(self) -> None:
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
@@ -239,11 +291,17 @@ class Worker:
             station.abandon()
 
     def _make_stations(self, roster: Roster) -> list[Station]:
-        number = 1 if self.url.dialect == "dcp" else len(self._services) * self.concurrency
+        dialect = self.url.dialect
+        if dialect != "nfp" and (self.name or self.resources or self.store is not None):
+            raise ConfigError(f"name, resources and store are for nfp:// URLs, not for {dialect}://", hint="")
+        each = {"dcp": 0, "nfp": 1}.get(dialect, self.concurrency)
+        number = len(self._services) * each or 1
         notices = Notices(roster.clock, self.services, number, self.on_offering)
         if self.url.dialect == "dcp":
             properties = {SLOTS_PROPERTY: b"%d" % self.concurrency}
             return [Station(roster, self.concurrency, self._dcp_side, self._perform, properties, notices)]
+        if dialect == "nfp":
+            return [self._nfp_station(name, roster, notices) for name in self._services]
         return [
             Station(roster, 1, partial(self._mdp_side, name), self._perform, {}, notices)
             for name in self._services
@@ -257,42 +315,61 @@ class Worker:
         names = list(self._services)
         return DcpWorkerSide(names, self.concurrency, self.heartbeat, self.liveness, bounded=dealer.native)
 
-    async def _perform(self, conversation: Conversation, request: Request) -> None:
+    def _nfp_station(self, name: bytes, roster: Roster, notices: Notices) -> Station:
+        station = NfpStation(
+            roster, self.concurrency, partial(self._nfp_side, name), self._perform, {}, notices
+        )
+        station.furnish(name, self._records, lambda: self.resources, self._management.perform)
+        return station
+
+    def _nfp_side(self, name: bytes, dealer: Dealer) -> Side:
+        hello: dict[str, Any] = {"version": __version__, "credit": self.concurrency}
+        if self.name:
+            hello["name"] = self.name
+        if self.resources:
+            hello["resources"] = self.resources
+        return NfpWorkerSide(name, msgspec.json.encode(hello), self.heartbeat, self.liveness)
+
+    async def _perform(self, outlet: Outlet, request: Request) -> None:
         """One job, from its body to its answer; whatever happens, it has one."""
         try:
-            body = await self._answer(conversation, request)
+            body = await self._answer(outlet, request)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise  # we were told to stop; otherwise the function itself raised it
-            body = self._failure(conversation, request, error)
+            self._failed(outlet, request, error)
         except (Exception, SystemExit) as error:
-            body = self._failure(conversation, request, error)
-        if body is not None:
-            conversation.final(request, body)
+            self._failed(outlet, request, error)
+        else:
+            if body is not None:
+                outlet.final(request, body)
 
-    async def _answer(self, conversation: Conversation, request: Request) -> bytes | None:
+    async def _answer(self, outlet: Outlet, request: Request) -> bytes | None:
         """The final body; None if the job was handed over."""
         service = self._services.get(request.service)
         if service is None:
             raise LookupError(f"this worker does not offer {request.service!r}")
-        emit = partial(conversation.partial, request)
+        emit = partial(outlet.partial, request)
         job = request.address.decode("ascii", "backslashreplace")
-        context = service.context(service.name, job, service.codec, self._client, emit)
+        line = outlet.line
+        if line is not None:
+            line.in_thread = service.context is SyncContext
+        context = service.context(service.name, job, service.codec, self._client, emit, line)
         body = await service.run(request.body, context, self._executor)
         forward = context.forwarded
         if forward is None:
             return body
-        if conversation.forwards:
-            conversation.forward(request, service_name(forward.service), forward.body)
+        if outlet.forwards:
+            outlet.forward(request, service_name(forward.service), forward.body)
             return None
         return await self._client.exchange(forward.service, forward.body, emit, timeout=None)
 
-    def _failure(self, conversation: Conversation, request: Request, error: BaseException) -> bytes:
+    def _failed(self, outlet: Outlet, request: Request, error: BaseException) -> None:
         name = request.service.decode(errors="replace")
         seen = (type(error), error, failures.own_part(error.__traceback__))
         log.warning("%s failed: %s: %s", name, type(error).__name__, error, exc_info=seen)
-        listener = local.find(conversation.dealer.place.local)
+        listener = local.find(outlet.place.local)
         if listener is not None:
             listener.worker_failed(request.address, error)
-        return failures.body_of(failures.account_of(error, self.tracebacks), conversation.dealer.native)
+        outlet.failed(request, failures.account_of(error, self.tracebacks))
