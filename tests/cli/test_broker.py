@@ -22,12 +22,13 @@ def lines(broker: BrokerProcess) -> list[dict[str, Any]]:
 
 def test_the_first_lines_tell_version_loop_build_and_every_listener() -> None:
     with BrokerProcess("--zmq", "tcp://127.0.0.1:*", "--name", "hill") as broker:
-        wait_for(lambda: len(lines(broker)) == 3)
-        first, *listeners = lines(broker)
+        wait_for(lambda: len(lines(broker)) == 4)
+        first, keeping, *listeners = lines(broker)
         assert first["event"].startswith("polydomo ")
         assert (first["name"], first["pid"]) == ("hill", broker.pid)
         assert first["loop"] in ("uvloop", "asyncio")
         assert first["build"] in ("compiled", "plain")
+        assert keeping["store"] == f"sqlite:///{broker.data}/jobs.db"
         assert [line["zmq"] for line in listeners] == broker.endpoints
         assert len(set(broker.endpoints)) == 2
         assert broker.stop() == 0
@@ -38,7 +39,10 @@ def test_every_flag_reaches_its_setting(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("polydomo.cli.serving.run", lambda flags, file: given.extend([*flags, file]))
     values = {
         "--zmq": "tcp://h:1",
+        "--events": "tcp://h:2",
         "--data": "d",
+        "--inventory": "i.yaml",
+        "--files": "f",
         "--name": "n",
         "--drain": "1s",
         "--heartbeat": "250ms",

@@ -12,7 +12,10 @@ from polydomo.runtime.config import Flag
 # Flag → the key it sets in the file. `--set KEY=VALUE` sets any other.
 KEYS = {
     "--zmq": "broker.zmq",
+    "--events": "broker.events",
     "--data": "broker.data",
+    "--inventory": "inventory.file",
+    "--files": "files.folder",
     "--name": "broker.name",
     "--drain": "broker.drain",
     "--heartbeat": "heartbeat.interval",
@@ -29,6 +32,12 @@ def broker(
             "--zmq", metavar="ENDPOINT", help="Listen here; again for more. tcp://HOST:PORT, ipc://PATH."
         ),
     ] = None,
+    events: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--events", metavar="ENDPOINT", help="Publish workers' events here, for ZeroMQ SUB sockets."
+        ),
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -36,6 +45,13 @@ def broker(
             help="A folder of its own: locked, so that no two brokers share it; it says there where it can "
             "be reached, and keeps durable jobs there if there are any.",
         ),
+    ] = None,
+    inventory: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="What workers are told about themselves, in norfab's layout."),
+    ] = None,
+    files: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Share the files in this folder, as nf://FILE.")
     ] = None,
     file: ConfigFile = None,
     name: Annotated[str | None, typer.Option(help="What the broker calls itself.")] = None,
@@ -56,7 +72,8 @@ def broker(
     ] = None,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C. SIGHUP reads the configuration again."""
-    given = dict(zip(KEYS, (zmq, data, name, drain, heartbeat, liveness, log_level, log_format), strict=True))
+    values = (zmq, events, data, inventory, files, name, drain, heartbeat, liveness, log_level, log_format)
+    given = dict(zip(KEYS, values, strict=True))
     flags = [Flag(flag, KEYS[flag], value) for flag, value in given.items() if value]
     flags += [_set_flag(text) for text in sets or []]
     from polydomo.cli import serving  # only here: the other commands need none of the broker

@@ -60,7 +60,7 @@ def dead(
 
 @jobs_app.command("show")
 def show(job: JobId, url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
-    """One durable job: its request and its result."""
+    """One durable job: its request, attempts, events and result."""
     row = _ask(url, "show_stored_job", id=job)
     if as_json:
         common.print_json(row)
@@ -156,9 +156,22 @@ def _value(name: str, value: Any) -> str:
         return _when(value)
     if name in ("bytes_in", "bytes_out"):
         return common.size(value)
+    if name == "history":
+        return "\n".join(_attempt(one) for one in value)
+    if name == "events":
+        return "\n".join(
+            f"{_when(one['at'])}  {one['worker']}  {one['kind']}  {one['body']}" for one in value
+        )
+    if isinstance(value, dict):
+        return "\n".join(f"{worker}: {_value('', answer)}" for worker, answer in value.items())
     if isinstance(value, list):
         return "\n".join(value)
     return "" if value is None else str(value)
+
+
+def _attempt(one: dict[str, Any]) -> str:
+    took = common.duration((one["ended"] - one["started"]) / 1_000_000) if one["ended"] else ""
+    return f"{one['attempt']}  {_when(one['started'])}  {one['worker']}  {one['outcome']}  {took}".rstrip()
 
 
 def _when(micros: int | None) -> str:

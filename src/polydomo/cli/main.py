@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from polydomo import __version__
 from polydomo.cli import (
+    admin,
     bench,
     broker,
     call,
@@ -20,6 +21,8 @@ from polydomo.cli import (
     dev,
     doctor,
     durable,  # noqa: F401 (its commands join those of `catalogue`)
+    files,
+    inventory,
     worker,
 )
 from polydomo.errors import PolydomoError
@@ -84,6 +87,9 @@ app.add_typer(catalogue.services_app, name="services", rich_help_panel=LOOK)
 app.add_typer(catalogue.workers_app, name="workers", rich_help_panel=LOOK)
 app.add_typer(catalogue.clients_app, name="clients", rich_help_panel=LOOK)
 app.add_typer(catalogue.jobs_app, name="jobs", rich_help_panel=LOOK)
+app.add_typer(inventory.app, name="inventory", rich_help_panel=LOOK)
+app.add_typer(files.app, name="files", rich_help_panel=USE)
+app.add_typer(admin.app, name="admin", rich_help_panel=TOOLS)
 app.add_typer(config.app, name="config", rich_help_panel=TOOLS)
 app.command(rich_help_panel=TOOLS)(doctor.doctor)
 app.command(rich_help_panel=TOOLS)(bench.bench)

@@ -27,9 +27,15 @@ logger = structlog.get_logger("polydomo")
 
 
 def run(
-    target: str, url: str | None, service: str | None, codec: str | None, concurrency: int | None
+    target: str,
+    url: str | None,
+    service: str | None,
+    codec: str | None,
+    concurrency: int | None,
+    own: Mapping[str, Any],
 ) -> None:
-    """Until SIGTERM or Ctrl-C. What the command line says wins over what the object says."""
+    """Until SIGTERM or Ctrl-C. What the command line says wins over what the object says. `own`: a worker's name,
+    resources and store."""
     log.setup(LogSection())
     if url:
         os.environ["POLYDOMO_URL"] = url  # for Workers made without one
@@ -38,6 +44,8 @@ def run(
         worker.use(url)
     if concurrency is not None:
         worker.concurrency = concurrency
+    for attribute, said in own.items():
+        setattr(worker, attribute, said)
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_serve(worker))
 

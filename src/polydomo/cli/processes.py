@@ -72,6 +72,7 @@ class Household:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="polydomo-", ignore_cleanup_errors=True)
         self.folder = Path(self._folder.name)
+        self.data = self.folder  # of the last broker
         self.children: list[Child] = []
 
     def start(self, *words: str) -> Child:
@@ -80,11 +81,15 @@ class Household:
         self.children.append(child)
         return child
 
-    def start_broker(self, zmq: str = "tcp://127.0.0.1:*", *flags: str) -> tuple[Child, str]:
-        """A broker that listens, and the endpoint."""
-        data = self.folder / f"data{len(self.children)}"
-        child = self.start("broker", "--zmq", zmq, "--data", str(data), *flags)
-        announced = data / "broker.json"
+    def start_broker(
+        self, zmq: str = "tcp://127.0.0.1:*", *flags: str, again: bool = False
+    ) -> tuple[Child, str]:
+        """A broker that listens, and the endpoint. `again`: in the folder of the last one, which was killed."""
+        if not again:
+            self.data = self.folder / f"data{len(self.children)}"
+        announced = self.data / "broker.json"
+        announced.unlink(missing_ok=True)
+        child = self.start("broker", "--zmq", zmq, "--data", str(self.data), *flags)
         deadline = time.monotonic() + START_PATIENCE
         while not announced.exists():
             if not child.running or time.monotonic() > deadline:

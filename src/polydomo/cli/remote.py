@@ -38,12 +38,36 @@ async def fetch(client: Client, url: str, what: str, *, timeout: float = PATIENC
     return await perform(client, url, f"show_{what}", filters, timeout=timeout)
 
 
-async def perform(
-    client: Client, url: str, task: str, kwargs: dict[str, Any], *, timeout: float = PATIENCE
+def run_task(
+    url: str,
+    task: str,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    service: str = CATALOGUE,
+    timeout: float = PATIENCE,
 ) -> Any:
-    """One task of the catalogue. A broker that says nothing in time counts as not there."""
+    """One task of one of the broker's own services; arguments that are None are not given."""
+    given = {name: value for name, value in (kwargs or {}).items() if value is not None}
+
+    async def once() -> Any:
+        async with connect(url) as client:
+            return await perform(client, url, task, given, timeout=timeout, service=service)
+
+    return asyncio.run(once())
+
+
+async def perform(
+    client: Client,
+    url: str,
+    task: str,
+    kwargs: dict[str, Any],
+    *,
+    timeout: float = PATIENCE,
+    service: str = CATALOGUE,
+) -> Any:
+    """The same with a client that is there. A broker that says nothing in time counts as not there."""
     try:
-        return await client.call(CATALOGUE, {"task": task, "kwargs": kwargs}, timeout=timeout, codec="json")
+        return await client.call(service, {"task": task, "kwargs": kwargs}, timeout=timeout, codec="json")
     except Timeout:
         raise Unreachable(
             f"no answer from {url} within {timeout:g} s",

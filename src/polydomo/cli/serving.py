@@ -21,7 +21,9 @@ logger = structlog.get_logger("polydomo")
 def run(flags: list[Flag], file: str | None) -> None:
     """`polydomo broker`."""
     settings = prepare(flags, file)
-    serve.run(serve.serve(settings, started=announce, reread=Reloader(settings, flags, file)))
+    reread = Reloader(settings, flags, file)
+    if serve.run(serve.serve(settings, started=announce, reread=reread, own_process=True)):
+        serve.begin_anew()
 
 
 def prepare(flags: list[Flag], file: str | None) -> Settings:
@@ -43,8 +45,14 @@ def announce(house: House) -> None:
         build="compiled" if build.compiled() else "plain",
         pid=os.getpid(),
     )
+    if house.store is not None:
+        logger.info("keeping durable jobs", store=house.settings.store_url())
+    elif house.settings.nfp.durable:
+        logger.info("keeping jobs in memory only", hint="set --data to keep NFP jobs and durable services")
     for endpoint in house.bound:
         logger.info("listening", zmq=endpoint)
+    for endpoint in house.events.bound:
+        logger.info("publishing", events=endpoint)
 
 
 class Reloader:

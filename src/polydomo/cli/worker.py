@@ -34,6 +34,17 @@ def worker(
         str | None, typer.Option(metavar="CODEC", help="For functions: json (default), msgpack, cbor, raw.")
     ] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Jobs at the same time.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="nfp:// only: by which jobs can be addressed to it.")
+    ] = None,
+    resources: Annotated[
+        list[str] | None,
+        typer.Option("--resource", metavar="NAME", help="nfp:// only: what it looks after; again for more."),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="nfp:// only: keep requests and results there, across restarts."),
+    ] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Start anew when a Python file changes.")] = False,
     folders: Annotated[
         list[Path] | None,
@@ -51,7 +62,8 @@ def worker(
         return
     from polydomo.cli import offering  # only here: the other commands need no worker
 
-    offering.run(target, url, service, codec, concurrency)
+    own = {"name": name, "resources": resources, "store": store}
+    offering.run(target, url, service, codec, concurrency, {key: said for key, said in own.items() if said})
 
 
 def _supervise(folders: list[Path]) -> None:

@@ -93,6 +93,44 @@ async def killed_worker(stage: Stage) -> None:
         )
 
 
+async def broadcast(stage: Stage) -> None:
+    """One NFP request for every worker of a service, whatever each of them speaks."""
+    for dialect in ("mdp", "dcp", "nfp"):
+        stage.start_worker(f"greeter_{dialect}", dialect)
+    async with stage.client("nfp") as client:
+        await stage.offered(client, "greet", workers=3)
+        start = time.perf_counter()
+        answers = await client.broadcast("greet", "everybody")
+        took = common.duration(time.perf_counter() - start)
+        said = sorted(str(answer) for answer in answers.values())
+        stage.check("the answers", said, sorted(f"hello everybody, says a {kind} worker" for kind in KINDS))
+        stage.happened("an NFP client asks ", ("all", "bold"), " workers of greet", (f"  {took}", "dim"))
+        for line in said:
+            stage.tell(f"  {line}")
+
+
+async def killed_broker(stage: Stage) -> None:
+    """Durable jobs, some of them done, when the broker dies."""
+    stage.start_worker("careful", "nfp")
+    async with stage.client("nfp") as client:
+        await stage.offered(client, "square")
+        handles = [client.submit("square", number) for number in range(JOBS)]
+        await asyncio.gather(*(handle.accepted() for handle in handles))
+        stage.happened(f"{JOBS} NFP jobs were accepted: they are on disk")
+        await asyncio.gather(*(handle.result() for handle in handles[: JOBS // 4]))
+        done = sum(handle.done() for handle in handles)
+        stage.tell(f"{done} are done; kill -9 {stage.broker.pid}, the broker")
+        start = time.perf_counter()
+        stage.restart_broker()
+        took = common.duration(time.perf_counter() - start)
+        stage.happened("process ", (str(stage.broker.pid), "bold"), f" took its place {took} later")
+        async with asyncio.timeout(30):
+            results = await asyncio.gather(*(handle.result() for handle in handles))
+    stage.check("the results", results, [number * number for number in range(JOBS)])
+    took = common.duration(time.perf_counter() - start)
+    stage.happened("the client has ", (f"{JOBS} of {JOBS}", "bold green"), f" results {took} after the kill")
+
+
 async def books(stage: Stage) -> None:
     """What the broker knows of all this."""
     async with stage.client() as client:
@@ -102,11 +140,16 @@ async def books(stage: Stage) -> None:
     common.show(Padding.indent(catalogue.services_table(rows), 5))
 
 
+KINDS = ("Majordomo", "DagBox", "NORFAB")
+JOBS = 100
+
 ACTS = [
     Act("A worker and a client, both Majordomo (MDP/0.2)", majordomo),
     Act("Other dialects call each other through it", dialects),
     Act("Partial answers arrive as they are made", partials),
     Act("A worker is killed in the middle of a job", killed_worker),
+    Act("One request for all workers of three protocols (NFP)", broadcast),
+    Act("The broker itself is killed, with durable jobs under way", killed_broker),
     Act("What the broker knows of it (polydomo services ls)", books),
 ]
 

@@ -17,6 +17,7 @@ from polydomo.errors import PolydomoError
 from polydomo.sdk import Client
 
 PAUSE = 0.7
+BROKER_FLAGS = ("--drain", "1s")
 WORKER_PATIENCE = 15.0
 
 
@@ -56,6 +57,11 @@ class Stage:
         )
         self.workers.setdefault(name, []).append(child)
         return child
+
+    def restart_broker(self) -> None:
+        """kill -9, and another one on the same port and folder."""
+        self.broker.kill()
+        self.broker, self.endpoint = self.household.start_broker(self.endpoint, *BROKER_FLAGS, again=True)
 
     async def offered(self, client: Client, service: str, workers: int = 1) -> None:
         """Until so many workers offer a service."""
@@ -99,7 +105,7 @@ def play(acts: list[Act], *, fast: bool, port: int | None) -> None:
     common.out.print(Text.assemble(("polydomo demo", "bold"), ("  one broker, several protocols\n", "dim")))
     place = processes.port_to_listen_on() if port is None else str(port)
     with Household() as household:
-        broker, endpoint = household.start_broker(f"tcp://127.0.0.1:{place}", "--drain", "1s")
+        broker, endpoint = household.start_broker(f"tcp://127.0.0.1:{place}", *BROKER_FLAGS)
         stage = Stage(household, endpoint, broker, fast)
         took = common.duration(time.monotonic() - start)
         stage.happened("a broker listens on ", (endpoint, "bold"), (f"  process {broker.pid}, {took}", "dim"))

@@ -29,3 +29,29 @@ async def slow(task: dict[str, Any], ctx: Context) -> dict[str, Any]:
     ctx.progress(os.getpid())
     await asyncio.sleep(task["seconds"])
     return {"worker": os.getpid(), "result": task["x"] * 2}
+
+
+def _greeter(whom: str) -> Worker:
+    """One service in three dialects."""
+    greeter = Worker(grace=1.0)
+
+    @greeter.service("greet")
+    async def greet(name: str) -> str:
+        """Says what it is."""
+        return f"hello {name}, says a {whom} worker"
+
+    return greeter
+
+
+greeter_mdp = _greeter("Majordomo")
+greeter_dcp = _greeter("DagBox")
+greeter_nfp = _greeter("NORFAB")
+
+careful = Worker(grace=1.0, concurrency=4)
+
+
+@careful.service("square")
+async def square(number: int) -> int:
+    """Slow enough that a broker can be killed meanwhile."""
+    await asyncio.sleep(0.02)
+    return number * number
