@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint unit docs bench wheel test-wheel soak clean
+.PHONY: help setup demo test lint unit docs bench bench-nfp wheel test-wheel soak survival clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,8 +48,14 @@ test-wheel: wheel ## run the suite against the compiled wheel in an environment 
 bench: wheel     ## our broker, plain and compiled, against a bare pyzmq loop, in one run
 	$(BIN)/python bench/run.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
 
+bench-nfp: wheel ## the same against norfab's own broker, with its protocol
+	$(BIN)/python bench/nfp.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
+
 soak: setup      ## a million requests while peers are killed, frozen and reconnected
 	$(BIN)/python -m pytest -q -s tests/runtime/test_soak.py --soak-requests 1000000 --timeout 3600
+
+survival: setup  ## kill -9 the broker a hundred times with a thousand durable jobs in flight
+	$(BIN)/python -m pytest -q -s tests/runtime/test_survival.py -k thousand --survival-rounds $(or $(ROUNDS),100) --timeout 3600
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

@@ -282,7 +282,8 @@ def measure(broker: Broker, shape: Shape, generator: Generator, settings: Settin
             f"{broker.label} {where}: stalled, {load['done']} of {load['sent']} requests answered"
         )
     if load["wrong"]:
-        raise BenchError(f"{broker.label} {where}: {load['wrong']} answers were not what the worker had sent")
+        wrong = f"{broker.label} {where}: {load['wrong']} answers were not what the worker had sent"
+        raise BenchError("\n".join([wrong, *load["said"]]))
     return Sample(
         rps=load["rps"],
         p50_us=load["p50_us"],
@@ -291,6 +292,7 @@ def measure(broker: Broker, shape: Shape, generator: Generator, settings: Settin
         rss_mib=rss[0] / 2**20,
         generator_busy=load["gen_cpu_us"] * load["rps"] / 1e6,
         disconnects=load["disconnects"],
+        unannounced=load.get("unannounced", 0),
     )
 
 
@@ -334,4 +336,5 @@ def _run_generator(command: list[str], settings: Settings, on_mark: Callable[[st
     except ValueError:
         reason = "".join(said).strip() or f"no result within {limit:.0f} s"
         raise BenchError(f"the load generator gave up: {reason}") from None
+    result["said"] = [line.strip() for line in said]
     return result

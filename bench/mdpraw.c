@@ -1,4 +1,4 @@
-/* mdpraw: a load generator for Majordomo brokers, clients and echo workers in one process.
+/* mdpraw: a load generator for Majordomo and NORFAB brokers, clients and echo workers in one process.
  *
  * It speaks ZMTP 3.0 (NULL) by itself over TCP with one thread and epoll, which costs about a quarter of
  * libzmq's CPU per request. So the broker is the bottleneck, not the thing that measures it.
@@ -6,6 +6,9 @@
  * Every client keeps a fixed number of requests under way (its window); every worker answers with the body it
  * was given. A request carries its send time in the first 8 bytes of its body, so latency needs no
  * bookkeeping. One line of JSON goes to stdout at the end.
+ *
+ * NFP in norfab's form differs: bodies are JSON, the send time is in the job's UUID (with a number, so that no
+ * two are alike), a worker's answer has a status, and a request is done when its 200 is there.
  *
  *     gcc -O2 -o mdpraw mdpraw.c && ./mdpraw -e tcp://127.0.0.1:5555 -c 8 -n 128 -k 16 -t 3
  */
@@ -42,22 +45,28 @@ enum { EXIT_USAGE = 1, EXIT_IO = 2, EXIT_HANDSHAKE = 3, EXIT_CLOSED = 4, EXIT_ST
 
 /* ---- dialects: which frames a broker of that kind expects ------------------------------------ */
 
-enum part_kind { END, TEXT, SERVICE };
+enum part_kind { END, TEXT, SERVICE, UUID };
 struct part { enum part_kind kind; const char *text; size_t size; };
 #define T(literal) {TEXT, literal, sizeof(literal) - 1}
 #define SVC {SERVICE, NULL, 0}
+#define ID {UUID, NULL, 0}
 #define NO_COMMAND (-1)
+#define UUID_SIZE 32                 /* hexadecimal: send time, then the request's number */
+#define NUMBERS (1u << 20)           /* of requests under way that can be told apart */
 
 struct dialect {
     const char *name;
     /* as a client */
-    struct part request[5];            /* what stands before the body */
+    struct part request[8];            /* what stands before the body */
     int reply_command_at, reply_final; /* index of the command frame, FINAL's value */
     /* as a worker */
-    struct part ready[5], heartbeat[4];
+    struct part ready[5], heartbeat[5];
     struct part final[4];              /* what stands before the address */
     int command_at, command_request, command_disconnect; /* index of the command frame, its values */
     int address_at;                    /* index of the client's address; echoed from here on */
+    /* with UUIDs and statuses; 0 for those without */
+    int command_char;                  /* commands are text: which character of it says which */
+    int uuid_at, status_at;            /* of a reply; a worker's request ends with UUID and body */
 };
 
 static const struct dialect DIALECTS[] = {
@@ -76,6 +85,12 @@ static const struct dialect DIALECTS[] = {
      .ready = {T(""), T("MDPW02"), T("\x01"), SVC}, .final = {T(""), T("MDPW02"), T("\x04")},
      .heartbeat = {T(""), T("MDPW02"), T("\x05")},
      .command_at = 2, .command_request = 2, .command_disconnect = 6, .address_at = 3},
+    {.name = "nfp", /* as norfab speaks it: commands are "0x04", jobs go to any worker */
+     .request = {T(""), T("NFPC01"), T("0x04"), SVC, T("any"), ID}, .reply_command_at = 2, .reply_final = '5',
+     .ready = {T(""), T("NFPW01"), T("0x01"), SVC}, .final = {T(""), T("NFPW01"), T("0x05")},
+     .heartbeat = {T(""), T("NFPW01"), T("0x02"), SVC},
+     .command_at = 2, .command_request = '4', .command_disconnect = '3', .address_at = 3,
+     .command_char = 3, .uuid_at = 4, .status_at = 5},
     /* No protocol at all, for a bare ROUTER-DEALER proxy: workers send [address][body] back. The ceiling. */
     {.name = "raw", .reply_command_at = NO_COMMAND, .command_at = NO_COMMAND, .address_at = 0},
     /* A ROUTER that answers by itself: no workers. */
@@ -98,7 +113,7 @@ static struct {
 static const char USAGE[] =
     "usage: mdpraw [options]\n"
     "  -e ENDPOINT  broker, tcp://IPV4:PORT              -w ENDPOINT  for workers, if another one\n"
-    "  -d DIALECT   mdp02, mdp01, tomo, raw or echo      -S NAME      service\n"
+    "  -d DIALECT   mdp02, mdp01, tomo, nfp, raw, echo   -S NAME      service\n"
     "  -c N         clients                              -n N         requests under way per client\n"
     "  -k N         workers                              -s BYTES     body size (at least 8)\n"
     "  -t SECONDS   measured time                        -W SECONDS   warm-up before it\n"
@@ -142,6 +157,8 @@ static void parse_options(int argc, char **argv)
     }
     if (!strcmp(name, "echo"))
         opt.workers = 0;
+    if (!strcmp(name, "nfp") && !opt.identity_prefix)
+        opt.identity_prefix = "peer"; /* results stand under their worker's name */
     if (opt.size < 8)
         opt.size = 8; /* the send time must fit */
     if (opt.idle_heartbeat <= 0)
@@ -196,25 +213,38 @@ static void put_parts(struct buffer *b, const struct part *parts, const char *se
 
         if (parts[i].kind == SERVICE)
             put_frame(b, service, strlen(service), more);
+        else if (parts[i].kind == UUID)
+            put_frame(b, "00000000000000000000000000000000", UUID_SIZE, more);
         else
             put_frame(b, parts[i].text, parts[i].size, more);
     }
 }
 
 /* Messages are the same every time but for a timestamp or an address, so they are encoded once, here. */
-static struct { struct buffer request, final_head, heartbeat; size_t request_body_at; } wire;
+static struct {
+    struct buffer request, final_head, heartbeat, idle_heartbeat;
+    size_t stamp_at;
+    char *filler; /* `size` bytes of text */
+} wire;
 
 static void prepare_messages(void)
 {
-    unsigned char *body = malloc(opt.size);
+    char *body = wire.filler = malloc(opt.size + 1);
+    int size = opt.size;
 
-    memset(body, 'x', opt.size);
+    memset(wire.filler, 'x', opt.size);
+    wire.filler[opt.size] = 0;
+    if (opt.dialect->uuid_at)
+        size = asprintf(&body, "{\"task\":\"echo\",\"kwargs\":{\"word\":\"%s\"},\"args\":[],\"timeout\":60}",
+                        wire.filler);
     put_parts(&wire.request, opt.dialect->request, opt.service, true);
-    put_frame(&wire.request, body, opt.size, false);
-    wire.request_body_at = wire.request.used - opt.size;
+    wire.stamp_at = opt.dialect->uuid_at ? wire.request.used - UUID_SIZE : 0;
+    put_frame(&wire.request, body, size, false);
+    if (!opt.dialect->uuid_at)
+        wire.stamp_at = wire.request.used - size;
     put_parts(&wire.final_head, opt.dialect->final, opt.service, true);
     put_parts(&wire.heartbeat, opt.dialect->heartbeat, opt.service, false);
-    free(body);
+    put_parts(&wire.idle_heartbeat, opt.dialect->heartbeat, opt.idle_share_service ? "idle" : opt.service, false);
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -228,6 +258,7 @@ struct conn {
     enum role role;
     enum phase phase;
     int under_way;      /* client: requests sent and not yet answered */
+    char identity[32];
     struct buffer in, out;
     size_t out_sent;    /* how much of `out` the kernel has taken */
     bool awaits_room;   /* EPOLLOUT is on */
@@ -236,8 +267,11 @@ struct conn {
 static struct conn *conns;
 static int conn_count, open_count, epoll_fd;
 
+enum progress { SENT, ACKNOWLEDGED, DONE };
+static unsigned char progress[NUMBERS]; /* by request number: what has come of it */
+
 static struct {
-    uint64_t sent, done, disconnects, nonfinal, wrong, samples;
+    uint64_t sent, done, disconnects, nonfinal, wrong, unannounced, samples;
     uint32_t *latency_us;
     bool measuring;
 } stats;
@@ -306,15 +340,14 @@ static void put_property(struct buffer *b, const char *name, const char *value)
 static void send_handshake(struct conn *c)
 {
     static int sequence;
-    char identity[64] = "";
     struct buffer ready = {0};
     unsigned char head[2] = {4, 0}; /* flag 4: a command, not a message */
 
     if (opt.identity_prefix)
-        snprintf(identity, sizeof identity, "%s%d", opt.identity_prefix, ++sequence);
+        snprintf(c->identity, sizeof c->identity, "%s%d", opt.identity_prefix, ++sequence);
     put(&ready, "\5READY", 6);
     put_property(&ready, "Socket-Type", "DEALER");
-    put_property(&ready, "Identity", identity);
+    put_property(&ready, "Identity", c->identity);
     head[1] = ready.used;
     put(&c->out, head, 2);
     put(&c->out, ready.data, ready.used);
@@ -362,14 +395,38 @@ struct message {
 
 static int command_of(const struct message *m, int at)
 {
-    return at < m->frames && m->size[at] > 0 ? m->frame[at][0] : -1;
+    size_t character = opt.dialect->command_char;
+
+    return at < m->frames && m->size[at] > character ? m->frame[at][character] : -1;
+}
+
+static void put_hex(unsigned char *at, uint64_t value)
+{
+    for (int i = 15; i >= 0; i--, value >>= 4)
+        at[i] = "0123456789abcdef"[value & 15];
+}
+
+static uint64_t read_hex(const unsigned char *at)
+{
+    uint64_t value = 0;
+
+    for (int i = 0; i < 16; i++)
+        value = value << 4 | (at[i] <= '9' ? at[i] - '0' : at[i] - 'a' + 10);
+    return value;
 }
 
 static void send_request(struct conn *c)
 {
+    unsigned char *stamp = wire.request.data + wire.stamp_at;
     uint64_t time = now_ns();
 
-    memcpy(wire.request.data + wire.request_body_at, &time, sizeof time);
+    if (opt.dialect->uuid_at) {
+        put_hex(stamp, time);
+        put_hex(stamp + 16, stats.sent);
+        progress[stats.sent % NUMBERS] = SENT;
+    } else {
+        memcpy(stamp, &time, sizeof time);
+    }
     put(&c->out, wire.request.data, wire.request.used);
     c->under_way++;
     stats.sent++;
@@ -389,30 +446,95 @@ static void send_ready(struct conn *c)
     flush(c);
 }
 
+/* Where it is noted how far a request is; NULL if the UUID is not one of ours. */
+static unsigned char *progress_of(const struct message *m)
+{
+    int at = opt.dialect->uuid_at;
+    uint64_t number;
+
+    if (m->frames <= at || m->size[at] != UUID_SIZE)
+        return NULL;
+    number = read_hex(m->frame[at] + 16);
+    return number < stats.sent ? &progress[number % NUMBERS] : NULL;
+}
+
+/* 202 and 201: accepted, not done. */
+static bool is_acknowledgement(const struct message *m)
+{
+    int at = opt.dialect->status_at;
+    unsigned char *noted;
+
+    if (!at || at >= m->frames || m->size[at] < 3 || memcmp(m->frame[at], "20", 2) || m->frame[at][2] == '0')
+        return false;
+    noted = progress_of(m);
+    if (noted && *noted == SENT)
+        *noted = ACKNOWLEDGED;
+    return true;
+}
+
+/* A 200, once, with a body that is not shorter than what a worker put into it. Its 202 should have come before: a
+ * ROUTER of libzmq's drops what does not fit its queue, so that this is counted and no more. */
+static bool is_result(const struct message *m)
+{
+    int at = opt.dialect->status_at;
+    unsigned char *noted = progress_of(m);
+
+    if (!noted || *noted == DONE || m->frames != at + 2 || m->size[at] < 3 || memcmp(m->frame[at], "200", 3))
+        return false;
+    stats.unannounced += *noted == SENT;
+    *noted = DONE;
+    return m->size[at + 1] > (size_t)opt.size;
+}
+
 static void on_reply(struct conn *c, const struct message *m)
 {
+    const struct dialect *d = opt.dialect;
     uint64_t sent_at, now;
     int body = m->frames - 1;
 
-    if (opt.dialect->reply_command_at != NO_COMMAND &&
-        command_of(m, opt.dialect->reply_command_at) != opt.dialect->reply_final) {
+    if ((d->reply_command_at != NO_COMMAND && command_of(m, d->reply_command_at) != d->reply_final)
+        || is_acknowledgement(m)) {
         stats.nonfinal++;
         return;
     }
     c->under_way--;
     stats.done++;
-    if (m->size[body] != (size_t)opt.size) { /* fast but wrong is no result */
-        stats.wrong++;
+    if (d->uuid_at ? !is_result(m) : m->size[body] != (size_t)opt.size) { /* fast but wrong is no result */
+        if (!stats.wrong++ && d->status_at && d->status_at < m->frames) /* the first one says what is the matter */
+            fprintf(stderr, "a wrong answer: status %.*s, %.*s\n", (int)m->size[d->status_at],
+                    m->frame[d->status_at], (int)m->size[body], m->frame[body]);
         return;
     }
     if (!stats.measuring)
         return;
-    memcpy(&sent_at, m->frame[body], sizeof sent_at);
+    if (d->uuid_at)
+        sent_at = read_hex(m->frame[d->uuid_at]);
+    else
+        memcpy(&sent_at, m->frame[body], sizeof sent_at);
     now = now_ns();
     if (sent_at > now)
         stats.wrong++;
     else if (stats.samples < MAX_SAMPLES)
         stats.latency_us[stats.samples++] = (now - sent_at) / 1000;
+}
+
+/* The result as norfab's workers word it, under the worker's name. */
+static void put_result(struct conn *c, const struct message *m)
+{
+    static char *result;
+    static size_t room;
+    int size;
+
+    if (!result)
+        result = malloc(room = opt.size + 1024);
+    size = snprintf(result, room,
+                    "{\"%s\":{\"result\":\"%s\",\"failed\":false,\"errors\":[],\"task\":\"%s:echo\","
+                    "\"messages\":[],\"juuid\":\"%.*s\",\"resources\":[],\"status\":\"completed\","
+                    "\"service\":\"%s\"}}",
+                    c->identity, wire.filler, c->identity, (int)m->size[m->frames - 2],
+                    m->frame[m->frames - 2], opt.service);
+    put_frame(&c->out, "200", 3, true);
+    put_frame(&c->out, result, size, false);
 }
 
 static void on_work(struct conn *c, const struct message *m)
@@ -421,11 +543,14 @@ static void on_work(struct conn *c, const struct message *m)
     int command = d->command_at == NO_COMMAND ? d->command_request : command_of(m, d->command_at);
 
     if (command == d->command_request && d->address_at < m->frames) {
-        /* Address, empty frame and body go back as they came, heads and all. */
+        /* Address, empty frame and body go back as they came, heads and all; or, instead of the body, a result. */
         unsigned char *from = m->head[d->address_at];
+        unsigned char *until = d->uuid_at ? m->head[m->frames - 1] : m->end;
 
         put(&c->out, wire.final_head.data, wire.final_head.used);
-        put(&c->out, from, m->end - from);
+        put(&c->out, from, until - from);
+        if (d->uuid_at)
+            put_result(c, m);
     } else if (d->command_at != NO_COMMAND && command == d->command_disconnect) {
         stats.disconnects++;
         send_ready(c);
@@ -598,9 +723,29 @@ static void register_workers(void)
     usleep(SETTLE_US);
 }
 
+/* NFP brokers may refuse a job that has no worker yet: one after the other is tried until one is done. */
+static void await_service(void)
+{
+    struct conn *client = &conns[opt.workers + opt.idle_workers];
+    uint64_t deadline = now_ns() + STALL, wrong;
+
+    if (!opt.dialect->status_at || !opt.clients)
+        return;
+    do {
+        wrong = stats.wrong;
+        send_request(client);
+        flush(client);
+        while (client->under_way && now_ns() < deadline)
+            turn(false);
+    } while (stats.wrong > wrong && now_ns() < deadline && !usleep(SETTLE_US / 10));
+    stats.wrong = 0;
+}
+
 static void send_heartbeat(struct conn *c)
 {
-    put(&c->out, wire.heartbeat.data, wire.heartbeat.used);
+    struct buffer *beat = c->role == IDLE_WORKER ? &wire.idle_heartbeat : &wire.heartbeat;
+
+    put(&c->out, beat->data, beat->used);
     flush(c);
 }
 
@@ -700,10 +845,10 @@ static void print_result(struct window w)
     printf("{\"dialect\":\"%s\",\"clients\":%d,\"workers\":%d,\"window\":%d,\"size\":%d,\"n\":%" PRIu64
            ",\"done\":%" PRIu64 ",\"secs\":%.3f,\"rps\":%.0f,\"p50_us\":%u,\"p99_us\":%u,\"max_us\":%u"
            ",\"stalled\":%d,\"sent\":%" PRIu64 ",\"disconnects\":%" PRIu64 ",\"nonfinal\":%" PRIu64
-           ",\"gen_cpu_us\":%.2f,\"wrong\":%" PRIu64 ",\"idle_workers\":%d,\"idle_clients\":%d}\n",
+           ",\"gen_cpu_us\":%.2f,\"wrong\":%" PRIu64 ",\"unannounced\":%" PRIu64 ",\"idle_workers\":%d,\"idle_clients\":%d}\n",
            opt.dialect->name, opt.clients, opt.workers, opt.window, opt.size, n, stats.done, seconds,
            seconds > 0 ? n / seconds : 0.0, percentile(50), percentile(99), percentile(100), w.stalled,
-           stats.sent, stats.disconnects, stats.nonfinal, cpu_us, stats.wrong, opt.idle_workers,
+           stats.sent, stats.disconnects, stats.nonfinal, cpu_us, stats.wrong, stats.unannounced, opt.idle_workers,
            opt.idle_clients);
 }
 
@@ -734,6 +879,7 @@ int main(int argc, char **argv)
     epoll_fd = epoll_create1(0);
     connect_all();
     register_workers();
+    await_service();
     w = run_load();
     print_result(w);
     return w.stalled ? EXIT_STALLED : 0;

@@ -70,6 +70,7 @@ class Sample:
     rss_mib: float
     generator_busy: float  # the load generator's share of one core
     disconnects: int = 0  # workers the broker sent away
+    unannounced: int = 0  # NFP: jobs whose 200 came without their 202
 
 
 @dataclass(frozen=True)

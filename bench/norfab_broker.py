@@ -1,0 +1,26 @@
+"""norfab's own broker, unmodified and without encryption: what ours is compared with, here and in the tests.
+
+python norfab_broker.py ENDPOINT [FOLDER [INVENTORY]]
+"""
+
+import os
+import sys
+import threading
+
+from norfab.core.broker import NFPBroker
+from norfab.core.inventory import NorFabInventory
+
+
+def main(endpoint: str, folder: str = "", inventory: str = "") -> None:
+    folder = os.path.abspath(folder)
+    if inventory:
+        known = NorFabInventory(path=inventory, base_dir=folder)
+    else:
+        known = NorFabInventory(data={"workers": {}}, base_dir=folder)
+    known.broker.update({"endpoint": endpoint, "zmq_auth": False})
+    # At this level it writes no line per message.
+    NFPBroker(endpoint, threading.Event(), known, "WARNING").mediate()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
