@@ -24,7 +24,18 @@ from polydomo.cli.main import app
 from polydomo.core import job as reasons
 from polydomo.runtime import config
 from polydomo.runtime.settings import ServiceSection, Settings
-from polydomo.sdk import client, codecs, failures, pytest_plugin, service, url, worker
+from polydomo.sdk import (
+    client,
+    codecs,
+    failures,
+    options,
+    persistence,
+    pytest_plugin,
+    service,
+    subscription,
+    url,
+    worker,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTICE = "<!-- Made by tools/make_reference.py from the code: change it there, then run that. -->"
@@ -38,6 +49,8 @@ LINKS = {
     "polydomo.sdk.context": "[Context](#context)",
     "polydomo.runtime.settings": "[settings](configuration.md)",
     "polydomo.errors": "[these](errors.md)",
+    "polydomo.sdk.options": "[these](#options-of-a-call)",
+    "polydomo.sdk.management": "[how](../how-to/nfp.md#manage-workers)",
 }
 
 
@@ -217,6 +230,9 @@ MEANINGS = {
     "CANCELLED": "somebody cancelled it",
     "DEADLINE": "it had not ended at its deadline",
     "STORE": "it is durable and could not be kept on disk, so it was not taken",
+    "DUPLICATE": "another job has the id that its client gave it",
+    "BAD_TARGET": "it is addressed to nobody who could do it",
+    "WORKER_GONE": "it was for one worker only, which had no name and is gone",
 }
 
 
@@ -251,7 +267,7 @@ def _error_rows(kind: type[errors.PolydomoError], depth: int = 0) -> list[list[s
     code = next((number for error, number in common.CODES.items() if issubclass(kind, error)), common.FAILED)
     rows = [[f"{indent}`{kind.__name__}`", f"`{kind.code}`", escape(paragraph(kind.__doc__)), str(code)]]
     for child in kind.__subclasses__():
-        if child.__module__ in (errors.__name__, codecs.__name__):
+        if child.__module__ in (errors.__name__, codecs.__name__, persistence.__name__):
             rows += _error_rows(child, depth + 1)
     return rows
 
@@ -313,7 +329,7 @@ asyncio.run(main())
 
 
 # Public, but for those who build on the SDK.
-INNER = {"exchange", "abandon", "accept", "worker_failed", "start", "due", "tick"}
+INNER = {"exchange", "abandon", "accept", "worker_failed", "start", "due", "tick", "body", "pieces"}
 
 
 def sdk_page() -> list[str]:
@@ -329,7 +345,15 @@ def sdk_page() -> list[str]:
         f"```text\n{inspect.cleandoc(url.__doc__ or '').partition(chr(10) * 2)[2].strip()}\n```",
         f"Without a URL, `{url.VARIABLE}` is used, else `{url.DEFAULT}`.",
         *_class(polydomo.Client, after=_after_indented(client.__doc__)),
+        "### Options of a call",
+        "Over NFP, `call`, `stream`, `submit`, `request`, `broadcast` and `gather` take these:",
+        inspect.cleandoc(options.JobOptions.__doc__ or ""),
+        _paragraphs(inspect.cleandoc(options.__doc__ or "").partition("\n\n")[2]),
         *_class(polydomo.Handle, made=False),
+        *_class(polydomo.Gather, made=False),
+        *_class(polydomo.Job, made=False),
+        *_class(polydomo.Subscription, made=False, after=_after_indented(subscription.__doc__)),
+        f"An `Event` has `{'`, `'.join(polydomo.Event._fields)}`. " + paragraph(polydomo.Event.__doc__),
         *_class(polydomo.Worker, after=_after_indented(worker.__doc__)),
         "### Functions",
         f"```text\n{_indented(service.__doc__)}\n```",
@@ -338,9 +362,10 @@ def sdk_page() -> list[str]:
             polydomo.Context,
             made=False,
             after="`ctx.service` is the name it was asked for under, `ctx.job` the "
-            "broker's name for this attempt: a job that is run again gets another.",
+            "broker's name for this attempt: a job that is run again gets another. Over NFP, `ctx.id` is the "
+            "client's UUID for the job, the same each time.",
         ),
-        "## SyncClient, SyncHandle, SyncWorker, SyncContext",
+        "## SyncClient, SyncHandle, SyncGather, SyncJob, SyncSubscription, SyncWorker, SyncContext",
         flow("""
             The same methods, blocking: `with` instead of `async with`, `for` instead of `async for`, no
             `await`. They share one event loop in a thread of its own and may be used from several threads.
@@ -375,9 +400,10 @@ def _class(kind: type, *, level: int = 2, made: bool = True, after: str = "") ->
     if made:
         parts.append(f"```text\n{constructor(kind)}\n```")
     rows = []
-    for name, value in vars(kind).items():
-        if isinstance(value, property) and not name.startswith("_"):
-            rows.append([f"`{name}`", escape(paragraph(value.__doc__))])
+    for ancestor in reversed(kind.__mro__):
+        for name, value in vars(ancestor).items():
+            if isinstance(value, property) and not name.startswith("_"):
+                rows.append([f"`{name}`", escape(paragraph(value.__doc__))])
     for ancestor in reversed(kind.__mro__):
         for name, method in vars(ancestor).items():
             public = not name.startswith("_") and name not in INNER
@@ -408,6 +434,9 @@ def call(name: str, method: Callable[..., Any]) -> str:
     """As one would write it. What is left to the client or the worker has no default here."""
     words: list[str] = []
     for parameter in list(inspect.signature(method).parameters.values())[1:]:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            words.append(f"**{parameter.name}")
+            continue
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in words:
             words.append("*")
         inherited = parameter.kind is parameter.KEYWORD_ONLY and not isinstance(
