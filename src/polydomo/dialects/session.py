@@ -128,7 +128,7 @@ class Context:
         self.credit_max = credit_max  # jobs a worker may hold at once by asking for more
         self.events: list[str] = []  # where the broker publishes workers' events
         self.nfp_durable = True  # NFP's jobs are durable unless their client says otherwise
-        self.nfp_credit = 20  # jobs a worker of norfab's may hold at once: it cannot say how many it likes
+        self.nfp_credit = 32  # jobs a worker of norfab's may hold at once: it cannot say how many it likes
         self.broker_name = "polydomo"  # what peers are told that ask
 
 

@@ -123,7 +123,7 @@ class NfpSection(Section):
     ] = True
     credit: Annotated[
         int, count("jobs a norfab worker is given at once; it has no way to say how many it can take")
-    ] = 20
+    ] = 32
 
 
 class ServiceSection(Section):

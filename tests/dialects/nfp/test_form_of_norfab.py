@@ -236,11 +236,11 @@ def test_very_many_of_them_in_a_row(desk: Desk, client: ClientTalker):
     invariants.check(desk.broker)
 
 
-def test_twenty_jobs_at_once(desk: Desk, client: ClientTalker):
+def test_thirty_two_jobs_at_once(desk: Desk, client: ClientTalker):
     worker = NorfabWorker(desk, b"w1")
-    for number in range(22):
+    for number in range(34):
         client.post(b"u%d" % number)
-    assert len(worker.heard()) == 20
+    assert len(worker.heard()) == 32
 
 
 def test_keepalives_also_under_load(desk: Desk, client: ClientTalker):

@@ -146,12 +146,12 @@ def test_jobs_finish_although_the_broker_was_killed_while_they_ran(house: House)
     log, gate = house.file("log"), house.file("gate")
     futures = [
         house.client.submit("red", "hold", "any", line=f"job{number}", log=str(log), gate=str(gate))
-        for number in range(60)
+        for number in range(80)
     ]
     until(lambda: len(lines(log)) == 10, "a norfab worker runs five at once")
     until(lambda: all(house.client.job(future.uuid)["status"] != "NEW" for future in futures))
     house.client.mmi("show_workers")  # the broker has taken what was sent before
-    assert 10 <= sum(bool(house.dispatched(future)) for future in futures) < 60
+    assert 10 <= sum(bool(house.dispatched(future)) for future in futures) < 80
     house.broker.kill()
     house.broker.start_again()
     until(lambda: house.has("red-1", "red-2"))
@@ -162,7 +162,7 @@ def test_jobs_finish_although_the_broker_was_killed_while_they_ran(house: House)
         assert result["result"]["line"] == f"job{number}"
     # Running jobs were waited for, not begun a second time.
     assert Counter(line.split()[0] for line in lines(log)) == Counter(
-        {f"job{number}": 1 for number in range(60)}
+        {f"job{number}": 1 for number in range(80)}
     )
 
 
