@@ -54,7 +54,11 @@ class NfpSession(Session):
             client.post_again(message)
             return True
         worker = self.worker
-        if worker is not None and message.data.startswith(worker.usual, start) and worker.usual_answer(message):
+        if (
+            worker is not None
+            and message.data.startswith(worker.usual, start)
+            and worker.usual_answer(message)
+        ):
             return True
         lead = message.take()
         header = message.take() if lead == b"" else lead

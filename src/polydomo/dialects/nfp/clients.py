@@ -305,7 +305,8 @@ class NfpClient(Requester):
 
     def _managed(self, relay: Relay) -> None:
         silent = [Piece(name, frame(SILENT), "", "", b"") for name in relay.silent]
-        pieces = sorted(relay.pieces + silent, key=_name_of)  # not in the order in which they happened to answer
+        # Not in the order in which they happened to answer.
+        pieces = sorted(relay.pieces + silent, key=_name_of)
         self._answer(relay.command, relay.service, relay.uuid, OK, frame(shapes.merged(pieces)))
 
     def _workers(self, relay: Relay) -> list[NfpWorker]:
