@@ -55,12 +55,12 @@ class Child:
         self.process.kill()
         self.process.wait()
 
-    def stop(self) -> int:
+    def stop(self, patience: float = STOP_PATIENCE) -> int:
         """Politely, then not."""
         if self.running:
             self.process.terminate()
             try:
-                self.process.wait(STOP_PATIENCE)
+                self.process.wait(patience)
             except subprocess.TimeoutExpired:
                 self.kill()
         return self.process.returncode
@@ -110,8 +110,9 @@ class Household:
         for child in reversed(self.children):
             if child.running:
                 child.process.terminate()
+        deadline = time.monotonic() + STOP_PATIENCE  # for all of them together
         for child in reversed(self.children):
-            child.stop()
+            child.stop(max(0.1, deadline - time.monotonic()))
         self._folder.cleanup()
 
 
