@@ -203,6 +203,28 @@ def test_a_durable_job_whose_client_has_heard_enough_does_not_count_as_its_own(b
     check(bench.broker)
 
 
+def test_a_job_may_be_detached_while_it_waits_and_cancelled_afterwards(bench: Bench) -> None:
+    bench.broker.policies[b"s"] = Policy(durable=True)
+    keeper = Keeping(bench)
+    client = Listener(bench.broker, b"c")
+    for number in range(3):
+        client.send(b"s", Options(uid=f"u{number}", priority=number % 2))
+    keeper.commit()
+    for number in range(3):
+        job = bench.broker.find(f"u{number}")
+        assert job is not None
+        bench.broker.lifecycle.detach(job)
+        check(bench.broker)
+    assert client.core.jobs == 0
+    assert bench.broker.services[b"s"].waiting == 3
+    for number in range(3):
+        job = bench.broker.find(f"u{number}")
+        assert job is not None
+        assert bench.broker.lifecycle.cancel(job)
+    keeper.commit()
+    check(bench.broker)
+
+
 class Detaching(Listener):
     """Asks for results, and is not told of them."""
 

@@ -44,6 +44,7 @@ class Broker(Dispatch):
         self.workers: dict[Worker, None] = {}
         self.clients: dict[Client, None] = {}
         self.lifecycle = Lifecycle(self)
+        self.memos = self.lifecycle.memos
         self.resources = Resources(self)
         self.publisher: Publisher | None = None
 
@@ -87,14 +88,22 @@ class Broker(Dispatch):
                 self.lifecycle.cancel(job, Failure(jobs.CLIENT_GONE, "its client went away"))
 
     def submit(
-        self, client: Client, name: bytes, body: bytes, envelope: bytes, options: Options | None = None
+        self,
+        client: Client,
+        name: bytes,
+        body: bytes,
+        envelope: bytes,
+        options: Options | None = None,
+        limit: float = 0.0,
     ) -> Job | None:
-        """A request. None means refused; the client has been told then, if its dialect can."""
+        """A request; `limit`: how long one attempt may run, if its client says so without further options. None means
+        refused; the client has been told then, if its dialect can."""
         service = self.services.get(name)
         if service is None:
             service = self._open(name)
         self.accepted += 1
         job = Job(self.accepted, client, service, body, envelope, self.now)
+        job.limit = limit
         if (
             # The broker's own services are answered at once and in every state: people want to see why it is full.
             ((self.draining or self.memory > self.bounds.memory) and not name.startswith(RESERVED))
@@ -114,7 +123,9 @@ class Broker(Dispatch):
         if client.jobs > self.bounds.client_jobs or client.size > self.bounds.client_bytes:
             client.held = True
             client.port.hold()
-        if (options is not None or service.policy.durable) and not name.startswith(RESERVED):
+        if (options is not None or service.policy.durable or service.policy.memo) and not name.startswith(
+            RESERVED
+        ):
             self.lifecycle.begin(job, options)
         elif service.idle:
             worker = service.idle.popitem(False)[0]
@@ -203,6 +214,15 @@ class Broker(Dispatch):
             worker.credit += 1
             self._offer(worker)
 
+    def set_credit(self, worker: Worker, credit: int) -> None:
+        """It can hold so many jobs at once from now on; fewer than it has: it gets no more for now. For workers that
+        say when they are ready for the next job."""
+        worker.base_credit = worker.credit = credit
+        if worker.free() > 0:
+            self._offer(worker)
+        else:
+            self._not_idle(worker)
+
     # Answers
 
     def partial(self, worker: Worker, token: bytes, body: bytes) -> int:
@@ -215,7 +235,7 @@ class Broker(Dispatch):
         job.size_out += len(body)
         if job.extra is not None:
             self.lifecycle.partial(job, body)
-        if not job.client.gone:
+        elif not job.client.gone:
             job.client.port.partial(job, body)
         return ANSWERED
 
@@ -296,6 +316,7 @@ class Broker(Dispatch):
             and len(worker.services) == 1
             and not worker.late
             and not service.named
+            and worker.credit > len(worker.running)
         ):
             self._dispatch(worker, service.next())  # the usual case of _offer, without the calls
         else:
@@ -397,7 +418,7 @@ class Broker(Dispatch):
         """Its alarm rang: jobs may have waited too long."""
         service = line.service()
         for job in line.take_expired(self.now):
-            waited = job.extra.wait if job.extra is not None and job.extra.wait >= 0 else service.policy.wait
+            waited = self.patience(job)
             self._fail(job, Failure(jobs.EXPIRED, f"no worker took it within {waited:g} s"))
         if line.waiting:
             self.alarms.set(line, max(line.next_expiry(), self.now + self.expiry_pause(line)))
@@ -465,6 +486,14 @@ class Broker(Dispatch):
     def recall(self, uid: str, then: Callable[[Ended | None], None]) -> None:
         """How a job ended, now or when the disk has been read."""
         self.lifecycle.recall(uid, then)
+
+    def watch(self, client: Client, job: Job) -> Job:
+        """`client`, whose job it is not, hears what becomes of it; returns what stands for it in those calls."""
+        return self.lifecycle.watch(client, job)
+
+    def unwatch(self, watching: Job) -> None:
+        """It has heard enough."""
+        self.lifecycle.unwatch(watching)
 
     def set_resources(self, worker: Worker, names: list[bytes]) -> None:
         """A worker declares what it has."""

@@ -27,6 +27,8 @@ class Client(Timed):
         self.size = 0  # bytes of their bodies
         self.total = 0  # ever submitted
         self.questions = 0  # of these, answered by the broker itself
+        self.wait = -1.0  # how long its jobs may wait for a worker; below 0: as their service says
+        self.retries = -1  # further attempts after a worker was lost; below 0: as their service says
         self.held = False  # no longer read from until some jobs are answered
         self.gone = False  # for good: answers are dropped
         self.lanes: dict[Line, Lane] = {}

@@ -75,11 +75,8 @@ class Dispatch(Books):
         """It has had this job since before the restart."""
         job.worker = worker
         job.service.running += 1
-        timeout = job.service.policy.timeout
-        if job.extra is not None and job.extra.timeout > 0:
-            timeout = job.extra.timeout
         job.dispatched = self.now
-        job.due = self.now + timeout
+        job.due = self.now + (job.limit or job.service.policy.timeout)
         worker.running[job.token] = job
         self.alarms.set(worker, job.due)
 
@@ -115,11 +112,10 @@ class Dispatch(Books):
         job.dispatched = now
         service = job.service
         service.running += 1
-        due = now + service.policy.timeout
+        due = now + (job.limit or service.policy.timeout)
         job.due = due
         if job.extra is not None:
             self.lifecycle.dispatched(job)
-            due = job.due
         running = worker.running
         running[token] = job
         worker.last_sent = now
@@ -242,7 +238,20 @@ class Dispatch(Books):
 
     def _expiry(self, service: Service, job: Job) -> float:
         """When waiting that begins now ends."""
-        return self.now + service.policy.wait if job.extra is None else self.lifecycle.expiry(job)
+        return self.now + self.patience(job) if job.extra is None else self.lifecycle.expiry(job)
+
+    def patience(self, job: Job) -> float:
+        """How long it may wait for a worker, if nothing keeps it for ever."""
+        extra = job.extra
+        if extra is not None and extra.wait >= 0:
+            return extra.wait
+        return job.client.wait if job.client.wait >= 0 else job.service.policy.wait
+
+    def _retries(self, job: Job) -> int:
+        """Further attempts after the first. Clients that ask again by themselves need none, but what is on disk is no
+        longer their matter."""
+        retries = job.client.retries
+        return job.service.policy.retries if retries < 0 or self.lifecycle.kept(job) else retries
 
     def _lost(self, held: list[Job]) -> None:
         """Their worker vanished, froze or took too long. All are put back in order before any goes out again."""
@@ -254,7 +263,7 @@ class Dispatch(Books):
             job.worker = None
             if job.client.gone and not self.lifecycle.outlives(job):
                 self._fail(job, Failure(jobs.CLIENT_GONE, "its client went away"))
-            elif job.attempt > service.policy.retries:
+            elif job.attempt > self._retries(job):
                 self._fail(
                     job, Failure(jobs.EXHAUSTED, f"{job.attempt} workers were lost or took too long with it")
                 )

@@ -60,6 +60,7 @@ class Extra:
         "key",
         "leader",
         "line",
+        "memo",
         "named",
         "names",
         "number",
@@ -80,6 +81,7 @@ class Extra:
         "unsafe",
         "wait",
         "waiters",
+        "watchers",
         "worker",
     )
 
@@ -98,6 +100,8 @@ class Extra:
         self.submitted = wall  # microseconds of wall time, for records
         self.result: bytes | None = None  # waits for its commit
         self.followers: list[Job] = []  # asked for the same thing under the same key or id
+        self.watchers: list[Job] = []  # stand for clients that hear of it, though it is not theirs
+        self.memo = b""  # by which the same request is known again, at a memoised service
         self.waiters: list[Callable[[], None]] = []  # called when it has ended, and that is on disk
         self.added = False  # its keeper was told of it
         self.accepted = False  # its client was told, or may be

@@ -170,6 +170,7 @@ class Gathers:
         extra.worker = place.worker
         extra.resource = place.resource
         part.extra = extra
+        part.limit = extra.timeout
         gather.parts[index] = part
         return part
 

@@ -18,8 +18,19 @@ STORING: Final = 4  # durable, and not yet on disk
 DELAYED: Final = 5  # not before its time, or pausing between two attempts
 RECORDING: Final = 6  # answered or failed, and that is not yet on disk
 GATHERING: Final = 7  # several workers are at it
+REMEMBERING: Final = 8  # its answer may be known, or on its way to another who asked the same
 
-STATES: Final = ("waiting", "running", "done", "failed", "storing", "delayed", "recording", "gathering")
+STATES: Final = (
+    "waiting",
+    "running",
+    "done",
+    "failed",
+    "storing",
+    "delayed",
+    "recording",
+    "gathering",
+    "remembering",
+)
 
 # Why a job has no result. Stable words: they stand in answers, `--json` output, the ledger.
 EXPIRED: Final = "expired"  # no worker came in time
@@ -78,6 +89,7 @@ class Job:
         "finished",
         "hops",
         "id",
+        "limit",
         "partials",
         "service",
         "size",
@@ -107,6 +119,7 @@ class Job:
         self.token = b""
         self.worker: Worker | None = None
         self.expires = 0.0  # waiting longer than this fails the job
+        self.limit = 0.0  # of one attempt, from dispatch; 0: the service's
         self.dispatched = 0.0
         self.due = 0.0  # running longer than this loses the attempt
         self.finished = 0.0

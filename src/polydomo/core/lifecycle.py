@@ -4,7 +4,8 @@ A durable job is accepted when its commit is on disk and only then dispatched; i
 client when that is on disk too. It does not need its client: whoever asks later finds the result in the store. What
 the keeper cannot write now it is told again, so a full disk delays results and loses none.
 
-Of jobs with one key, or one id, only the first is run; those that come meanwhile follow it and share its end.
+Which jobs are the same is in `following`, how they come back after a restart in `restoring`, answers that are known in
+`memos`, jobs for several workers in `gathering`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from polydomo.core import job as jobs
-from polydomo.core.client import Client, Nobody
 from polydomo.core.extras import Extra, Options
-from polydomo.core.gather import Piece
+from polydomo.core.following import LIKE_ALL
 from polydomo.core.gathering import Gathers
 from polydomo.core.job import (
     DELAYED,
@@ -22,14 +22,17 @@ from polydomo.core.job import (
     FAILED,
     GATHERING,
     RECORDING,
+    REMEMBERING,
     RUNNING,
     STORING,
     WAITING,
     Failure,
     Job,
 )
+from polydomo.core.memos import Memos
 from polydomo.core.policy import FOREVER
-from polydomo.core.results import Ended, Results
+from polydomo.core.restoring import Restoring
+from polydomo.core.results import Ended
 from polydomo.core.targets import ALL, NAMES, RESOURCES, Place, Target
 from polydomo.core.timers import Again, Deadline, Delayed
 
@@ -37,9 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from polydomo.core.broker import Broker
-    from polydomo.core.ports import ClientPort, Keeper
     from polydomo.core.service import Service
-    from polydomo.core.worker import Worker
 
 # No pause between two attempts is longer.
 LONGEST_PAUSE: Final = 300.0
@@ -49,29 +50,17 @@ _NO_OPTIONS: Final = Options()
 # Reasons after which a job is as if it had never been there.
 _NOTHING_HAPPENED: Final = (jobs.DRAINING, jobs.STORE, jobs.QUEUE_FULL, jobs.CLIENT_GONE)
 
-# For a job that gets the gathered result of an earlier one.
-_LIKE_ALL: Final = Target(ALL)
 
-
-class Lifecycle:
+class Lifecycle(Restoring):
     """See the module's text. Belongs to one broker."""
 
     def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.keeper: Keeper | None = None
+        super().__init__(broker)
         self.epoch = 0.0  # wall time at the core's time 0, for records; set by the owner
         self.new_uid: Callable[[], str] = self._count
         self.random: Callable[[], float] = _half
-        self.jobs: dict[str, Job] = {}  # by uid, while they live
-        self.keys: dict[tuple[bytes, bytes], Job] = {}  # the one that is run
-        self.absentees: dict[
-            tuple[bytes, str], Client
-        ] = {}  # clients of before the restart, by name and dialect
-        self.orphans: dict[bytes, Job] = {}  # running when the broker stopped; by token
-        self.delayed: dict[Job, Delayed] = {}
-        self.results = Results()
         self.gathers = Gathers(self)
-        self.writing = 0  # jobs being stored or recorded
+        self.memos = Memos(self)
         self._counter = 0
 
     # From the broker
@@ -86,6 +75,10 @@ class Lifecycle:
         uid = options.uid or self.new_uid()
         extra = Extra(uid, options, durable, broker.now, self.wall(broker.now))
         job.extra = extra
+        if extra.timeout > 0:
+            job.limit = extra.timeout
+        else:
+            extra.timeout = job.limit
         if extra.named and self._known(job, extra):
             return
         self._watch(job, extra)
@@ -100,6 +93,13 @@ class Lifecycle:
                 self.elsewhere(job, STORING)
                 self.keeper.look_up(job)
                 return
+        if policy.memo and extra.target is None:
+            memo = self.memos.known(job)
+            if memo is not None and not (durable and extra.named):
+                extra.durable = False  # it needs no record: there is nothing left to be done
+                self._accept(job)
+                self.memos.answer(job, memo)
+                return
         self._keep(job)
 
     def dispatched(self, job: Job) -> None:
@@ -107,8 +107,6 @@ class Lifecycle:
         extra = job.extra
         if extra is None or job.worker is None:
             return
-        if extra.timeout > 0:
-            job.due = self.broker.now + extra.timeout
         if extra.resource:
             self._unwanted(job, extra)
         if extra.durable and self.keeper is not None:
@@ -116,24 +114,6 @@ class Lifecycle:
             self.keeper.attempt(job)
         if extra.names is None and extra.parent is None:
             self.assign(job, [job.worker.name])
-
-    def assign(self, job: Job, names: list[bytes]) -> None:
-        """It is known who will do it."""
-        if job.extra is not None:
-            job.extra.names = names
-            if not job.extra.followers and not job.extra.unsafe:
-                if not job.client.gone:
-                    job.client.port.assigned(job, names)
-                return
-            for one in self.everybody(job):
-                if one.extra is None or not one.extra.unsafe:
-                    one.client.port.assigned(one, names)
-
-    def everybody(self, job: Job) -> list[Job]:
-        """It and those that follow it, as far as their clients are here."""
-        if job.extra is None or not job.extra.followers:
-            return [] if job.client.gone else [job]
-        return [one for one in [job, *job.extra.followers] if not one.client.gone]
 
     def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
         """A worker says how it goes on."""
@@ -151,9 +131,17 @@ class Lifecycle:
         """One of several answers came."""
         if job.extra is not None and job.extra.durable and self.keeper is not None:
             self.keeper.partial(job, body)
+        for one in self.everybody(job):
+            one.client.port.partial(one, body)
 
     def answered(self, job: Job, body: bytes) -> None:
         """Its worker has answered."""
+        if job.extra is not None and job.extra.memo:
+            self.memos.landed(job, body)
+        self.conclude(job, body)
+
+    def conclude(self, job: Job, body: bytes) -> None:
+        """It has an answer."""
         extra = job.extra
         if extra is None:
             return
@@ -165,6 +153,8 @@ class Lifecycle:
 
     def failed(self, job: Job, failure: Failure) -> None:
         """It will have no result."""
+        if job.extra is not None and job.extra.memo:
+            self.memos.crashed(job, failure)
         job.failure = failure
         if job.extra is not None and job.extra.durable:
             self._record(job)
@@ -190,9 +180,9 @@ class Lifecycle:
     def expiry(self, job: Job) -> float:
         """When waiting that begins now ends. A durable job waits for ever unless its client said otherwise; its
         deadline has an alarm of its own."""
-        if job.extra is not None and job.extra.wait >= 0:
-            return self.broker.now + job.extra.wait
-        return FOREVER if self.kept(job) else self.broker.now + job.service.policy.wait
+        if self.kept(job) and (job.extra is None or job.extra.wait < 0):
+            return FOREVER
+        return self.broker.now + self.broker.patience(job)
 
     def pause_before_retry(self, job: Job) -> None:
         """Exponential back-off with jitter: up to half of the pause is random."""
@@ -208,6 +198,9 @@ class Lifecycle:
             self.gathers.cancel(job)
         elif job.state == RUNNING and job.worker is not None:
             self.broker.take_back(job)
+        elif job.state == REMEMBERING:
+            self.memos.leave(job)
+            self.back(job)
         elif job.state == DELAYED:
             self.orphans.pop(job.token, None)
             self.back(job)
@@ -235,6 +228,9 @@ class Lifecycle:
         for job in list(self.jobs.values()):
             if job.state == GATHERING and not self.kept(job):
                 self.cancel(job, Failure(jobs.DRAINING, "the broker stopped before all had answered"))
+        for job in list(self.jobs.values()):
+            if job.state == REMEMBERING and not self.kept(job):
+                self.cancel(job, Failure(jobs.DRAINING, "the broker stopped before there was an answer"))
         for leader in [*self.keys.values(), *self.jobs.values()]:
             if leader.extra is not None and leader.extra.followers:
                 followers = leader.extra.followers
@@ -259,24 +255,6 @@ class Lifecycle:
         self._accept(job)
         self._place(job)
 
-    def aliased(self, job: Job, failure: Failure | None) -> None:
-        """That it follows another is on disk, or cannot be: then it is refused."""
-        extra = job.extra
-        if extra is None or not extra.unsafe or job.state in (DONE, FAILED):
-            return
-        extra.unsafe = False
-        leader = extra.leader
-        if leader is None or leader.extra is None:
-            return
-        if failure is None:
-            if leader.extra.accepted:
-                self._accept_follower(job, leader.extra)
-        elif job in leader.extra.followers:
-            leader.extra.followers.remove(job)
-            self.back(job)
-            extra.durable = False
-            self._end([job], None, failure)
-
     def looked_up(
         self,
         job: Job,
@@ -297,7 +275,7 @@ class Lifecycle:
         for one in [job, *extra.followers]:
             if one.extra is not None:
                 one.extra.unsafe = False
-                one.extra.target = _LIKE_ALL if gathered else None
+                one.extra.target = LIKE_ALL if gathered else None
         extra.result = body
         job.failure = failure
         if failure is None:
@@ -312,56 +290,6 @@ class Lifecycle:
             return
         self.back(job)
         self._finish(job)
-
-    def restore(
-        self, job: Job, extra: Extra, token: bytes, holder: bytes, pieces: dict[int, Piece] | None = None
-    ) -> None:
-        """A job that was not finished when the broker stopped; `token` and `holder` if a worker may still come back
-        with its answer, `pieces` of what several workers have done. Called in the order in which they were
-        submitted."""
-        broker = self.broker
-        job.attempt = extra.number
-        job.extra = extra
-        self._watch(job, extra)
-        if extra.key:
-            self.keys[(job.asked, extra.key)] = job
-        if extra.several() and extra.places:
-            self.gathers.restore(job, extra.places, pieces or {})
-        elif token and job.service.policy.grace > 0:
-            job.token = token
-            extra.holder = holder
-            extra.names = [holder]
-            self.orphans[token] = job
-            self._delay(job, broker.now + job.service.policy.grace)
-        elif extra.target is None and extra.ready <= broker.now < extra.deadline and not job.service.idle:
-            broker.enqueue(job)  # what `_place` comes to for nearly all of a hundred thousand
-        else:
-            self._place(job)
-
-    def restore_alias(self, uid: str, alias: str) -> None:
-        """Before the restart it was also known by another id."""
-        job = self.jobs.get(uid)
-        if job is not None and job.extra is not None and alias not in self.jobs:
-            job.extra.aliases.append(alias)
-            self.jobs[alias] = job
-
-    def arrived(self, worker: Worker, service: Service) -> None:
-        """Before the restart it may have had some of these: it is asked, if it can be."""
-        for token, job in list(self.orphans.items()):
-            extra = job.extra
-            if extra is None or extra.holder != worker.name or job.service is not service:
-                continue
-            if token in self.orphans and worker.port.reclaim(job):
-                self.claim(token)
-                self.broker.give_back(worker, job)
-
-    def claim(self, token: bytes) -> Job | None:
-        """A worker answers an attempt of before the restart."""
-        job = self.orphans.pop(token, None)
-        if job is not None:
-            self.back(job)
-            job.state = RUNNING
-        return job
 
     def convened(self, job: Job, places: list[Place]) -> None:
         """A job for all workers has found some."""
@@ -380,39 +308,6 @@ class Lifecycle:
         else:
             self.keeper.read(uid, then)
 
-    def absent(self, name: bytes, dialect: str) -> Client:
-        """Stands for a client of before the restart: it is told nothing."""
-        client = Client(self.broker, name, dialect, Nobody())
-        client.gone = True
-        return client
-
-    def detach(self, job: Job) -> None:
-        """Its client has heard all that it will be told unasked: a durable job is nobody's from now on, and keeps its
-        client from nothing. Others of the same client are still its neighbours in a line."""
-        client = job.client
-        if job.extra is None or not job.extra.durable or client.gone:
-            return
-        if client.shadow is None:
-            client.shadow = self.absent(client.name, client.dialect)
-        self.broker.hand_over(job, client.shadow)
-
-    def returned(self, name: bytes, dialect: str, port: ClientPort) -> Client | None:
-        """A client of before the restart is back: what becomes of its jobs is told it again."""
-        client = self.absentees.pop((name, dialect), None)
-        if client is None or not client.jobs:
-            return None
-        client.port = port
-        client.gone = False
-        client.since = self.broker.now
-        return client
-
-    def when_ended(self, job: Job, ended: Callable[[], None]) -> None:
-        """Call this when it has ended, and that is safe."""
-        if job.extra is None or job.state in (DONE, FAILED):
-            ended()
-        else:
-            job.extra.waiters.append(ended)
-
     def wall(self, now: float) -> int:
         """The core's time as microseconds of wall time."""
         return int((now + self.epoch) * 1_000_000)
@@ -424,64 +319,6 @@ class Lifecycle:
         self.start(job, job.attempt > 0)
 
     # Inside
-
-    def _known(self, job: Job, extra: Extra) -> bool:
-        """Its client calls it by an id that is known already: it is the same job, or it is refused."""
-        leader = self.jobs.get(extra.uid)
-        if leader is not None:
-            if leader.asked == job.asked and leader.body == job.body:
-                extra.repeats = True
-                self._follow(leader, job)
-            else:
-                self._not_twice(job, extra)
-            return True
-        ended = self.results.get(extra.uid, self.broker.now)
-        if ended is None:
-            return False
-        extra.durable = False  # the earlier one's record is the record
-        if ended.service != job.asked or ended.request != hash(job.body):
-            self._not_twice(job, extra)
-        else:
-            extra.repeats = True
-            extra.target = _LIKE_ALL if ended.gathered else None
-            extra.result = ended.body
-            job.failure = ended.failure
-            self._accept(job)
-            self.assign(job, [ended.worker] if ended.worker else [])
-            self._end([job], ended.body, ended.failure)
-        return True
-
-    def _not_twice(self, job: Job, extra: Extra) -> None:
-        extra.durable = False
-        self._end([job], None, Failure(jobs.DUPLICATE, "there is another job with this id"))
-
-    def _follow(self, leader: Job, job: Job) -> None:
-        """Run once, answered to both."""
-        head = leader.extra
-        if head is not None and head.leader is not None:  # it only follows itself
-            leader = head.leader
-            head = leader.extra
-        if head is None:
-            return
-        head.followers.append(job)
-        self.elsewhere(job, STORING)
-        extra = job.extra
-        if extra is None:
-            return
-        extra.leader = leader
-        extra.target = head.target  # its result has the shape of the leader's
-        if head.durable and extra.named and not extra.repeats and self.keeper is not None:
-            extra.unsafe = True
-            if head.added:
-                self.keeper.alias(leader, job)
-        elif head.accepted:
-            self._accept_follower(job, head)
-
-    def _accept_follower(self, job: Job, head: Extra) -> None:
-        if not job.client.gone:
-            job.client.port.accepted(job)
-            if head.names is not None:
-                job.client.port.assigned(job, head.names)
 
     def _keep(self, job: Job) -> None:
         """Store it if it is durable, then it may be dispatched."""
@@ -528,17 +365,6 @@ class Lifecycle:
             return False
         return True
 
-    def _accept(self, job: Job) -> None:
-        """It is taken: tell whoever asked for it."""
-        extra = job.extra
-        if extra is not None:
-            extra.accepted = True
-        for one in self.everybody(job):
-            if one.extra is None or not one.extra.unsafe:
-                one.client.port.accepted(one)
-        if extra is not None and extra.worker and extra.parent is None:
-            self.assign(job, [extra.worker])
-
     def _unwanted(self, job: Job, extra: Extra) -> None:
         """It waits for its resource no longer."""
         waiting = job.service.wanted.get(extra.resource)
@@ -560,7 +386,7 @@ class Lifecycle:
         """Now it may be done."""
         if job.extra is not None and job.extra.several():
             self.gathers.start(job, job.extra.places)
-        else:
+        elif job.extra is None or not job.extra.memo or first or not self.memos.place(job):
             self.broker.place(job, first)
 
     def _delay(self, job: Job, until: float) -> None:
@@ -575,22 +401,6 @@ class Lifecycle:
         if extra.deadline < FOREVER:
             extra.timer = Deadline(self, job)
             self.broker.alarms.set(extra.timer, extra.deadline)
-
-    def elsewhere(self, job: Job, state: int) -> None:
-        """It is in no queue and with no worker for now."""
-        job.state = state
-        job.service.elsewhere += 1
-        if state != DELAYED and state != GATHERING:
-            self.writing += 1
-        self.broker.keep_service(job.service)
-
-    def back(self, job: Job) -> None:
-        """The opposite."""
-        job.service.elsewhere -= 1
-        if job.state == DELAYED:
-            self.broker.alarms.clear(self.delayed.pop(job))
-        elif job.state != GATHERING:
-            self.writing -= 1
 
     def _record(self, job: Job) -> None:
         self.elsewhere(job, RECORDING)
@@ -627,6 +437,11 @@ class Lifecycle:
             if extra is not None and extra.resource:
                 self._unwanted(job, extra)
             self._tell(job, body, failure)
+            if extra is not None and extra.watchers:
+                watchers = extra.watchers
+                extra.watchers = []
+                for one in watchers:
+                    self._tell(one, body, failure)
         for job in everybody:
             self.broker.end_job(job, FAILED if failure is not None else DONE, failure)
         for job in everybody:

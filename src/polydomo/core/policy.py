@@ -13,6 +13,9 @@ class Policy:
         "backoff",
         "durable",
         "grace",
+        "memo",
+        "memo_bytes",
+        "memo_ttl",
         "queue",
         "retention",
         "retries",
@@ -33,6 +36,9 @@ class Policy:
         retention: float = 86400.0,
         ageing: float = 10.0,
         volatile: bool = False,
+        memo: bool = False,
+        memo_ttl: float = 86400.0,
+        memo_bytes: int = 64 * 1024 * 1024,
     ) -> None:
         self.wait = wait  # how long a job may wait for a worker
         self.timeout = timeout  # how long one attempt may run, from dispatch
@@ -46,6 +52,9 @@ class Policy:
         self.retention = retention  # how long a durable job's result is kept
         self.ageing = ageing  # a job that has waited so long counts like one of the next higher priority
         self.volatile = volatile  # never on disk, whatever a client or its dialect wishes
+        self.memo = memo  # the same request again gets the same answer, without a worker
+        self.memo_ttl = memo_ttl  # for so long
+        self.memo_bytes = memo_bytes  # as far as all its answers together fit in here
 
     def values(self) -> tuple[object, ...]:
         """Everything, to compare."""
@@ -60,6 +69,9 @@ class Policy:
             self.retention,
             self.ageing,
             self.volatile,
+            self.memo,
+            self.memo_ttl,
+            self.memo_bytes,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -96,6 +108,6 @@ class Beat:
 
     __slots__ = ("interval", "liveness")
 
-    def __init__(self, interval: float = 2.5, liveness: int = 4) -> None:
+    def __init__(self, interval: float = 2.5, liveness: float = 4) -> None:
         self.interval = interval
         self.liveness = liveness

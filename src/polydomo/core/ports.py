@@ -158,6 +158,16 @@ class Keeper(ABC):
     def read(self, uid: str, then: Callable[[Ended | None], None]) -> None:
         """How did the job `uid` end, if it is kept? Answered by `then`."""
 
+    def memo(self, service: bytes, digest: bytes, then: Callable[[bytes | None, float], None]) -> None:
+        """Is there an answer to this request, and until when is it good? Answered by `then`, None: no."""
+        then(None, 0.0)
+
+    def keep_memo(self, service: bytes, digest: bytes, value: bytes, until: float) -> None:  # noqa: B027
+        """An answer that is good until then. Not answered."""
+
+    def forget_memo(self, service: bytes, digest: bytes) -> None:  # noqa: B027
+        """It is no longer good; without a digest: all of the service. Not answered."""
+
     @abstractmethod
     def look_up(self, job: Job) -> None:
         """Has a job with this service and key ended before? Answered with `looked_up`."""
