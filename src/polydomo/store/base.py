@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
-from polydomo.store import rules
+from polydomo.store import rules, shelf
 from polydomo.store.errors import StoreBusy, StoreClosed, StoreError, StoreInvalid, StoreTrouble
 from polydomo.store.records import (
     DELAYED,
@@ -30,6 +31,7 @@ from polydomo.store.records import (
     Count,
     EventRecord,
     Filter,
+    Item,
     JobRecord,
     Page,
     PartialRecord,
@@ -55,6 +57,10 @@ SWEEP_JOBS: Final = 500
 # Jobs that come out at once on recovery, and about how many bytes of bodies.
 RECOVERY_JOBS: Final = 2000
 RECOVERY_BYTES: Final = 32 * 1024 * 1024
+
+# What names of items may have: PostgreSQL's indexes take no more than 2,700 bytes together.
+NAME_BYTES: Final = 1024
+SPACE_LENGTH: Final = 512
 
 
 class Store(ABC):
@@ -172,9 +178,50 @@ class Store(ABC):
         """Remove the job and all that belongs to it: a dead letter that was dealt with."""
         self._write(rules.Forget(job_id, done))
 
+    def put(
+        self,
+        space: str,
+        name: bytes,
+        value: bytes,
+        at: int,
+        until: int | None = None,
+        done: Done | None = None,
+    ) -> None:
+        """Keep `value` on the shelf under this name, in the place of what is there.
+
+        Raises nothing, because what is put there is mostly a by-product: `done` hears StoreBusy when too much is
+        waiting to be written, and StoreInvalid when the name is too long for the databases' indexes.
+        """
+        refusal: StoreError | None = None
+        if len(name) > NAME_BYTES or len(space) > SPACE_LENGTH:
+            refusal = StoreInvalid(
+                f"the name {name[:40]!r}… in {space[:40]!r} has {len(name)} bytes",
+                hint=f"a name has at most {NAME_BYTES} bytes, a space {SPACE_LENGTH} characters",
+            )
+        elif self.backlog and self.backlog + len(value) > self.backlog_limit:
+            refusal = StoreBusy(f"{self.backlog} bytes wait to be written already")
+        if refusal is None:
+            self._write(shelf.Put(Item(space, name, value, at, until), done))
+        elif done is not None:
+            self._call(partial(_hear, done, refusal))
+
+    def drop(self, space: str, name: bytes | None, done: Done | None = None) -> None:
+        """Remove an item, or the whole space (None). There need not be any."""
+        self._write(shelf.Drop(space, name, done))
+
+    def trim(self, space: str, now: int, size: int | None, done: Done | None = None) -> None:
+        """Remove what has expired, then the oldest until `size` bytes of values are left. Cheap if nothing is to
+        be removed."""
+        self._write(shelf.Trim(space, now, size, done))
+
     def sweep(self, now: int, retention: Retention) -> Reply[int]:
         """Remove finished jobs that were kept long enough, a few per transaction. Answers how many."""
         return _Sweep(self, now, retention).reply
+
+    @property
+    def number(self) -> int:
+        """Of the latest partial answer or event that was given to `partial` or `event`."""
+        return self._number
 
     # Reads
 
@@ -218,6 +265,22 @@ class Store(ABC):
     @abstractmethod
     def aliases(self) -> Reply[list[tuple[str, str]]]:
         """The further names of jobs that have not ended, each with the job's id."""
+
+    @abstractmethod
+    def item(self, space: str, name: bytes) -> Reply[Item | None]:
+        """What is on the shelf under this name; also if its time is over."""
+
+    @abstractmethod
+    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Reply[list[Item]]:
+        """What the space has behind this name (an empty one: from the first), by name, values left empty."""
+
+    @abstractmethod
+    def room(self, space: str) -> Reply[tuple[int, int]]:
+        """How many items, and how many bytes of values, the space has; cheap however many there are."""
+
+    @abstractmethod
+    def spaces(self, prefix: str = "") -> Reply[list[str]]:
+        """The spaces whose names begin so and that have something in them, in order."""
 
     async def recover(self, limit: int = RECOVERY_JOBS) -> AsyncIterator[list[JobRecord]]:
         """All unfinished jobs. Not read ahead: SQLite's driver gives up the GIL for every row, and takes it back from
@@ -310,6 +373,10 @@ class _Sweep:
             self._store._write(op)
         except StoreClosed as error:
             self.reply.fail(error)
+
+
+def _hear(done: Done, error: StoreError) -> None:
+    done(error)
 
 
 def page_position(filter: Filter) -> int | None:

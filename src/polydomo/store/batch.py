@@ -26,6 +26,7 @@ from polydomo.store.records import (
     Progress,
 )
 from polydomo.store.rules import Add, Op
+from polydomo.store.shelf_batch import ShelfBatch
 
 REQUEST_FIELDS: Final = 3  # body, envelope, options: the end of a JobRecord
 
@@ -57,6 +58,7 @@ class Batch(Books):
         self._results: dict[int, bytes] = {}
         self._withdrawn: set[int] = set()  # results
         self._aliases: dict[str, int] = {}
+        self._shelf = ShelfBatch()
         self._unnamed: set[str] = set()  # names that went with the job that had taken them
 
     def load(self, database: Database, ops: Sequence[Op]) -> None:
@@ -66,13 +68,18 @@ class Batch(Books):
         objects, were both tried: what they save is what they cost.)
         """
         ids = {job_id for op in ops for job_id in op.ids()}
-        for row in database.ask(queries.LOAD, [(job_id,) for job_id in ids]):
-            job = Progress(*row)
-            self._jobs[job.id] = job
+        if ids:
+            for row in database.ask(queries.LOAD, [(job_id,) for job_id in ids]):
+                job = Progress(*row)
+                self._jobs[job.id] = job
         keys = {(op.job.key, op.job.service) for op in ops if isinstance(op, Add) and op.job.key is not None}
         if keys:
             for service, key, job_id, seq in database.ask(queries.HOLDERS, list(keys)):
                 self._own((service, key), self._jobs.get(job_id) or Progress(job_id, service, seq))
+
+    @property
+    def shelf(self) -> ShelfBatch:
+        return self._shelf
 
     def find(self, job_id: str) -> Progress | None:
         return self._jobs.get(job_id)
@@ -145,6 +152,7 @@ class Batch(Books):
         self._write_removals(database)
         self._write_changes(database)
         self._write_news(database)
+        self._shelf.write(database)
 
     def _write_removals(self, database: Database) -> None:
         if self._gone:

@@ -12,14 +12,36 @@ from polydomo.store.records import (
     AttemptRecord,
     Change,
     EventRecord,
+    Item,
     JobRecord,
     PartialRecord,
     Progress,
 )
 
 
+class ShelfBooks(ABC):
+    """The shelf, as one writer sees it: what is said last counts."""
+
+    @abstractmethod
+    def put(self, item: Item) -> None:
+        """In the place of what has its name."""
+
+    @abstractmethod
+    def drop(self, space: str, name: bytes | None) -> None:
+        """The item of that name, or the whole space."""
+
+    @abstractmethod
+    def trim(self, space: str, now: int, size: int | None) -> None:
+        """Remove what has expired, then the oldest (by time, then name) until `size` bytes of values are left."""
+
+
 class Books(ABC):
     """The jobs, as one writer sees them."""
+
+    @property
+    @abstractmethod
+    def shelf(self) -> ShelfBooks:
+        """What is kept by name."""
 
     @abstractmethod
     def find(self, job_id: str) -> Progress | None:

@@ -17,6 +17,7 @@ from polydomo.store.records import (
     Count,
     EventRecord,
     Filter,
+    Item,
     JobRecord,
     Page,
     PartialRecord,
@@ -26,6 +27,7 @@ from polydomo.store.records import (
 )
 from polydomo.store.reply import Reply
 from polydomo.store.rules import Op
+from polydomo.store.shelf import MemoryShelf
 
 T = TypeVar("T")
 
@@ -43,6 +45,11 @@ class MemoryBooks(Books):
         self.events: dict[int, list[EventRecord]] = {}
         self.results: dict[int, bytes] = {}
         self.aliases: dict[str, int] = {}
+        self._shelf = MemoryShelf()
+
+    @property
+    def shelf(self) -> MemoryShelf:
+        return self._shelf
 
     def find(self, job_id: str) -> JobRecord | None:
         seq = self.seqs.get(job_id)
@@ -221,6 +228,18 @@ class MemoryStore(Store):
             return found
 
         return self._read(look)
+
+    def item(self, space: str, name: bytes) -> Reply[Item | None]:
+        return self._read(lambda: self._books.shelf.item(space, name))
+
+    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Reply[list[Item]]:
+        return self._read(lambda: self._books.shelf.items(space, after, limit))
+
+    def room(self, space: str) -> Reply[tuple[int, int]]:
+        return self._read(lambda: self._books.shelf.room(space))
+
+    def spaces(self, prefix: str = "") -> Reply[list[str]]:
+        return self._read(lambda: self._books.shelf.spaces(prefix))
 
     def close(self) -> None:
         self._closed = True

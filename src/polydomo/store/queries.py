@@ -173,6 +173,61 @@ MARKED: Final = Query(
     "SELECT number FROM meta WHERE name = 'batch' FOR UPDATE",
 )
 
+# The writer, at the shelf
+
+SHELF: Final = Table("shelf", _columns("space:bytes name:bytes at until size value:bytes"))
+SHELVED: Final = Bulk(
+    "Which of these items are there, and how large they are.",
+    _columns("space:bytes name:bytes"),
+    "SELECT shelf.space, shelf.name, shelf.size FROM v "
+    "JOIN shelf ON shelf.space = v.space AND shelf.name = v.name",
+    _columns("space:bytes name:bytes size"),
+)
+UNSHELVE: Final = Bulk(
+    "Items that are replaced, or not wanted any more.",
+    _columns("space:bytes name:bytes"),
+    "DELETE FROM shelf WHERE (space, name) IN (SELECT space, name FROM v)",
+)
+CLEAR: Final = (
+    Bulk(
+        "All items of spaces.",
+        _columns("space:bytes"),
+        "DELETE FROM shelf WHERE space IN (SELECT space FROM v)",
+    ),
+    Bulk(
+        "And that there were any.",
+        _columns("space:bytes"),
+        "DELETE FROM spaces WHERE space IN (SELECT space FROM v)",
+    ),
+)
+FILL: Final = Bulk(
+    "So many items and bytes more, or fewer, are in a space.",
+    _columns("space:bytes items size"),
+    """
+    INSERT INTO spaces (space, items, size) SELECT space, items, size FROM v WHERE true
+    ON CONFLICT (space) DO UPDATE SET items = spaces.items + excluded.items, size = spaces.size + excluded.size
+    """,
+)
+OVER: Final = Query(
+    "How much of a space has expired.",
+    "SELECT count(*), coalesce(sum(size), 0) FROM shelf "
+    "WHERE space = :space AND until <= :now AND until IS NOT NULL",
+)
+REMOVE_OVER: Final = Query(
+    "What has expired goes.",
+    "DELETE FROM shelf WHERE space = :space AND until <= :now AND until IS NOT NULL",
+)
+OLDEST: Final = Query(
+    "The oldest items of a space, behind one that was seen.",
+    "SELECT at, name, size FROM shelf WHERE space = :space AND (at, name) > (:at, :name) "
+    "ORDER BY at, name LIMIT :limit",
+)
+REMOVE_OLDEST: Final = Query(
+    "The oldest items of a space go, up to this one.",
+    "DELETE FROM shelf WHERE space = :space AND (at, name) <= (:at, :name)",
+)
+REMOVE_SPACES: Final = Query("Spaces that nothing is left in.", "DELETE FROM spaces WHERE items = 0")
+
 # Opening
 
 VERSION: Final = Query("Which migrations have run.", "SELECT number FROM meta WHERE name = 'version'")
@@ -240,6 +295,19 @@ EVENTS_OF: Final = Query(
     "SELECT number, at, worker, kind, body FROM events "
     "WHERE seq = (SELECT seq FROM jobs WHERE id = :id) AND number > :after ORDER BY number LIMIT :limit",
 )
+ITEM: Final = Query(
+    "One item.", "SELECT name, value, at, until FROM shelf WHERE space = :space AND name = :name"
+)
+ITEMS: Final = Query(
+    "Items without their values, by name.",
+    "SELECT name, at, until FROM shelf WHERE space = :space AND name > :after ORDER BY name LIMIT :limit",
+)
+FIRST_ITEMS: Final = Query(
+    "The first of them: a name may be empty.",
+    "SELECT name, at, until FROM shelf WHERE space = :space ORDER BY name LIMIT :limit",
+)
+SPACES: Final = Query("Spaces that have something in them.", "SELECT space FROM spaces WHERE items > 0")
+ROOM: Final = Query("How much a space has.", "SELECT items, size FROM spaces WHERE space = :space")
 COUNTS: Final = Query(
     "How many jobs each service has in each state.",
     "SELECT service, state, jobs FROM tallies WHERE jobs <> 0 ORDER BY service, state",

@@ -147,6 +147,16 @@ class Page(msgspec.Struct):
     next: str | None  # None: this was the last page
 
 
+class Item(msgspec.Struct, frozen=True):
+    """Something on the shelf, by name within its space."""
+
+    space: str
+    name: bytes
+    value: bytes
+    at: int  # when it was put there
+    until: int | None  # whoever reads it looks at this; the store only does so in `Store.trim`
+
+
 class Count(msgspec.Struct):
     """How many jobs of one service are in one state."""
 

@@ -3,7 +3,8 @@
 `jobs` is what people ask about; it is changed during a job's life, so what may be large is kept apart in
 `requests` and `results`, written once. A running job's attempt stands in `jobs`; `attempts` has those that
 were lost, so a job that goes well needs no row there. `tallies` counts jobs by service and state, in the same
-transaction as the change. `aliases` are further names by which a job can be asked for.
+transaction as the change. `aliases` are further names by which a job can be asked for. `shelf` has nothing to do
+with jobs: small things kept by name; `spaces` counts them, in the same transaction.
 
 The same text serves both databases: {int} is INTEGER or BIGINT, {bytes} is BLOB or BYTEA, {nothing} is no
 bytes at all.
@@ -142,4 +143,27 @@ ALIASES: Final = Migration(
     ),
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (FIRST, TOKENS, ALIASES)
+SHELF: Final = Migration(
+    "things that are kept by name",
+    (
+        # The value stands last: SQLite finds all else without reading it.
+        """
+        CREATE TABLE shelf (
+            space {bytes} NOT NULL,
+            name {bytes} NOT NULL,
+            at {int} NOT NULL,
+            until {int},
+            size {int} NOT NULL,
+            value {bytes} NOT NULL,
+            PRIMARY KEY (space, name)
+        )
+        """,
+        # Trimming: what is over, what is oldest.
+        "CREATE INDEX shelf_until ON shelf (space, until, size) WHERE until IS NOT NULL",
+        "CREATE INDEX shelf_at ON shelf (space, at, name, size)",
+        "CREATE TABLE spaces (space {bytes} PRIMARY KEY, items {int} NOT NULL, size {int} NOT NULL)",
+    ),
+    ("ALTER TABLE shelf ALTER COLUMN value SET STORAGE EXTERNAL",),
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (FIRST, TOKENS, ALIASES, SHELF)

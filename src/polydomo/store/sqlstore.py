@@ -17,6 +17,7 @@ from polydomo.store.records import (
     Count,
     EventRecord,
     Filter,
+    Item,
     JobRecord,
     Page,
     PartialRecord,
@@ -25,6 +26,7 @@ from polydomo.store.records import (
 )
 from polydomo.store.reply import Reply
 from polydomo.store.rules import Op
+from polydomo.store.shelf_batch import encode
 from polydomo.store.threads import Outcomes, Reader, Writer
 
 T = TypeVar("T")
@@ -85,6 +87,37 @@ class SqlStore(Store):
                         break
                     last = seq
             return [JobRecord(*row) for row in database.fetch(queries.OPEN_JOBS, after=after, last=last)]
+
+        return self._ask(look)
+
+    def item(self, space: str, name: bytes) -> Reply[Item | None]:
+        def look(database: Database) -> Item | None:
+            rows = database.fetch(queries.ITEM, space=encode(space), name=name)
+            return Item(space, *rows[0]) if rows else None
+
+        return self._ask(look)
+
+    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Reply[list[Item]]:
+        def look(database: Database) -> list[Item]:
+            if after:
+                rows = database.fetch(queries.ITEMS, space=encode(space), after=after, limit=limit)
+            else:
+                rows = database.fetch(queries.FIRST_ITEMS, space=encode(space), limit=limit)
+            return [Item(space, name, b"", at, until) for name, at, until in rows]
+
+        return self._ask(look)
+
+    def room(self, space: str) -> Reply[tuple[int, int]]:
+        def look(database: Database) -> tuple[int, int]:
+            rows = database.fetch(queries.ROOM, space=encode(space))
+            return (rows[0][0], rows[0][1]) if rows else (0, 0)
+
+        return self._ask(look)
+
+    def spaces(self, prefix: str = "") -> Reply[list[str]]:
+        def look(database: Database) -> list[str]:
+            names = [bytes(row[0]).decode(errors="surrogatepass") for row in database.fetch(queries.SPACES)]
+            return sorted(name for name in names if name.startswith(prefix))
 
         return self._ask(look)
 
