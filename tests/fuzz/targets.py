@@ -18,6 +18,7 @@ from polydomo.wire import frames
 from polydomo.wire.zmtp import commands as zmtp_commands
 from polydomo.wire.zmtp import greeting as zmtp_greeting
 from polydomo.wire.zmtp.connection import CLOSED, Limits
+from tests.fuzz import memo
 from tests.support import invariants, zmtp
 from tests.support.dialects import Desk, Seat
 from tests.support.recorder import Call, Recorder, connect, handshake, in_traffic
@@ -429,6 +430,10 @@ TARGETS: dict[str, Target] = {
     "dcp_sessions": Target(dcp_sessions, _PLAYS, []),
     "nfp_sessions": Target(nfp_sessions, _PLAYS, []),
     "mixed_sessions": Target(mixed_sessions, _PLAYS, []),
+    "sp_rep": Target(memo.sp_rep, memo.STREAMS, memo.WIRE_WORDS),
+    "sp_req": Target(memo.sp_req, memo.STREAMS, memo.WIRE_WORDS),
+    "memo_header": Target(memo.memo_header, memo.HEADERS, memo.HEADER_WORDS),
+    "memo_sessions": Target(memo.memo_sessions, _PLAYS, []),
     "management": Target(management, _TASKS, [b'{"', b'"task"', b"[", b"]", b"}", b"null", b"1e9", b"show_"]),
     "endpoint": Target(
         endpoint, [b"tcp://127.0.0.1:5555", b"ipc:///x", b"tcp://[::1]:5"], [b"tcp://", b":*"]

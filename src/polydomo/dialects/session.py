@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import mypyc_attr, trait
 
 from polydomo.core.broker import Broker
 from polydomo.core.policy import Beat
@@ -67,24 +67,33 @@ BUSY_TURN: Final = 8
 PATIENCE: Final = 3
 
 
+@trait
+class Sender:
+    """A link as the outbox sees it, whatever wire is under it."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Write out what was collected."""
+
+
 class Outbox:
     """The links that have something to send. Their owner calls `flush` once per turn of its loop: one system call per
     connection and turn costs far less than one per message. `wake` is called when `flush` must be called."""
 
     def __init__(self, wake: Callable[[], object] | None = None) -> None:
         self.wake = wake
-        self.dirty: list[Link] = []
-        self.patient: list[Link] = []  # these only have answers
+        self.dirty: list[Sender] = []
+        self.patient: list[Sender] = []  # these only have answers
         self._awake = False
         self._held = 0  # turns for which answers have been held back
 
-    def add(self, link: Link) -> None:
+    def add(self, link: Sender) -> None:
         """`link` has something to send."""
         self.dirty.append(link)
         if not self._awake:
             self._rouse()
 
-    def add_patient(self, link: Link) -> None:
+    def add_patient(self, link: Sender) -> None:
         """`link` has answers, which may share a write with those of the next turns."""
         self.patient.append(link)
         if not self._awake:
@@ -132,7 +141,7 @@ class Context:
         self.broker_name = "polydomo"  # what peers are told that ask
 
 
-class Link(Handler):
+class Link(Handler, Sender):
     """The middle of one connection: messages from the wire go to the dialect's session, its answers are collected
     here until the outbox is flushed. `write` takes the joined bytes."""
 

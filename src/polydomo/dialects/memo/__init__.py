@@ -1,0 +1,1 @@
+"""MemoDB's protocol, `memo01`."""

@@ -1,0 +1,81 @@
+"""What all connections of MemoDB peers share, and what each needs of its socket."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import mypyc_attr
+
+from polydomo.core.broker import Broker
+from polydomo.core.policy import Beat
+from polydomo.dialects.memo.keeping import Breaks, Kept
+from polydomo.dialects.session import Outbox
+from polydomo.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from polydomo.dialects.memo.workers import MemoWorker
+
+# Of the IDs that workers are given.
+ID_SIZE: Final = 4
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SpWire(ABC):
+    """What a session needs of the socket under it, for what happens rarely. The runtime implements it."""
+
+    @abstractmethod
+    def transmit(self, data: bytes) -> None:
+        """Send at once: the hello."""
+
+    @abstractmethod
+    def ready(self) -> None:
+        """The handshake is done. Raises ProtocolError to refuse the peer."""
+
+    @abstractmethod
+    def failed(self, error: ProtocolError) -> None:
+        """The peer broke SP: close the socket."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Its clients have too much unanswered: read no more, unless workers are there too."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Read again."""
+
+    @abstractmethod
+    def complain(self, reason: str) -> None:
+        """The peer sent something its protocol does not allow; it was not answered."""
+
+
+class Memo:
+    """What all connections share: the broker, the workers, and what is kept of broken connections."""
+
+    def __init__(self, broker: Broker, outbox: Outbox, random: Callable[[int], bytes]) -> None:
+        self.broker = broker
+        self.outbox = outbox
+        self.random = random  # so many bytes that nobody can guess
+        self.workers: dict[bytes, MemoWorker] = {}
+        self.kept = Kept()
+        self.breaks = Breaks()
+        self.connected = 0  # ever
+        self.repeats = 0  # requests that came again and were ignored
+        self.returned = 0  # requests that came again over another connection
+        self.workers_max = 10_000
+        self.set_rhythm(10.0, 10.0)
+        self.wait = 10.0
+        self.retries = 0
+        self.grace = 10.0
+
+    def set_rhythm(self, heartbeat: float, reply: float) -> None:
+        """A HEARTBEAT after so long, and so long for its answer; for workers that come from now on."""
+        self.beat = Beat(heartbeat, (heartbeat + reply) / heartbeat)
+
+    def new_id(self) -> bytes:
+        """For a worker."""
+        while True:
+            id = self.random(ID_SIZE)
+            if id not in self.workers:
+                return id
