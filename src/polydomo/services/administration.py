@@ -126,7 +126,7 @@ class Administration:
             "worker_count": len(workers),
             "service_count": len(services),
             "keepalive_interval_ms": 0 if beat is None else int(beat.interval * 1000),
-            "keepalive_multiplier": 0 if beat is None else beat.liveness,
+            "keepalive_multiplier": round(0 if beat is None else beat.liveness),
             "workers": [self._worker_stats(worker) for worker in workers],
         }
 

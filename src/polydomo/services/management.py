@@ -16,6 +16,7 @@ from polydomo.core.job import STATES, Job
 from polydomo.core.service import Service
 from polydomo.core.worker import Worker
 from polydomo.services.builtin import BuiltIn, Raw, is_internal, perform, printable, read_task, unquoted
+from polydomo.wire.frames import frame
 
 # Rows of `show_jobs` unless asked for another number.
 JOBS_SHOWN = 100
@@ -38,6 +39,8 @@ class Management:
         self.own: list[BuiltIn] = []
         self.tasks["pause_service"] = self.pause_service
         self.tasks["resume_service"] = self.resume_service
+        self.tasks["show_memos"] = self.show_memos
+        self.tasks["forget_memos"] = self.forget_memos
         self._serve(b"mmi.service", self._mmi_service)
         self._serve(b"mmi.service.broker", self._mmi_broker)
         broker.fallback = self._port(lambda frames: Raw(b"501")).worker
@@ -68,17 +71,7 @@ class Management:
     def show_services(self) -> list[dict[str, Any]]:
         """Every service that has workers or waiting jobs; the broker's own are left out."""
         return [
-            {
-                "name": printable(service.name),
-                "workers": len(service.workers),
-                "idle": len(service.idle),
-                "waiting": service.waiting + service.targeted,
-                "paused": service.paused,
-                "running": service.running,
-                "done": service.done,
-                "failed": service.failed,
-                "retried": service.retried,
-            }
+            service_row(service)
             for service in sorted(self.broker.services.values(), key=lambda service: service.name)
             if not is_internal(service.name)
         ]
@@ -148,6 +141,25 @@ class Management:
         self.broker.lifecycle.resume(self._service(name))
         return {"name": name, "paused": False}
 
+    def show_memos(self, service: str | None = None) -> list[dict[str, Any]]:
+        """Memoised services: how many answers are in memory, how often they were asked for, what that saved."""
+        memos = self.broker.memos
+        names = set(memos.shelves)
+        names.update(name for name, known in self.broker.services.items() if known.policy.memo)
+        names.update(
+            name for name, policy in self.broker.policies.items() if policy.memo and name[-1:] != b"*"
+        )
+        return [
+            {"name": printable(name)} | memos.show(name)
+            for name in sorted(names)
+            if service in (None, printable(name))
+        ]
+
+    def forget_memos(self, name: str, request: str | None = None) -> dict[str, Any]:
+        """The answers of a service are no longer good: all of them, or the one to this request (a text)."""
+        body = None if request is None else frame(request.encode())
+        return {"name": name, "forgotten": self.broker.memos.forget(name.encode(), body)}
+
     def _asked(self) -> list[Job]:
         """What the broker itself is being asked."""
         return [job for port in self.own for job in port.worker.running.values()]
@@ -213,6 +225,21 @@ class Management:
         port = BuiltIn(self.broker, answer)
         self.own.append(port)
         return port
+
+
+def service_row(service: Service) -> dict[str, Any]:
+    """One service in a list."""
+    return {
+        "name": printable(service.name),
+        "workers": len(service.workers),
+        "idle": len(service.idle),
+        "waiting": service.waiting + service.targeted,
+        "paused": service.paused,
+        "running": service.running,
+        "done": service.done,
+        "failed": service.failed,
+        "retried": service.retried,
+    }
 
 
 def is_shown(worker: Worker) -> bool:
