@@ -33,6 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=5,
         help="how often tests/runtime/test_survival.py kills the broker",
     )
+    parser.addoption(
+        "--schema-examples",
+        type=int,
+        default=3,
+        help="how many examples of each operation tests/web/api/test_schema.py has made up",
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -118,7 +118,7 @@ def test_flags_win_over_the_environment_which_wins_over_the_file() -> None:
 
 
 def test_every_setting_has_a_variable_and_a_flag() -> None:
-    words = {"endpoint": "tcp://h:1", "flag": "true"}
+    words = {"endpoint": "tcp://h:1", "address": "h:1", "flag": "true"}
     for key in KEYS.values():
         value = key.choices[0] if key.choices else words.get(key.unit, "17")
         by_variable = gather(environ={key.variable: value})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from polydomo.errors import ConfigError
-from polydomo.runtime.endpoints import Endpoint, parse
+from polydomo.runtime.endpoints import Endpoint, parse, parse_address
 
 
 @pytest.mark.parametrize(
@@ -86,3 +86,26 @@ def test_a_port_has_sixteen_bits() -> None:
 def test_a_line_end_is_no_part_of_an_endpoint() -> None:
     with pytest.raises(ConfigError):
         parse("tcp://host:5555\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:8080", "127.0.0.1", 8080),
+        ("http://localhost:80/", "localhost", 80),
+        ("[::1]:8080", "::1", 8080),
+        ("*:8080", "", 8080),
+        ("127.0.0.1:0", "127.0.0.1", 0),
+        ("127.0.0.1:*", "127.0.0.1", 0),
+    ],
+)
+def test_an_address_for_http(text: str, host: str, port: int) -> None:
+    assert parse_address(text)[:2] == (host, port)
+
+
+@pytest.mark.parametrize(
+    "text", ["8080", "localhost", "https://x:1", "x:99999", "tcp://127.0.0.1:1", ":80", ""]
+)
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ConfigError, match="not an address"):
+        parse_address(text)

@@ -301,7 +301,7 @@ def test_where_events_are_published_is_said_everywhere(sockets: Sockets) -> None
     """In the log's first lines, in the folder's broker.json, and in the catalogue."""
     with BrokerProcess("--events", ANYWHERE, "--events", ANYWHERE) as broker:
         assert len(broker.events) == 2
-        assert all(endpoint in broker.log() for endpoint in broker.events)
+        wait_for(lambda: all(endpoint in broker.log() for endpoint in broker.events))
         socket = sockets.sub(broker.events[1], b"")
         client = sockets.socket(zmq.DEALER, broker.endpoint)
 

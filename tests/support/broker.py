@@ -14,9 +14,17 @@ from pathlib import Path
 
 
 class BrokerProcess:
-    """`polydomo broker` on a free port. `toml` is its configuration file's text."""
+    """`polydomo broker` on a free port. `toml` is its configuration file's text; `nng` and `http` open these too, on a
+    free port or where they say."""
 
-    def __init__(self, *flags: str, toml: str = "", zmq: str = "tcp://127.0.0.1:*") -> None:
+    def __init__(
+        self,
+        *flags: str,
+        toml: str = "",
+        zmq: str = "tcp://127.0.0.1:*",
+        nng: bool | str = False,
+        http: bool | str = False,
+    ) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="polydomo-test-", ignore_cleanup_errors=True)
         self.data = Path(self.folder.name, "data")
         self.log_path = Path(self.folder.name, "log")
@@ -25,13 +33,19 @@ class BrokerProcess:
             config = Path(self.folder.name, "polydomo.toml")
             config.write_text(toml)
             command += ["--config", str(config)]
+        if nng:
+            command += ["--nng", nng if isinstance(nng, str) else "tcp://127.0.0.1:*"]
+        if http:
+            command += ["--http", http if isinstance(http, str) else "127.0.0.1:0"]
         self.command = [*command, *flags]
         self.process: subprocess.Popen[bytes]
         self._start()
 
     def start_again(self) -> None:
         """After `kill` or `stop`: the same broker on the same folder and port."""
-        self.command[self.command.index("--zmq") + 1] = self.endpoint
+        for flag, place in (("--zmq", self.endpoint), ("--nng", self.nng), ("--http", self.http)):
+            if flag in self.command:
+                self.command[self.command.index(flag) + 1] = place
         self._start()
 
     def _start(self) -> None:
@@ -48,6 +62,8 @@ class BrokerProcess:
         self.endpoints: list[str] = told["zmq"]
         self.events: list[str] = told["events"]
         self.endpoint = self.endpoints[0]
+        self.nng: str = next(iter(told.get("nng", [])), "")
+        self.http: str = next(iter(told.get("http", [])), "")
 
     @property
     def pid(self) -> int:

@@ -178,6 +178,8 @@ class Key(NamedTuple):
             return "true or false"
         if self.unit == "endpoint":
             return "endpoints such as tcp://127.0.0.1:5555, tcp://[::1]:5555, ipc:///run/x.sock"
+        if self.unit == "address":
+            return "addresses such as 127.0.0.1:8080, [::1]:8080, *:8080"
         return "a text"
 
 
@@ -267,7 +269,12 @@ def _parse_list(key: Key, raw: object) -> list[str]:
                 endpoints.parse(item, binding=True)
             except ConfigError as error:
                 raise _Wrong(error.message) from error
-        if found.count(item) > 1 and not item.endswith(":*"):
+        if key.unit == "address":
+            try:
+                endpoints.parse_address(item)
+            except ConfigError as error:
+                raise _Wrong(error.message) from error
+        if found.count(item) > 1 and not item.endswith((":*", ":0")):
             raise _Wrong(f"{item} is there twice")
     return found
 

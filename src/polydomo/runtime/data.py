@@ -57,10 +57,10 @@ class DataFolder:
                 f"cannot use {self.path}: {error.strerror}", hint="choose another --data"
             ) from error
 
-    def announce(self, endpoints: list[str], events: list[str]) -> None:
+    def announce(self, places: dict[str, list[str]]) -> None:
         """Appears whole: written aside, then renamed."""
         aside = self.path / ".broker.json"
-        aside.write_bytes(msgspec.json.encode({"pid": os.getpid(), "zmq": endpoints, "events": events}))
+        aside.write_bytes(msgspec.json.encode({"pid": os.getpid()} | places))
         aside.replace(self.path / "broker.json")
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""ZeroMQ's way of naming places: `tcp://HOST:PORT`, `ipc://PATH`."""
+"""How places are named: `tcp://HOST:PORT` and `ipc://PATH` as ZeroMQ and NNG do, `HOST:PORT` for HTTP."""
 
 from __future__ import annotations
 
@@ -48,3 +48,14 @@ def parse(text: str, *, binding: bool = False) -> Endpoint:
     if port > 65535 or (not binding and (port == 0 or host == "*")):
         raise ConfigError(f"{text!r} names no host and port to connect to", hint="write tcp://HOST:PORT")
     return Endpoint("" if host == "*" else host, port, "")
+
+
+def parse_address(text: str) -> Endpoint:
+    """Where HTTP is to listen: HOST:PORT, also written as a URL; `*` for all interfaces or any port."""
+    bare = text.removeprefix("http://").removesuffix("/")
+    try:
+        return parse(f"tcp://{bare}", binding=True)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{text!r} is not an address to listen on", hint="write 127.0.0.1:8080, [::1]:8080 or *:8080"
+        ) from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from polydomo.core.ports import Publisher
 from polydomo.errors import ProtocolError
 from polydomo.runtime.log import Log
-from polydomo.runtime.peer import LINGER, address_of, keep_alive
+from polydomo.runtime.stream import LINGER, address_of, keep_alive
 from polydomo.wire.frames import Message, frame
 from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Handler, Peer
 from polydomo.wire.zmtp.pubsub import Subscriptions

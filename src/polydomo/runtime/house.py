@@ -12,7 +12,7 @@ import gc
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,16 @@ from polydomo.dialects.session import Context, Link, Outbox, Session
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.runtime import endpoints
 from polydomo.runtime.clock import Clock
+from polydomo.runtime.doors import Door, Joiner
 from polydomo.runtime.events import Events, Subscriber
 from polydomo.runtime.hosting import Hosting
 from polydomo.runtime.keeping import StoreKeeper
 from polydomo.runtime.log import Log
+from polydomo.runtime.nng import Nng, SpPeer
 from polydomo.runtime.peer import ZmqPeer
 from polydomo.runtime.settings import Settings
 from polydomo.runtime.stored import StoredJobs, without_store
+from polydomo.runtime.stream import StreamPeer
 from polydomo.runtime.uids import Uids
 from polydomo.services.management import Management
 from polydomo.store import Store, open_store
@@ -47,7 +50,7 @@ INSPECTION = 5.0
 class House:
     """See the module's text. `start`, then `wait` until something calls `stop`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, joiners: Sequence[Joiner] = ()) -> None:
         self.settings = settings
         self.clock = Clock()
         self.clock.follow(settings.heartbeat.interval)
@@ -63,7 +66,9 @@ class House:
         self.management = Management(self.broker, settings.broker.name)
         self.management.tasks["show_broker"] = self._show_broker
         self.events = Events(self)
+        self.nng = Nng(self)
         self.hosting = Hosting(self)
+        self.keeper: StoreKeeper | None = None
         self.loop: asyncio.AbstractEventLoop
         self.strangers: set[ZmqPeer] = set()  # still in their handshake
         self.peers: set[ZmqPeer] = set()
@@ -83,7 +88,10 @@ class House:
         self._hurry = False
         self._inspector: asyncio.TimerHandle | None = None
         self.store: Store | None = None
+        self.shelf: Store  # the same, or where nothing is kept on disk, one in memory
         self._sweeper: asyncio.Task[None] | None = None
+        made = [join(self) for join in joiners]
+        self.doors: list[Door] = [door for door in made if door is not None]
 
     async def start(self) -> None:
         """Listen everywhere, or nowhere: a place that cannot be bound is an error."""
@@ -97,6 +105,10 @@ class House:
                 await self._listen(text, partial(Subscriber, self.events, text), self.events.bound)
                 self.broker.publisher = self.events
             self.context.events = self.events.bound
+            for text in self.settings.broker.nng:
+                await self._listen(text, partial(SpPeer, self.nng, text), self.nng.bound)
+            for door in self.doors:
+                await door.open()
         except BaseException:
             self._close_listeners()
             await self._close_store()
@@ -123,6 +135,8 @@ class House:
         """New limits, rhythm and service settings for what comes from now on. Listeners stay as they are."""
         settings.broker.zmq = self.settings.broker.zmq
         settings.broker.events = self.settings.broker.events
+        settings.broker.nng = self.settings.broker.nng
+        settings.broker.http = self.settings.broker.http
         self.settings = settings
         self.wire_limits = settings.wire_limits()
         self.clock.follow(settings.heartbeat.interval)
@@ -130,6 +144,15 @@ class House:
         self.broker.configure(settings.bounds(), settings.policy(), settings.policies())
         self.hosting.reload(settings)
         log.info("settings reloaded", services=len(settings.services))
+
+    def places(self) -> dict[str, list[str]]:
+        """Where it listens, by kind."""
+        found = {"zmq": self.bound, "events": self.events.bound, "nng": self.nng.bound}
+        return found | {door.name: door.bound for door in self.doors}
+
+    def enter(self) -> None:
+        """Before anything but a peer's bytes reaches the core."""
+        self._set_time()
 
     def _set_context(self, settings: Settings) -> None:
         """What sessions go by."""
@@ -186,7 +209,7 @@ class House:
         else:
             link.write = _discard
 
-    def note(self, what: str, peer: ZmqPeer | Subscriber, reason: str) -> None:
+    def note(self, what: str, peer: StreamPeer | Subscriber, reason: str) -> None:
         """One line for people about one peer; a flood of peers must not become a flood of lines."""
         now = self.clock.read()
         if now - self._noting > 1.0:
@@ -210,13 +233,14 @@ class House:
                     hint="set --data or store.url",
                 )
             without_store(self.management)
+            self.shelf = open_store("memory:", self.loop.call_soon_threadsafe)
             return
         self._set_time()
         store = await asyncio.to_thread(
             open_store, url, self.loop.call_soon_threadsafe, batch=self.settings.store.batch
         )
-        self.store = store
-        keeper = StoreKeeper(self.broker, store, self._set_time)
+        self.store = self.shelf = store
+        keeper = self.keeper = StoreKeeper(self.broker, store, self._set_time)
         self.broker.lifecycle.keeper = keeper
         self.broker.lifecycle.new_uid = Uids()
         self.broker.lifecycle.random = random.random
@@ -276,6 +300,9 @@ class House:
         for peer in list(self.peers):
             peer.inspect(now)
         self.events.inspect(now)
+        self.nng.inspect(now)
+        for door in self.doors:
+            door.inspect(now)
         self._inspector = self.loop.call_later(self._inspection(), self._inspect)
 
     def _inspection(self) -> float:
@@ -313,6 +340,8 @@ class House:
     async def _stop(self) -> None:
         """Order matters: no newcomers, then the jobs that are here, then goodbyes, then the sockets."""
         self._close_listeners()
+        for door in self.doors:
+            door.shut()
         self.broker.drain()
         log.info("stopping", jobs=self.broker.active)
         end = self.loop.time() + self.settings.broker.drain
@@ -322,17 +351,21 @@ class House:
         self.hosting.close()
         unfinished = self.broker.close()
         self.events.close()
+        self.nng.close()
         self.outbox.flush()
         self.outbox.flush()  # answers that the first one may have held back
         await asyncio.sleep(0)
         for peer in [*self.peers, *self.strangers]:
             peer.transport.close()
+        for door in self.doors:
+            await door.close()
         patience = self.loop.time() + 1.0
-        while (self.peers or self.events.subscribers) and self.loop.time() < patience:
+        while (self.peers or self.events.subscribers or self.nng.peers) and self.loop.time() < patience:
             await asyncio.sleep(0.01)
         for peer in list(self.peers):
             peer.transport.abort()
         self.events.close(hurry=True)
+        self.nng.close(hurry=True)
         if self._timer is not None:
             self._timer.cancel()
         if self._inspector is not None:
@@ -344,6 +377,10 @@ class House:
     def _show_broker(self) -> dict[str, Any]:
         """The catalogue's, and where the broker listens."""
         shown = self.management.show_broker() | {"zmq": list(self.bound), "events": self.events.show()}
+        if self.nng.bound:
+            shown["nng"] = self.nng.show()
+        for door in self.doors:
+            shown[door.name] = door.show()
         if self.store is not None:
             shown["store"] = self.store.show()
         return shown

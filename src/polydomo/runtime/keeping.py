@@ -19,6 +19,7 @@ from polydomo.core.targets import RESOURCES
 from polydomo.dialects.registry import RESUMED
 from polydomo.runtime.addresses import read_options, rest_of, several, written_target
 from polydomo.runtime.log import Log
+from polydomo.runtime.memos import MemoShelves
 from polydomo.store import Store
 from polydomo.store.errors import AlreadyFinished, DuplicateJob, StoreError, StoreRefusal
 from polydomo.store.records import (
@@ -50,6 +51,7 @@ class StoreKeeper(Keeper):
         self.lifecycle = broker.lifecycle
         self.store = store
         self.touch = touch
+        self.memos = MemoShelves(self)
 
     def add(self, job: Job) -> None:
         try:
@@ -134,6 +136,15 @@ class StoreKeeper(Keeper):
             message=message,
         )
 
+    def memo(self, service: bytes, digest: bytes, then: Callable[[bytes | None, float], None]) -> None:
+        self.memos.read(service, digest, then)
+
+    def keep_memo(self, service: bytes, digest: bytes, value: bytes, until: float) -> None:
+        self.memos.keep(service, digest, value, until)
+
+    def forget_memo(self, service: bytes, digest: bytes) -> None:
+        self.memos.forget(service, digest)
+
     def look_up(self, job: Job) -> None:
         extra = job.extra
         if extra is None:
@@ -194,6 +205,7 @@ class StoreKeeper(Keeper):
 
     async def sweep(self) -> int:
         """Remove what was kept long enough, by each service's own policy. Returns how many jobs that were."""
+        self.memos.trim()
         names = {count.service for count in await self.store.counts()}
         keep = {name: _micros(self.broker.policy_of(name).retention) for name in names}
         return await self.store.sweep(
@@ -209,8 +221,8 @@ class StoreKeeper(Keeper):
         job = self.broker.revive(client, record.service, record.body, record.envelope)
         options, places = read_options(record)
         extra = Extra(record.id, options, True, self.broker.now, record.submitted)
-        extra.ready = 0.0 if record.not_before is None else self._core_time(record.not_before)
-        extra.deadline = FOREVER if record.deadline is None else self._core_time(record.deadline)
+        extra.ready = 0.0 if record.not_before is None else self.core_time(record.not_before)
+        extra.deadline = FOREVER if record.deadline is None else self.core_time(record.deadline)
         extra.number = record.attempt
         extra.added = extra.accepted = True
         extra.places = places
@@ -323,7 +335,8 @@ class StoreKeeper(Keeper):
         else:
             self.lifecycle.looked_up(job, result.body or b"", None, result.worker, gathered)
 
-    def _core_time(self, wall: int) -> float:
+    def core_time(self, wall: int) -> float:
+        """Wall time in microseconds as the core's time."""
         return wall / 1_000_000 - self.lifecycle.epoch
 
     def wall(self) -> int:

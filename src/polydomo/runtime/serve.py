@@ -9,12 +9,13 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from polydomo.runtime.data import DataFolder, folder_for
+from polydomo.runtime.doors import Joiner
 from polydomo.runtime.house import House
 from polydomo.runtime.settings import AUTO, Settings
 
@@ -44,6 +45,7 @@ async def serve(
     started: Callable[[House], None] | None = None,
     reread: Callable[[], Settings | None] | None = None,
     own_process: bool = False,
+    joiners: Sequence[Joiner] = (),
 ) -> bool:
     """A broker with these settings. SIGTERM and SIGINT drain and stop (twice: at once), SIGHUP calls
     `reread`: settings from it take effect, None keeps the old ones. `own_process`: it may be told to stop and to
@@ -56,7 +58,7 @@ async def serve(
     if folder is not None:
         folder.open()
     try:
-        house = House(_on_the_same_ports(settings))
+        house = House(_on_the_same_ports(settings), joiners)
         house.hosting.own_process = own_process
         await house.start()
         loop = asyncio.get_running_loop()
@@ -65,7 +67,7 @@ async def serve(
         loop.add_signal_handler(signal.SIGHUP, _reload, house, reread)
         gc.freeze()
         if folder is not None:
-            folder.announce(house.bound, house.events.bound)
+            folder.announce(house.places())
         if started is not None:
             started(house)
         await house.wait()
@@ -73,7 +75,7 @@ async def serve(
         if folder is not None:
             folder.close()
     if house.hosting.again:
-        os.environ[PORTS] = msgspec.json.encode([house.bound, house.events.bound]).decode()
+        os.environ[PORTS] = msgspec.json.encode(house.places()).decode()
     return house.hosting.again
 
 
@@ -90,12 +92,11 @@ def _on_the_same_ports(settings: Settings) -> Settings:
     if not before:
         return settings
     settings = copy.deepcopy(settings)
-    for wanted, bound in zip(
-        (settings.broker.zmq, settings.broker.events), msgspec.json.decode(before), strict=True
-    ):
+    for name, bound in msgspec.json.decode(before).items():
+        wanted = getattr(settings.broker, name)
         if len(wanted) == len(bound):
             wanted[:] = [
-                old if text.endswith(":*") else text for text, old in zip(wanted, bound, strict=True)
+                old if text.endswith((":*", ":0")) else text for text, old in zip(wanted, bound, strict=True)
             ]
     return settings
 

@@ -53,6 +53,14 @@ class BrokerSection(Section):
         list[str],
         text("where ZeroMQ peers connect: tcp://HOST:PORT, ipc://PATH", unit="endpoint", restart=True),
     ] = msgspec.field(default_factory=lambda: ["tcp://127.0.0.1:5555"])
+    nng: Annotated[
+        list[str],
+        text("where NNG peers (MemoDB) connect: tcp://HOST:PORT, ipc://PATH", unit="endpoint", restart=True),
+    ] = msgspec.field(default_factory=list)
+    http: Annotated[
+        list[str],
+        text("where the REST API is: HOST:PORT", unit="address", restart=True),
+    ] = msgspec.field(default_factory=list)
     events: Annotated[
         list[str],
         text(
@@ -126,6 +134,36 @@ class NfpSection(Section):
     ] = 32
 
 
+class MemodbSection(Section):
+    """MemoDB's protocol over NNG. Its workers have a rhythm of their own, its clients ask again by themselves."""
+
+    heartbeat: Annotated[
+        float, seconds("a worker that waits for a job is asked this often if it is there")
+    ] = 10.0
+    reply: Annotated[float, seconds("how long it may take to answer that")] = 10.0
+    wait: Annotated[float, seconds("how long a job may wait for a worker", endless=True)] = 10.0
+    retries: Annotated[int, count("further attempts after a worker was lost", ge=0)] = 0
+    grace: Annotated[
+        float, seconds("how long what a connection had under way is kept when it breaks", zero=True)
+    ] = 10.0
+    bytes: Annotated[int, size("content-addressed values that its REST API keeps, together")] = 1024 * MIB
+
+
+class HttpSection(Section):
+    """The REST API."""
+
+    durable: Annotated[
+        bool, text("keep its jobs on disk, where a service or a request does not say otherwise", unit="flag")
+    ] = True
+    patience: Annotated[float, seconds("the longest time one request may wait for an answer or a job")] = 60.0
+    slow: Annotated[float, seconds("how long a request's head may take, and silence within its body")] = 10.0
+    idle: Annotated[float, seconds("how long a connection without a request is kept")] = 30.0
+    worker_idle: Annotated[
+        float, seconds("how long a worker may be silent between two requests before it is given up")
+    ] = 30.0
+    connections: Annotated[int, count("connections at once")] = 2000
+
+
 class ServiceSection(Section):
     """How the jobs of a service are treated. What is not set comes from [defaults], then from the broker."""
 
@@ -157,6 +195,12 @@ class ServiceSection(Section):
         ]
         | None
     ) = None
+    memo: (
+        Annotated[bool, text("answer a request that was answered before from memory, or disk", unit="flag")]
+        | None
+    ) = None
+    memo_ttl: Annotated[float, seconds("how long such an answer is good", endless=True)] | None = None
+    memo_bytes: Annotated[int, size("all answers that are kept for this service together")] | None = None
 
 
 class StoreSection(Section):
@@ -206,6 +250,8 @@ class Settings(Section):
     limits: LimitsSection = msgspec.field(default_factory=LimitsSection)
     zmq: ZmqSection = msgspec.field(default_factory=ZmqSection)
     nfp: NfpSection = msgspec.field(default_factory=NfpSection)
+    memodb: MemodbSection = msgspec.field(default_factory=MemodbSection)
+    http: HttpSection = msgspec.field(default_factory=HttpSection)
     defaults: ServiceSection = msgspec.field(default_factory=ServiceSection)
     services: dict[str, ServiceSection] = msgspec.field(default_factory=dict)
     store: StoreSection = msgspec.field(default_factory=StoreSection)
@@ -265,4 +311,7 @@ def _policy(section: ServiceSection, base: Policy) -> Policy:
         retention=base.retention if section.retention is None else section.retention,
         ageing=base.ageing if section.ageing is None else section.ageing,
         volatile=base.volatile if section.durable is None else not section.durable,
+        memo=base.memo if section.memo is None else section.memo,
+        memo_ttl=base.memo_ttl if section.memo_ttl is None else section.memo_ttl,
+        memo_bytes=base.memo_bytes if section.memo_bytes is None else section.memo_bytes,
     )

@@ -1,0 +1,144 @@
+"""NNG peers (MemoDB): an asyncio protocol around a pure SP connection and the dialect's session."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+from polydomo.dialects.memo.broker import MemoSession
+from polydomo.dialects.memo.shared import Memo, SpWire
+from polydomo.errors import ProtocolError
+from polydomo.runtime.stream import LINGER, StreamPeer
+from polydomo.wire.sp.connection import Connection
+from polydomo.wire.sp.hello import REP
+
+if TYPE_CHECKING:
+    from polydomo.runtime.house import House
+    from polydomo.runtime.settings import Settings
+
+# How long a connection remembers what it answered, at the least; twice that at the most.
+MEMORY = 5.0
+
+
+class Nng:
+    """All NNG peers of a house."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.bound: list[str] = []
+        self.strangers: set[SpPeer] = set()  # still in their handshake
+        self.peers: set[SpPeer] = set()
+        self.memo = Memo(house.broker, house.outbox, os.urandom)
+        self._configured: Settings | None = None
+        self._aged = 0.0
+        self.configure()
+
+    def configure(self) -> None:
+        """Take over the settings, if they are new."""
+        settings = self.house.settings
+        if settings is not self._configured:
+            self._configured = settings
+            memo = self.memo
+            memo.set_rhythm(settings.memodb.heartbeat, settings.memodb.reply)
+            memo.wait = settings.memodb.wait
+            memo.retries = settings.memodb.retries
+            memo.grace = settings.memodb.grace
+            memo.workers_max = settings.limits.connections
+
+    def inspect(self, now: float) -> None:
+        """Every few seconds: is somebody there who does not read? And what was answered long ago is forgotten."""
+        self.configure()
+        age = now - self._aged >= MEMORY
+        if age:
+            self._aged = now
+        for peer in list(self.peers):
+            peer.inspect(now)
+            if age:
+                peer.session.age()
+
+    def close(self, hurry: bool = False) -> None:
+        """The broker stops."""
+        for peer in [*self.peers, *self.strangers]:
+            if hurry:
+                peer.transport.abort()
+            else:
+                peer.session.flush()
+                peer.transport.close()
+
+    def show(self) -> dict[str, Any]:
+        """For people."""
+        memo = self.memo
+        return {
+            "bound": list(self.bound),
+            "connections": len(self.peers),
+            "workers": len(memo.workers),
+            "parked": sum(len(peer.session.parked) for peer in self.peers),
+            "kept": sum(map(len, memo.kept.requests.values())),
+            "repeated": memo.repeats,
+            "returned": memo.returned,
+        }
+
+
+class SpPeer(StreamPeer, SpWire):
+    """One connection. Messages pass through without stopping."""
+
+    def __init__(self, nng: Nng, listener: str) -> None:
+        super().__init__(nng.house, listener, nng.strangers)
+        self.nng = nng
+        self.session: MemoSession
+        self.connection: Connection
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        house = self.house
+        self.attach(transport)
+        ipc = self.listener.startswith("ipc:")
+        host = self.address.rpartition(":")[0]
+        self.outlet = self.session = MemoSession(self.nng.memo, self, self.transport.write, host, ipc)
+        self.parser = self.connection = Connection(
+            self.session, REP, house.settings.limits.message_bytes, ipc
+        )
+        if self.admit(len(house.strangers) + len(self.nng.strangers)):
+            self.connection.start()
+
+    def data_received(self, data: bytes) -> None:
+        house = self.house
+        house.broker.now = house.clock.read()
+        self.connection.receive(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        house = self.house
+        house.broker.now = house.clock.read()
+        self.settled()
+        self.nng.peers.discard(self)
+        self.session.write = _discard
+        self.session.lost()
+
+    # The session's side
+
+    def transmit(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def ready(self) -> None:
+        if len(self.house.peers) + len(self.nng.peers) >= self.house.settings.limits.connections:
+            raise ProtocolError("too many connections", hint="raise limits.connections if they are meant")
+        self.settled()
+        self.nng.peers.add(self)
+
+    def failed(self, error: ProtocolError) -> None:
+        self.house.note("peer refused", self, reason=str(error))
+        self.session.flush()  # others on this connection have done nothing wrong
+        self.transport.close()
+        self.house.loop.call_later(LINGER, self.transport.abort)
+
+    def complain(self, reason: str) -> None:
+        self.noted(self.session.invalid, reason)
+
+    def works(self) -> bool:
+        return self.session.is_worker()
+
+
+def _discard(data: bytes) -> None:
+    """Nobody is there."""
