@@ -1,0 +1,170 @@
+"""The app: all routers, and one form for everything that goes wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Message, Receive, Scope, Send
+
+from polydomo._version import __version__
+from polydomo.runtime.log import Log
+from polydomo.web import memodb
+from polydomo.web.api import (
+    bulk,
+    dead,
+    files,
+    health,
+    inventory,
+    jobs,
+    metrics,
+    pages,
+    peers,
+    services,
+    stream,
+    workers,
+)
+from polydomo.web.api.origins import is_foreign
+from polydomo.web.api.problems import Problem, problem
+from polydomo.web.clients import WebClients
+from polydomo.web.polling import PollingWorkers
+
+if TYPE_CHECKING:
+    from polydomo.runtime.house import House
+
+log = Log()
+
+# How a status that the framework itself gives is called.
+REASONS = {
+    400: "malformed",
+    403: "not-allowed",
+    404: "not-found",
+    405: "method-not-allowed",
+    406: "not-acceptable",
+    413: "too-large",
+    415: "unsupported-media-type",
+    416: "range",
+    501: "not-supported",
+    503: "not-ready",
+}
+
+
+class App(FastAPI):
+    """HEAD is answered wherever GET is, without the body; what a handler did not expect is logged and answered, and
+    goes no further."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD" and not scope["path"].endswith("/events"):
+            scope = {**scope, "method": "GET", "polydomo.head": True}
+            send = _headless(send)
+        if scope["type"] == "http" and is_foreign(scope):
+            refusal = problem("not-allowed", "it comes from a web page of another site")
+            await refusal.response()(scope, receive, send)
+            return
+        try:
+            await super().__call__(scope, receive, send)
+        except ClientDisconnect:
+            pass
+        except Exception as error:
+            log.error("a request failed", path=scope.get("path", "")[:200], error=repr(error), exc_info=error)
+
+
+def make_app(house: House) -> FastAPI:
+    """Everything that is offered over HTTP."""
+    app = App(
+        title="Polydomo",
+        version=__version__,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={
+            Problem: _problem,
+            RequestValidationError: _invalid,
+            HTTPException: _http,
+            Exception: _unexpected,
+        },
+    )
+    app.state.house = house
+    app.state.clients = clients = WebClients(house)
+    app.state.workers = polling = PollingWorkers(house)
+    for router in (  # the busiest first: routes are tried in this order
+        jobs.make_router(house, clients),
+        workers.make_router(house, polling),
+        bulk.make_router(house, clients),
+        stream.make_router(house, clients),
+        services.make_router(house),
+        peers.make_router(house),
+        dead.make_router(house),
+        inventory.make_router(house),
+        files.make_router(house),
+        health.make_router(house),
+        metrics.make_router(house),
+        pages.make_router(app),
+        memodb.make_router(house, clients, polling),
+    ):
+        app.router.routes += router.routes  # flat: an included router is looked through for every request
+    return app
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """A parameter that is not what it must be: 400, and which."""
+    assert isinstance(error, RequestValidationError)
+    errors = [
+        {"where": ".".join(str(part) for part in found["loc"]), "message": found["msg"]}
+        for found in error.errors()
+    ]
+    detail = "; ".join(f"{found['where']}: {found['message']}" for found in errors[:3])
+    return problem("malformed", detail, errors=errors[:20]).response()
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    """What the framework refuses by itself."""
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    reason = REASONS.get(error.status_code)
+    if reason is None:
+        return Problem(error.status_code, error.detail, headers=headers).response()
+    path = request.url.path[:200]
+    detail = "" if error.detail in ("Not Found", "Method Not Allowed") else error.detail
+    if reason == "not-found":
+        detail = detail or f"there is nothing at {path}"
+    if reason == "method-not-allowed":
+        headers = {"allow": ", ".join(_methods(request))}
+        detail = f"{path} is not for {request.method[:20]}"
+    return problem(reason, detail, headers).response()
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    """Without anything from the inside: that is in the log."""
+    return problem("internal").response()
+
+
+def _methods(request: Request) -> list[str]:
+    """What may be done with the request's path: several routes may share one. One without parameters is meant before
+    those with some."""
+    fitting = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    plain = [route for route in fitting if not route.param_convertors]
+    found = {method for route in plain or fitting for method in route.methods}
+    if "GET" in found:
+        found.add("HEAD")
+    return sorted(found)
+
+
+def _headless(send: Send) -> Send:
+    async def send_head(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
+
+    return send_head

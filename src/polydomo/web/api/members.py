@@ -1,0 +1,78 @@
+"""Bodies as members of JSON documents.
+
+One of four: `body`, if it is one frame of JSON; `text`, if it is one of UTF-8; `base64` for other bytes; `frames`, a
+list of base64, for several. The same names are understood where JSON brings a body.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from polydomo.wire.frames import EMPTY_BODY, frame, join, split
+
+NAMES: Final = ("body", "text", "base64", "frames")
+
+_json = msgspec.json.Decoder(msgspec.Raw)
+
+
+def shown(body: bytes) -> dict[str, Any]:
+    """A canonical body as a member, see the module's text. JSON stays as it is, on one line."""
+    frames = split(body)
+    if len(frames) > 1:
+        return {"frames": [b64encode(part).decode() for part in frames]}
+    raw = frames[0] if frames else b""
+    if raw and is_json(raw):
+        # Outside of strings, where there can be none, a line break is a space.
+        return {"body": msgspec.Raw(raw.replace(b"\n", b" ").replace(b"\r", b" "))}
+    if is_text(raw):
+        return {"text": raw.decode()}
+    return {"base64": b64encode(raw).decode()}
+
+
+def unshown(members: Mapping[str, Any]) -> bytes:
+    """The opposite: `members` are those of NAMES that a document has, `body` still as JSON. ValueError: not one."""
+    if len(members) != 1:
+        raise ValueError(f"one of {', '.join(NAMES)} is needed, and there are {len(members)}")
+    ((name, value),) = members.items()
+    if name == "body":
+        return frame(bytes(value))
+    if name == "frames":
+        if not isinstance(value, list) or not value:
+            raise ValueError("frames must be a list of base64")
+        return join([_bytes(part) for part in value])
+    if name == "base64":
+        return frame(_bytes(value))
+    if not isinstance(value, str):
+        raise ValueError("text must be a string")
+    return frame(value.encode()) if value else EMPTY_BODY
+
+
+def is_json(raw: bytes) -> bool:
+    """Is it well-formed?"""
+    try:
+        _json.decode(raw)
+        return raw.isascii() or is_text(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+def is_text(raw: bytes) -> bool:
+    """Is it UTF-8?"""
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError("base64 must be a string")
+    try:
+        return b64decode(value, validate=True)
+    except ValueError:
+        raise ValueError(f"{value[:40]!r} is no base64") from None

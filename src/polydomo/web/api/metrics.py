@@ -1,0 +1,194 @@
+"""Prometheus' view of the broker. Everything is read from the broker's books when somebody asks; a job costs nothing
+for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.responses import Response
+
+from polydomo._version import __version__
+from polydomo.core.service import Service
+from polydomo.services.builtin import is_internal, printable
+from polydomo.services.management import is_shown
+
+if TYPE_CHECKING:
+    from polydomo.runtime.house import House
+
+# Services that are shown one by one. Anybody can make up names, and every one would be a time series for ever.
+SERVICES: Final = 200
+
+# Of one service: what it is called, what it means, where it is.
+GAUGES: Final = (
+    ("workers", "Workers that offer the service.", lambda service: len(service.workers)),
+    ("waiting", "Jobs that wait for a worker.", lambda service: service.waiting + service.targeted),
+    ("running", "Jobs that workers have.", lambda service: service.running),
+    ("paused", "1: no job is given to a worker.", lambda service: int(service.paused)),
+)
+COUNTERS: Final = (
+    ("done", "Jobs that ended with a result.", lambda service: service.done),
+    ("failed", "Jobs that ended without one.", lambda service: service.failed),
+    ("retried", "Attempts that were lost and made again.", lambda service: service.retried),
+)
+
+
+def make_router(house: House) -> APIRouter:
+    """See the module's text."""
+    router = APIRouter(tags=["broker"])
+    registry = CollectorRegistry()
+    registry.register(Books(house))
+    ProcessCollector(registry=registry)
+    text: dict[int | str, dict[str, Any]] = {
+        200: {
+            "description": "Prometheus' text format.",
+            "content": {
+                "text/plain": {"schema": {"type": "string"}, "example": "polydomo_jobs_done_total 41.0\n"}
+            },
+        }
+    }
+
+    @router.get("/metrics", summary="Figures for Prometheus", response_class=Response, responses=text)
+    async def metrics() -> Response:
+        """Jobs, services, workers, clients, connections, the store, and what memoised services saved."""
+        house.enter()
+        return Response(generate_latest(registry), 200, {"cache-control": "no-store"}, CONTENT_TYPE_LATEST)
+
+    return router
+
+
+class Books(Collector):
+    """Reads them at each scrape."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing is looked at when it is registered."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._jobs()
+        yield from self._services()
+        yield from self._peers()
+        yield from self._store()
+        yield from self._memos()
+
+    def _jobs(self) -> Iterable[Metric]:
+        """As `show_broker` has them: what the broker is asked itself is not counted."""
+        management = self.house.management
+        broker = self.house.broker
+        books = management.show_broker()
+        own = sum(port.worker.done + len(port.worker.running) for port in management.own)
+        yield gauge("polydomo_info", "1, with the version as a label.", 1, version=__version__)
+        yield gauge("polydomo_uptime_seconds", "Since the broker was started.", books["uptime"])
+        yield gauge("polydomo_draining", "1: the broker is stopping.", int(books["draining"]))
+        yield counter("polydomo_jobs_accepted", "Jobs that were taken.", max(0, broker.accepted - own))
+        for name, what in (
+            ("done", "Jobs that ended with a result."),
+            ("failed", "Jobs that ended without one."),
+            ("retried", "Attempts that were lost and made again."),
+            ("refused", "Jobs that were not taken."),
+            ("repeated", "Jobs that were asked for again under their ids or keys."),
+        ):
+            yield counter(f"polydomo_jobs_{name}", what, max(0, books[name]))
+        yield counter("polydomo_strays", "Answers to attempts that were over.", books["strays"])
+        yield gauge("polydomo_jobs_active", "Jobs that have not ended.", books["active"])
+        yield gauge("polydomo_jobs_bytes", "Bytes in them.", books["memory"])
+        yield gauge("polydomo_jobs_bytes_limit", "What they may have.", broker.bounds.memory)
+        yield counter("polydomo_invalid_messages", "Messages that could not be read.", self.house.complaints)
+
+    def _services(self) -> Iterable[Metric]:
+        broker = self.house.broker
+        services = [service for service in broker.services.values() if not is_internal(service.name)]
+        yield gauge("polydomo_services", "Services with workers or jobs; not all are shown.", len(services))
+        if len(services) > SERVICES:
+            services.sort(key=lambda service: _matters(service, service.name in broker.policies))
+            del services[SERVICES:]
+        names = [(printable(service.name), service) for service in services]
+        for name, what, read in GAUGES:
+            family: Metric = GaugeMetricFamily(f"polydomo_service_{name}", what, labels=["service"])
+            _fill(family, [([label], read(service)) for label, service in names])
+            yield family
+        for name, what, read in COUNTERS:
+            family = CounterMetricFamily(f"polydomo_service_{name}", what, labels=["service"])
+            _fill(family, [([label], read(service)) for label, service in names])
+            yield family
+
+    def _peers(self) -> Iterable[Metric]:
+        house, broker = self.house, self.house.broker
+        workers = Counter(
+            (worker.dialect, "late" if worker.late else "busy" if worker.running else "idle")
+            for worker in broker.workers
+            if is_shown(worker)
+        )
+        family = GaugeMetricFamily("polydomo_workers", "Workers that are here.", labels=["dialect", "state"])
+        _fill(family, [(list(labels), count) for labels, count in sorted(workers.items())])
+        yield family
+        clients = Counter(client.dialect for client in broker.clients if client.total > client.questions)
+        family = GaugeMetricFamily("polydomo_clients", "Clients that have sent a job.", labels=["dialect"])
+        _fill(family, [([dialect], count) for dialect, count in sorted(clients.items())])
+        yield family
+        shown = {door.name: door.show() for door in house.doors}
+        connections = {
+            "zmq": len(house.peers),
+            "events": len(house.events.subscribers),
+            "nng": len(house.nng.peers),
+        } | {name: found.get("connections", 0) for name, found in shown.items()}
+        family = GaugeMetricFamily("polydomo_connections", "Open connections.", labels=["wire"])
+        _fill(family, [([wire], count) for wire, count in connections.items()])
+        yield family
+        for name, found in shown.items():
+            yield counter(
+                f"polydomo_{name}_requests", "Requests that were answered.", found.get("requests", 0)
+            )
+
+    def _store(self) -> Iterable[Metric]:
+        store = self.house.store
+        if store is None:
+            return
+        yield counter("polydomo_store_commits", "Transactions since the broker was started.", store.commits)
+        yield counter("polydomo_store_writes", "Writes in them.", store.writes)
+        yield gauge("polydomo_store_backlog_bytes", "Bytes that wait to be written.", store.backlog)
+        yield gauge(
+            "polydomo_store_trouble", "1: the latest transaction failed.", int(store.trouble is not None)
+        )
+
+    def _memos(self) -> Iterable[Metric]:
+        shelves = list(self.house.broker.memos.shelves.values())
+        total = {
+            name: sum(getattr(shelf, name) for shelf in shelves)
+            for name in ("hits", "joined", "misses", "saved")
+        }
+        yield counter("polydomo_memo_hits", "Requests answered from memory or disk.", total["hits"])
+        yield counter("polydomo_memo_joined", "Requests that waited for the same one.", total["joined"])
+        yield counter("polydomo_memo_misses", "Requests that went to a worker.", total["misses"])
+        yield counter("polydomo_memo_saved_seconds", "Workers' time that was saved.", total["saved"])
+        yield gauge("polydomo_memo_bytes", "Answers in memory.", sum(shelf.held for shelf in shelves))
+
+
+def gauge(name: str, what: str, value: float, **labels: str) -> Metric:
+    """One figure that goes up and down."""
+    family = GaugeMetricFamily(name, what, labels=list(labels))
+    family.add_metric(list(labels.values()), value)
+    return family
+
+
+def counter(name: str, what: str, value: float) -> Metric:
+    """One figure that only goes up; its name gets `_total`."""
+    return CounterMetricFamily(name, what, value)
+
+
+def _fill(family: Any, rows: list[tuple[list[str], float]]) -> None:
+    for labels, value in rows:
+        family.add_metric(labels, value)
+
+
+def _matters(service: Service, configured: bool) -> tuple[bool, bool, int, bytes]:
+    """Those with workers or settings first, then those with most work."""
+    return (not service.workers, not configured, -service.waiting - service.running, service.name)

@@ -1,0 +1,32 @@
+"""How a job ended, from memory or from the disk, for a handler that waits."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from polydomo.core import job as jobs
+from polydomo.core.results import Ended
+from polydomo.web.api.problems import problem
+
+if TYPE_CHECKING:
+    from polydomo.runtime.house import House
+
+
+async def ended_of(house: House, uid: str) -> Ended | None:
+    """None: it is not known, or has not ended."""
+    if "\0" in uid:
+        return None
+    future: asyncio.Future[Ended | None] = house.loop.create_future()
+
+    def then(ended: Ended | None) -> None:
+        if not future.done():  # whoever asked may be gone
+            future.set_result(ended)
+
+    house.enter()
+    house.broker.recall(uid, then)
+    ended = await future
+    failure = None if ended is None or ended.service else ended.failure
+    if failure is not None and failure.reason == jobs.STORE:  # nothing is known: the disk could not be read
+        raise problem("store", failure.message)
+    return ended

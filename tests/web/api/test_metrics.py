@@ -1,0 +1,121 @@
+"""Figures for Prometheus, health, readiness."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from polydomo.core.broker import Broker
+from polydomo.core.policy import Bounds, Policy
+from polydomo.core.service import Service
+from polydomo.store import open_store
+from polydomo.store.errors import StoreFull
+from polydomo.web.api import health, metrics
+from tests.support.broker import BrokerProcess, wait_for
+from tests.support.peers import MdpClient, MdpWorker
+from tests.web.api.conftest import Place
+from tests.web.api.site import Site, is_problem
+
+
+def figures(site: Site) -> dict[tuple[str, ...], float]:
+    """All of them, by name and labels' values."""
+    answer = site.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(answer.body.decode())
+        for sample in family.samples
+    }
+
+
+class TestMetrics:
+    def test_jobs_are_counted(self, place: Place) -> None:
+        before = figures(place.site)
+        for _ in range(3):
+            place.call(b"echo", b"x")
+        after = figures(place.site)
+
+        def grown(*name: str) -> float:
+            return after[name] - before[name]
+
+        assert grown("polydomo_jobs_accepted_total") == 3
+        assert grown("polydomo_jobs_done_total") == 3
+        assert grown("polydomo_service_done_total", "echo") == 3
+        assert grown("polydomo_jobs_failed_total") == 0
+        assert grown("polydomo_http_requests_total") >= 1
+
+    def test_what_is_there(self, site: Site) -> None:
+        found = figures(site)
+        assert found["polydomo_service_workers", "echo"] == 1
+        assert found["polydomo_workers", "mdp/0.2", "idle"] >= 2
+        assert found["polydomo_connections", "zmq"] >= 2
+        assert found["polydomo_connections", "http"] >= 1
+        assert found["polydomo_store_trouble",] == 0
+        assert found["polydomo_store_commits_total",] >= 0
+        assert found["polydomo_jobs_active",] >= 0
+        assert found["process_resident_memory_bytes",] > 0
+
+    def test_memos(self, place: Place) -> None:
+        before = figures(place.site)["polydomo_memo_hits_total",]
+        for _ in range(3):
+            place.call(b"remembered", b"metrics")
+        found = figures(place.site)
+        assert found["polydomo_memo_hits_total",] - before >= 2
+        assert found["polydomo_memo_bytes",] > 0
+
+    def test_made_up_services_do_not_become_time_series(self) -> None:
+        broker = Broker(Bounds(), Policy(), 1)
+        for number in range(metrics.SERVICES + 50):
+            broker.keep_service(Service(broker, b"s%d" % number, Policy()))
+        broker.policies = {b"s249": Policy()}
+        house: Any = SimpleNamespace(broker=broker)
+        families = list(metrics.Books(house)._services())
+        assert families[0].samples[0].value == metrics.SERVICES + 50
+        shown = [sample.labels["service"] for sample in families[1].samples]
+        assert len(shown) == metrics.SERVICES
+        assert "s249" in shown
+
+
+class TestHealth:
+    def test_alive_and_ready(self, site: Site) -> None:
+        assert site.get("/healthz").json() == {"status": "ok"}
+        assert site.get("/readyz").json() == {"status": "ready"}
+
+    def test_not_ready_while_it_stops(self) -> None:
+        with BrokerProcess(http=True) as broker:
+            site = Site(broker.http)
+            worker, client = MdpWorker(broker.endpoint, b"slow"), MdpClient(broker.endpoint)
+            client.request(b"slow", b"x")
+            task = worker.take()
+            broker.signal(signal.SIGTERM)
+            wait_for(lambda: site.get("/readyz").status == 503)
+            assert "stopping" in is_problem(site.get("/readyz"), 503, "not-ready")["detail"]
+            assert site.get("/healthz").status == 200
+            worker.reply(task, [b"y"])
+            assert client.answer(b"slow").final == [b"y"]
+            assert broker.process.wait(10) == 0
+            worker.close()
+            client.close()
+
+    @pytest.mark.parametrize("cured", [True, False])
+    async def test_a_store_in_trouble_is_asked_whether_it_is_over(self, tmp_path: Path, cured: bool) -> None:
+        store = open_store(f"sqlite:///{tmp_path}/jobs.db", asyncio.get_running_loop().call_soon_threadsafe)
+        store.trouble = StoreFull("the disk is full")
+        if not cured:
+            await asyncio.to_thread(store.close)
+        broker = SimpleNamespace(draining=False, memory=0, bounds=Bounds())
+        house: Any = SimpleNamespace(broker=broker, store=store)
+        why = await health._why_not(house)
+        assert why == "" if cured else "the disk is full" in why
+        await asyncio.to_thread(store.close)
+
+    async def test_no_room_for_jobs(self) -> None:
+        broker = SimpleNamespace(draining=False, memory=11, bounds=Bounds(memory=10))
+        house: Any = SimpleNamespace(broker=broker, store=None)
+        assert "limits.memory" in await health._why_not(house)

@@ -1,0 +1,28 @@
+"""A house that is only a core and a clock, for tests of what stands between HTTP and the core."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from polydomo.core.broker import Broker
+from polydomo.core.policy import Bounds
+from polydomo.runtime.settings import Settings
+
+
+class StubHouse:
+    """As much of `runtime.house.House` as clients and workers of the web see."""
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self.broker = Broker(bounds)
+        self.broker.now = 100.0
+        self.loop = asyncio.get_running_loop()
+        self.settings = Settings()
+        self.store: Any = None
+
+    def enter(self) -> None:
+        pass  # the test says what time it is
+
+    def pass_time(self, seconds: float) -> None:
+        self.broker.now += seconds
+        self.broker.tick()

@@ -1,0 +1,191 @@
+"""Polling workers against the core alone: credit, and who has which job, whatever happens in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from polydomo.core.job import WORKER_ERROR, Failure, Job
+from polydomo.web.clients import Ticket, WebClients
+from polydomo.web.polling import Crowded, Poll, PollingWorker, PollingWorkers, Unwilling
+from polydomo.wire.frames import frame
+from tests.web.stub import StubHouse
+
+
+class Room:
+    """A broker, its web clients and its polling workers."""
+
+    def __init__(self) -> None:
+        self.house: Any = StubHouse()
+        self.broker = self.house.broker
+        self.clients = WebClients(self.house)
+        self.workers = PollingWorkers(self.house)
+
+    def submit(self, body: bytes = b"x", service: bytes = b"s") -> Ticket:
+        return self.clients.of(b"c").submit(service, frame(body))
+
+    def worker(self, name: bytes = b"w", services: tuple[bytes, ...] = (b"s",)) -> PollingWorker:
+        return self.workers.get(name, list(services))
+
+
+def holding(worker: PollingWorker) -> list[Job]:
+    return list(worker.core.running.values())
+
+
+async def test_an_open_poll_is_given_a_job_and_a_closed_one_none() -> None:
+    room = Room()
+    worker = room.worker()
+    poll = worker.open()
+    assert room.submit(b"a").job is (poll.job)
+    second = room.submit(b"b")
+    assert second.job is not None
+    assert second.job.worker is None
+    closed = worker.open()
+    assert closed.job is second.job
+    unused = worker.open()
+    worker.close(unused)
+    third = room.submit(b"c")
+    assert third.job is not None
+    assert third.job.worker is None
+
+
+async def test_a_job_that_did_not_reach_its_worker_goes_to_the_next_poll() -> None:
+    room = Room()
+    first, second = room.worker(b"one"), room.worker(b"two")
+    poll = first.open()
+    ticket = room.submit()
+    first.withdraw(poll)
+    assert poll.job is None
+    assert ticket.job is not None
+    assert ticket.job.worker is None
+    assert second.open().job is ticket.job
+    assert not room.workers.holder(b"nonsense")
+
+
+async def test_whoever_is_cancelled_while_waiting_gives_back_what_he_got() -> None:
+    room = Room()
+    worker = room.worker()
+    task = asyncio.ensure_future(worker.next(10))
+    await asyncio.sleep(0)
+    ticket = room.submit()
+    assert holding(worker) == [ticket.job]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert holding(worker) == []
+    assert worker.core.credit == 0
+
+
+async def test_next_waits_no_longer_than_it_is_told() -> None:
+    room = Room()
+    worker = room.worker()
+    assert await worker.next(0) is None
+    assert await worker.next(0.01) is None
+    assert worker.core.credit == 0
+    ticket = room.submit()
+    assert await worker.next(0) is ticket.job
+
+
+async def test_a_poll_is_a_sign_of_life_and_silence_between_polls_is_not_for_ever() -> None:
+    room = Room()
+    worker = room.worker()
+    poll = worker.open()
+    room.house.pass_time(1000)
+    assert not worker.gone
+    worker.close(poll)
+    room.house.pass_time(29)
+    assert not worker.gone
+    room.house.pass_time(10)
+    assert worker.gone
+    assert len(room.workers) == 0
+    assert room.worker() is not worker
+
+
+async def test_the_end_of_a_worker_ends_its_polls() -> None:
+    room = Room()
+    worker = room.worker()
+    task = asyncio.ensure_future(worker.next(10))
+    await asyncio.sleep(0)
+    room.broker.close()
+    assert await task is None
+    room.workers.close()
+
+
+async def test_services_that_may_not_be_offered() -> None:
+    room = Room()
+    for services in ([], [b""], [b"mmi.x"], [b"x"] * 1 + [b"mmi.y"], [b"%d" % n for n in range(1001)]):
+        with pytest.raises(Unwilling):
+            room.workers.get(b"w", services)
+    assert len(room.workers) == 0
+    assert not room.broker.workers
+
+
+async def test_no_more_polls_than_a_worker_may_hold_jobs() -> None:
+    room = Room()
+    worker = room.worker()
+    for _ in range(room.house.settings.limits.worker_jobs):
+        worker.open()
+    with pytest.raises(Crowded):
+        worker.open()
+    worker.let_go()
+    assert worker.polls == 0
+    worker.open()
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_nobody_is_given_what_he_did_not_ask_for_and_every_job_ends_once(seed: int) -> None:
+    chance = random.Random(seed)
+    room = Room()
+    polls: list[tuple[PollingWorker, Poll]] = []
+    held: list[tuple[PollingWorker, bytes]] = []
+    tickets: list[Ticket] = []
+    ends: list[Ticket] = []
+    names = [b"a", b"b", b"c"]
+
+    def collect() -> None:
+        for worker, poll in list(polls):
+            if poll.future.done() or poll.job is not None:
+                polls.remove((worker, poll))
+                if poll.job is not None:
+                    held.append((worker, poll.job.token))
+
+    for _ in range(600):
+        what = chance.randrange(8)
+        if what <= 1:
+            ticket = room.submit()
+            ticket.on_end = ends.append
+            tickets.append(ticket)
+        elif what == 2:
+            worker = room.worker(chance.choice(names))
+            polls.append((worker, worker.open()))
+        elif what == 3 and polls:
+            worker, poll = chance.choice(polls)
+            worker.withdraw(poll)
+        elif what in (4, 5) and held:
+            worker, token = held.pop(chance.randrange(len(held)))
+            if chance.random() < 0.8:
+                worker.result(token, frame(b"done"))
+            else:
+                worker.failure(token, Failure(WORKER_ERROR, "no"))
+        elif what == 6:
+            room.house.pass_time(chance.choice([0.1, 1, 20, 70]))
+        elif what == 7 and chance.random() < 0.2:
+            leaving = room.workers.named(chance.choice(names))
+            if leaving is not None:
+                leaving.leave()
+        collect()
+        for name in names:
+            known = room.workers.named(name)
+            if known is not None:
+                core = known.core
+                assert core.credit == len(core.running) + len(core.late) + known.polls
+                open_polls = [poll for worker, poll in polls if worker is known]
+                assert known.polls == len(open_polls)
+                assert all(token in known.tokens for token in core.running)
+        assert all(room.workers.attempts[token] for token in room.workers.attempts)
+    room.broker.close()
+    assert len(ends) == len(set(map(id, ends)))
+    assert all(ticket.ended is not None for ticket in tickets)
