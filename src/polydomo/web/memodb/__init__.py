@@ -1,0 +1,36 @@
+"""MemoDB's own REST, as its users know it: values by their content, heads, calls and their evaluation, workers.
+
+cid         names of values                     library     what is kept, and how much of it may be
+dagcbor     values as CBOR                      evaluating  calls become jobs
+memojson    values as JSON                      working     jobs become calls
+values      values and the frames of jobs       nodes, heads, calls, hiring: the paths
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+
+from polydomo.web.memodb import calls, heads, hiring, nodes
+from polydomo.web.memodb.evaluating import Evaluations
+from polydomo.web.memodb.library import Library
+from polydomo.web.memodb.routing import WrittenRoute
+from polydomo.web.memodb.working import Hands
+
+if TYPE_CHECKING:
+    from polydomo.runtime.house import House
+    from polydomo.web.clients import WebClients
+    from polydomo.web.polling import PollingWorkers
+
+
+def make_router(house: House, clients: WebClients, workers: PollingWorkers) -> APIRouter:
+    """All paths, under `/memodb/v1`."""
+    router = APIRouter(prefix="/memodb/v1", tags=["memodb"], route_class=WrittenRoute)
+    library = Library(house)
+    hands = Hands(house, workers, library)
+    nodes.add_routes(router, house, library)
+    heads.add_routes(router, house, library)
+    calls.add_routes(router, house, library, Evaluations(house, clients, library), hands)
+    hiring.add_routes(router, house, library, hands)
+    return router

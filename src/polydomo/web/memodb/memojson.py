@@ -1,0 +1,235 @@
+"""MemoDB-JSON: values as JSON, without losing what JSON has no words for.
+
+Null, booleans, texts and lists are themselves; a number is an integer. The rest is an object with one member that says
+what it is:
+
+    {"float": "3.142"}   {"float": "-0"}   {"float": "NaN"}   {"float": "-Infinity"}
+    {"base64": "YXNjaWk="}                 a byte string, padded
+    {"cid": "uAXEAAfY"}                    a link, always base64url
+    {"map": {"key": ...}}                  a map; no other object is one
+
+What is written is the same each time: no white space, keys in CBOR's order, texts as RFC 8785 has them, floats as
+ECMAScript prints numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Mapping
+from math import copysign
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
+
+from polydomo.web.memodb.cid import BadCid, Cid
+from polydomo.web.memodb.dagcbor import DEPTH, ITEMS, LARGEST, SMALLEST, Node, in_order
+
+_SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class BadJson(ValueError):
+    """This text is no value."""
+
+
+def decode(data: bytes) -> Node:
+    """The value that a JSON text is."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise BadJson(f"not UTF-8: {error}") from None
+    _check_size(data)
+    try:
+        parsed = json.loads(
+            text,
+            object_pairs_hook=_Object,
+            parse_int=_integer,
+            parse_float=_no_number,
+            parse_constant=_no_number,
+        )
+    except json.JSONDecodeError as error:
+        raise BadJson(f"{error.msg}, line {error.lineno} column {error.colno}") from None
+    except RecursionError:
+        raise BadJson(f"more than {DEPTH} lists and maps inside each other") from None
+    return _node(parsed, 0)
+
+
+def encode(node: Node) -> bytes:
+    """A value as JSON text, in the one way."""
+    return write(plain(node))
+
+
+def write(made: Any) -> bytes:
+    """What `plain` made, as text."""
+    return json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def plain(node: Node, inside: Mapping[Cid, Any] = MappingProxyType({})) -> Any:
+    """What `json` can write. Links of which `inside` has the value, as this function made it, are shown with it."""
+    if node is None or isinstance(node, (bool, int, str)):
+        return node
+    if isinstance(node, float):
+        return {"float": float_text(node)}
+    if isinstance(node, bytes):
+        return {"base64": b64encode(node).decode()}
+    if isinstance(node, Cid):
+        return {"node": inside[node]} if node in inside else {"cid": str(node)}
+    if isinstance(node, list):
+        return [plain(one, inside) for one in node]
+    return {"map": {key: plain(node[key], inside) for key in in_order(node)}}
+
+
+def float_text(number: float) -> str:
+    """A float as ECMAScript prints it, except that there is a `-0`."""
+    if number != number:
+        return "NaN"
+    sign = "-" if copysign(1, number) < 0 else ""
+    number = abs(number)
+    if number == float("inf"):
+        return f"{sign}Infinity"
+    if number == 0:
+        return f"{sign}0"
+    # The shortest digits that mean this number, and where the point is among them.
+    mantissa, _, exponent = f"{number!r}".partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    count = len(digits)
+    if count <= point <= 21:
+        return sign + digits + "0" * (point - count)
+    if 0 < point <= 21:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    power = point - 1
+    rest = f".{digits[1:]}" if count > 1 else ""
+    return f"{sign}{digits[0]}{rest}e{'+' if power > 0 else '-'}{abs(power)}"
+
+
+class _Object:
+    """An object as it was written, before it is known what it stands for."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        self.pairs = pairs
+
+
+def _node(parsed: Any, depth: int) -> Node:
+    if isinstance(parsed, str):
+        return _text(parsed)
+    if isinstance(parsed, list):
+        _check_depth(depth)
+        return [_node(one, depth + 1) for one in parsed]
+    if isinstance(parsed, _Object):
+        return _special(parsed, depth)
+    return parsed
+
+
+def _special(found: _Object, depth: int) -> Node:
+    names = [name for name, _ in found.pairs]
+    if len(names) != 1 or names[0] not in ("map", "cid", "base64", "float"):
+        raise BadJson(
+            f"an object with the members {_listed(names)}: "
+            'a map is written {"map": {...}}, other objects are {"cid"}, {"base64"} or {"float"}'
+        )
+    name, value = found.pairs[0]
+    if name == "map":
+        if not isinstance(value, _Object):
+            raise BadJson(f'{{"map": ...}} holds an object, not {_kind(value)}')
+        return _map(value, depth)
+    if not isinstance(value, str):
+        raise BadJson(f'{{"{name}": ...}} holds a string, not {_kind(value)}')
+    if name == "cid":
+        return _link(value)
+    if name == "base64":
+        return _bytes(value)
+    return _float(value)
+
+
+def _map(found: _Object, depth: int) -> dict[str, Node]:
+    _check_depth(depth)
+    made: dict[str, Node] = {}
+    for key, value in found.pairs:
+        key = _text(key)
+        if key in made:
+            raise BadJson(f"the key {_shown(key)} is in a map twice")
+        made[key] = _node(value, depth + 1)
+    return made
+
+
+def _link(text: str) -> Cid:
+    if not text.startswith("u"):
+        raise BadJson(f"a link is written in base64url and begins with u, not {_shown(text)}")
+    try:
+        return Cid.parse(text)
+    except BadCid as error:
+        raise BadJson(f"a link: {error}") from None
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        data = b64decode(text, validate=True)
+    except (NotBase64, ValueError):
+        data = None
+    if data is None or b64encode(data).decode() != text:
+        raise BadJson(f"{_shown(text)} is not base64 with its padding")
+    return data
+
+
+def _float(text: str) -> float:
+    if text in _SPECIAL:
+        return _SPECIAL[text]
+    if not _NUMBER.fullmatch(text) or len(text) > 1100:
+        raise BadJson(f"{_shown(text)} is no float")
+    return float(text)
+
+
+def _text(text: str) -> str:
+    """Half a character (a lone surrogate) becomes U+FFFD, as MemoDB has it."""
+    if text.isascii():
+        return text
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def _integer(text: str) -> int:
+    if len(text) > 20 or not SMALLEST <= (number := int(text)) <= LARGEST:
+        raise BadJson(f"{_shown(text)} does not fit into 64 bits")
+    return number
+
+
+def _no_number(text: str) -> NoReturn:
+    raise BadJson(f'{_shown(text)} is no integer; a float is written {{"float": "{text[:40]}"}}')
+
+
+def _check_depth(depth: int) -> None:
+    if depth >= DEPTH:
+        raise BadJson(f"more than {DEPTH} lists and maps inside each other")
+
+
+def _check_size(data: bytes) -> None:
+    """Before it is parsed: a text of many small things takes far more memory than its own size."""
+    if _items(data) > ITEMS and _items(_STRING.sub(b"", data)) > ITEMS:
+        raise BadJson(f"more than {ITEMS} items in one value")
+
+
+def _items(data: bytes) -> int:
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
+def _kind(value: object) -> str:
+    return "an object" if isinstance(value, _Object) else f"{_shown(value)}"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(_shown(name) for name in names[:5]) or "none at all"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "..."
