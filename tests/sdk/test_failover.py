@@ -99,7 +99,7 @@ async def test_why_it_failed_is_said_in_the_systems_words(
     async def dial(*anything: object) -> None:
         raise error
 
-    monkeypatch.setattr("polydomo.sdk.connection._dial", dial)
+    monkeypatch.setattr("polydomo.sdk.link._dial", dial)
     roster = Roster(parse("mdp://nowhere:1"))
     with pytest.raises(Unreachable) as told:
         await roster.connect(ignore, ignore, patience=0)

@@ -6,14 +6,17 @@ final body or raises Lost; whether the call is sent again is the client's decisi
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from polydomo.core.gather import Piece
 from polydomo.core.registry import SERVICE_NAME_MAX
 from polydomo.sdk.connection import Dealer, Lost
-from polydomo.sdk.failover import Roster
+from polydomo.sdk.failover import AnyLink, Roster
 from polydomo.sdk.failures import Account
+from polydomo.sdk.link import Link
 from polydomo.wire.frames import Message
 
 
@@ -44,8 +47,12 @@ class Call:
     __slots__ = (
         "body",
         "deleted",
+        "limit",
         "native",
+        "once",
         "partial",
+        "request",
+        "run_limit",
         "sent",
         "service",
         "target",
@@ -74,6 +81,10 @@ class Call:
         self.watch = watch
         self.withdrawn = False  # given up by somebody who wants the job itself ended
         self.deleted = False  # and the broker was told
+        self.limit: float | None = None  # seconds it may take in all
+        self.once = False  # it must not be sent twice
+        self.run_limit: float | None = None  # MemoDB only: seconds a worker may take, if fewer
+        self.request = b""  # MemoDB only: its ID, the same however often it is sent
 
 
 def service_name(name: str) -> bytes:
@@ -115,13 +126,77 @@ class Channel(ABC):
         dealer = await self.roster.connect(
             on_message, on_lost, patience=self._connect_timeout, ping=self._ping
         )
-        try:
-            self._check()
-        except Lost:
-            dealer.close()
-            raise
-        return dealer
+        return self._keep(dealer)
+
+    def _keep(self, link: AnyLink) -> AnyLink:
+        """A connection that was just made, unless the client was closed meanwhile."""
+        if self.closed:
+            link.close()
+        self._check()
+        return link
 
     def _check(self) -> None:
         if self.closed:
             raise Lost("the client was closed")
+
+
+class Pipe(ABC):
+    """One connection and the calls on it, many at a time."""
+
+    link: Link
+
+    @abstractmethod
+    def retire(self) -> None:
+        """Close when the calls that are on it have been answered."""
+
+    @abstractmethod
+    def lost(self, reason: str) -> None:
+        """The connection broke, with or without calls on it."""
+
+
+AnyPipe = TypeVar("AnyPipe", bound=Pipe)
+
+
+class PipeChannel(Channel, Generic[AnyPipe]):
+    """One pipe, opened when it is first needed and again after it was lost."""
+
+    def __init__(self, roster: Roster, connect_timeout: float, ping: float) -> None:
+        super().__init__(roster, connect_timeout, ping)
+        self._opening = asyncio.Lock()
+        self._pipe: AnyPipe | None = None
+        self._retired: set[AnyPipe] = set()  # with calls under way
+
+    def retire(self) -> None:
+        if self._pipe is not None:
+            self.roster.failed(self._pipe.link.place)
+        self.renew()
+
+    def renew(self) -> None:
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            self._retired.add(pipe)
+            pipe.retire()
+
+    def close(self) -> None:
+        self.closed = True
+        self.roster.close()
+        for pipe in [*self._retired, *([self._pipe] if self._pipe is not None else [])]:
+            pipe.lost("the client was closed")
+            pipe.link.close()
+
+    def drop(self, pipe: AnyPipe) -> None:
+        """It is of no use any more."""
+        self._retired.discard(pipe)
+        if self._pipe is pipe:
+            self._pipe = None
+
+    async def _open(self) -> AnyPipe:
+        """Whoever comes first opens it, the others wait."""
+        async with self._opening:
+            if self._pipe is None:
+                self._pipe = await self._dial()
+            return self._pipe
+
+    @abstractmethod
+    async def _dial(self) -> AnyPipe:
+        """A pipe that is connected. Lost if the client is closed, or was meanwhile."""

@@ -10,66 +10,35 @@ from __future__ import annotations
 import asyncio
 
 from polydomo.dialects.dcp.client import DcpClientSide
-from polydomo.sdk.channel import Call, Channel
+from polydomo.sdk.channel import Call, Pipe, PipeChannel
 from polydomo.sdk.connection import Dealer, Lost
 from polydomo.sdk.failover import Roster
 from polydomo.wire.frames import Message
 
 
-class DcpChannel(Channel):
-    """One pipe, opened when it is first needed and again after it was lost."""
+class DcpChannel(PipeChannel["DcpPipe"]):
+    """See the module's text."""
 
     def __init__(self, roster: Roster, connect_timeout: float, ping: float, window: int) -> None:
         super().__init__(roster, connect_timeout, ping)
         self._turns = asyncio.Semaphore(window)
-        self._opening = asyncio.Lock()
-        self._pipe: Pipe | None = None
-        self._retired: set[Pipe] = set()  # with calls under way
 
     async def exchange(self, call: Call) -> bytes:
         async with self._turns:
             pipe = self._pipe or await self._open()
             return await pipe.exchange(call)
 
-    def retire(self) -> None:
-        if self._pipe is not None:
-            self.roster.failed(self._pipe.dealer.place)
-        self.renew()
-
-    def renew(self) -> None:
-        pipe, self._pipe = self._pipe, None
-        if pipe is not None:
-            self._retired.add(pipe)
-            pipe.retire()
-
-    def close(self) -> None:
-        self.closed = True
-        self.roster.close()
-        for pipe in [*self._retired, *([self._pipe] if self._pipe is not None else [])]:
-            pipe.lost("the client was closed")
-            pipe.dealer.close()
-
-    def drop(self, pipe: Pipe) -> None:
-        """It is of no use any more."""
-        self._retired.discard(pipe)
-        if self._pipe is pipe:
-            self._pipe = None
-
-    async def _open(self) -> Pipe:
-        """Whoever comes first opens it, the others wait."""
-        async with self._opening:
-            if self._pipe is None:
-                pipe = Pipe(self)
-                pipe.dealer = await self._connect(pipe.received, pipe.lost)
-                self._pipe = pipe
-            return self._pipe
+    async def _dial(self) -> DcpPipe:
+        pipe = DcpPipe(self)
+        pipe.link = await self._connect(pipe.received, pipe.lost)
+        return pipe
 
 
-class Pipe:
-    """One connection and the calls on it."""
+class DcpPipe(Pipe):
+    """Calls are told apart by their marks."""
 
     def __init__(self, channel: DcpChannel) -> None:
-        self.dealer: Dealer
+        self.link: Dealer
         self._channel = channel
         self._side = DcpClientSide()
         self._number = 0
@@ -77,7 +46,7 @@ class Pipe:
         self._waiting: dict[bytes, asyncio.Future[bytes]] = {}
 
     async def exchange(self, call: Call) -> bytes:
-        dealer = self.dealer
+        dealer = self.link
         await dealer.writable()
         if dealer.closed:
             raise Lost("the connection broke before the request was sent")
@@ -98,7 +67,6 @@ class Pipe:
                 self._end()
 
     def retire(self) -> None:
-        """Close when the calls that are on it have been answered."""
         self._retired = True
         if not self._waiting:
             self._end()
@@ -112,12 +80,12 @@ class Pipe:
             answer.set_result(reply.body)
 
     def lost(self, reason: str) -> None:
-        self._channel.roster.failed(self.dealer.place)
+        self._channel.roster.failed(self.link.place)
         self._channel.drop(self)
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(Lost(reason))
 
     def _end(self) -> None:
-        self.dealer.close()
+        self.link.close()
         self._channel.drop(self)

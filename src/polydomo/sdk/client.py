@@ -32,6 +32,7 @@ from polydomo.sdk import codecs, failures, pieces
 from polydomo.sdk.channel import Call, Channel, NoResult, service_name
 from polydomo.sdk.channel_dcp import DcpChannel
 from polydomo.sdk.channel_mdp import MdpChannel
+from polydomo.sdk.channel_memo import RESEND, MemoChannel
 from polydomo.sdk.channel_nfp import NfpChannel
 from polydomo.sdk.codecs import Codec
 from polydomo.sdk.connection import Lost
@@ -72,7 +73,10 @@ class Client:
     - `timeout`: seconds a call may take in all, from first to last; None: for ever.
     - `retries`: how often a call is sent again after its connection was lost.
     - `connections`: MDP only: calls at the same time; more wait their turn.
-    - `window`: DCP and NFP only: calls outstanding on the one connection; more wait their turn.
+    - `window`: DCP and NFP: calls outstanding on the one connection; more wait their turn. MemoDB: the most there may
+      be; how many there are follows the rate of the answers.
+    - `resend`: MemoDB only: seconds after which a call that has had no answer is sent again under its ID, then after
+      twice as many, and so on (with `retries=0` it never is). Brokers of other makes may take it for another job.
     - `connect_timeout`: seconds to look for a broker at all endpoints before a call is Unreachable.
     - `ping`: seconds of silence, while an answer is awaited, before the broker is asked whether it is there.
     - `failback`: with several brokers, seconds between two looks whether an earlier one than ours is back; new
@@ -95,6 +99,7 @@ class Client:
         retries: int = 2,
         connections: int = 8,
         window: int = 512,
+        resend: float = RESEND,
         connect_timeout: float = 5.0,
         ping: float = 5.0,
         failback: float = 10.0,
@@ -120,6 +125,8 @@ class Client:
             self._channel = MdpChannel(roster, connect_timeout, ping, connections)
         elif self.url.dialect == "dcp":
             self._channel = DcpChannel(roster, connect_timeout, ping, window)
+        elif self.url.dialect == "memo":
+            self._channel = MemoChannel(roster, connect_timeout, ping, window, resend)
         else:
             self._channel = self._nfp = NfpChannel(roster, connect_timeout, ping, window, name)
             self._questions = Questions(self._nfp, timeout)
@@ -310,6 +317,10 @@ class Client:
         """The broker as a whole: version, uptime, counts."""
         return dict(await self._ask("show_broker"))
 
+    async def memos(self, service: str | None = None) -> list[dict[str, Any]]:
+        """What memoised services remember, how often it was asked for, and the time that saved."""
+        return list(await self._ask("show_memos", service=service))
+
     async def exchange(
         self,
         service: str,
@@ -352,7 +363,9 @@ class Client:
 
     def _call(self, service: str, body: bytes, options: JobOptions) -> Call:
         prepared = prepare(self.url.dialect, options, body)
-        return Call(service_name(service), prepared.body, uid=prepared.uid, target=prepared.target)
+        call = Call(service_name(service), prepared.body, uid=prepared.uid, target=prepared.target)
+        call.run_limit = prepared.run_limit
+        return call
 
     def _handle(
         self, call: Call, service: str, codec: Codec, timeout: TimeLimit, retries: int | None
@@ -446,6 +459,7 @@ class Client:
     ) -> bytes:
         limit = self.timeout if timeout is USUAL else timeout
         most = self.retries if retries is None else retries
+        call.limit, call.once = limit, most == 0
         try:
             async with self.clock.timeout(limit):
                 if not wait and not await self._is_offered(call.service, most):

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from polydomo.dialects.dcp.worker import DcpWorkerSide
 from polydomo.dialects.nfp.worker import NfpWorkerSide
 from polydomo.sdk import failures
 from polydomo.sdk.clock import Timer
-from polydomo.sdk.connection import Dealer
 from polydomo.sdk.failures import Account
+from polydomo.sdk.link import Link
 from polydomo.sdk.url import Place
 from polydomo.wire.frames import Message
 
@@ -41,12 +41,17 @@ class Side(Protocol):
     closed: bool
 
     def start(self, now: float) -> None: ...
-    def receive(self, message: Message, now: float) -> Request | None: ...
     def partial(self, request: Any, body: bytes, now: float) -> None: ...
     def final(self, request: Any, body: bytes, now: float) -> None: ...
     def disconnect(self) -> None: ...
     def tick(self, now: float) -> None: ...
     def take_output(self) -> bytes: ...
+
+
+class MessageSide(Side, Protocol):
+    """One that is handed ZeroMQ's messages: all but MemoDB's."""
+
+    def receive(self, message: Message, now: float) -> Request | None: ...
 
 
 class Line(Protocol):
@@ -82,7 +87,7 @@ class Conversation:
     """See the module's text. The connection may call it from the moment it is made."""
 
     def __init__(self, on_job: Callable[[Conversation, Request], None]) -> None:
-        self.dealer: Dealer
+        self.dealer: Link
         self.side: Side
         self.asked = 0  # jobs so far
         self.heard = False  # the broker has said something other than goodbye
@@ -92,7 +97,7 @@ class Conversation:
         self._timer: Timer | None = None
         self._confirmed: asyncio.Future[None] | None = None
 
-    async def begin(self, dealer: Dealer, side: Side) -> None:
+    async def begin(self, dealer: Link, side: Side) -> None:
         """Register, and wait until the broker has dealt with it. (NFP's registration follows the answer to OPEN.)"""
         self.dealer = dealer
         self.side = side
@@ -172,16 +177,19 @@ class Conversation:
         """From the connection."""
         if self.over.done():
             return
-        request = self.side.receive(message, self._now())
+        self._heard_of(cast(MessageSide, self.side).receive(message, self._now()))
+
+    def lost(self, reason: str) -> None:
+        """From the connection: it broke."""
+        self._end(reason)
+
+    def _heard_of(self, request: Request | None) -> None:
+        """The broker has said something, perhaps a job."""
         self.heard = self.heard or not self.side.closed
         self._pump()
         if request is not None:
             self.asked += 1
             self._on_job(self, request)
-
-    def lost(self, reason: str) -> None:
-        """From the connection: it broke."""
-        self._end(reason)
 
     def _now(self) -> float:
         return self.dealer.clock.time()

@@ -14,14 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from polydomo.errors import Unreachable
 from polydomo.sdk import local
 from polydomo.sdk.clock import REAL_TIME, Clock, Timer
-from polydomo.sdk.connection import Dealer, Lost, connect
+from polydomo.sdk.connection import Dealer, connect
+from polydomo.sdk.connection_sp import knock
+from polydomo.sdk.link import Link, Lost
 from polydomo.sdk.url import Place, Url
 from polydomo.wire.frames import Message
+
+AnyLink = TypeVar("AnyLink", bound=Link)
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
@@ -54,6 +59,7 @@ class Roster:
 
     def __init__(self, url: Url, failback: float = 0.0) -> None:
         self.places = url.places
+        self._speaks_sp = url.dialect == "memo"
         self.clock = _clock_of(url.places[0])
         self.trouble = ""  # why the last attempt to connect failed; empty: it did not
         self.failback = failback  # seconds between two looks at earlier brokers; 0: never
@@ -94,7 +100,29 @@ class Roster:
         properties: dict[bytes, bytes] | None = None,
         on_failure: Callable[[str], None] | None = None,
     ) -> Dealer:
-        """A connection to the first broker that answers; Unreachable after `patience` seconds, if any."""
+        """A ZMTP connection to the first broker that answers; see `find`."""
+
+        def dial(place: Place, timeout: float) -> Awaitable[Dealer]:
+            return connect(
+                place,
+                on_message,
+                on_lost,
+                clock=self.clock,
+                properties=properties,
+                ping=ping,
+                timeout=timeout,
+            )
+
+        return await self.find(dial, patience, on_failure)
+
+    async def find(
+        self,
+        dial: Callable[[Place, float], Awaitable[AnyLink]],
+        patience: float | None,
+        on_failure: Callable[[str], None] | None = None,
+    ) -> AnyLink:
+        """A connection to the first broker that answers; Unreachable after `patience` seconds, if any. `dial` is given
+        a broker and the seconds it may take."""
         backoff = Backoff()
         # One that swallows every packet must leave time for the others.
         each = HANDSHAKE if patience is None else max(patience / len(self.places), 0.1)
@@ -104,15 +132,7 @@ class Roster:
             for _ in self.places:
                 place = self.current
                 try:
-                    dealer = await connect(
-                        place,
-                        on_message,
-                        on_lost,
-                        clock=clock,
-                        properties=properties,
-                        ping=ping,
-                        timeout=each,
-                    )
+                    link = await dial(place, each)
                 except Lost as lost:
                     self.trouble = f"{place}: {lost}"
                     self.failed(place)
@@ -121,10 +141,10 @@ class Roster:
                     continue
                 self.trouble = ""
                 if self.is_behind(place):  # found while we were connecting
-                    dealer.close()
+                    link.close()
                     continue
                 self._look_back()
-                return dealer
+                return link
             pause = backoff.pause()
             if end is not None and clock.time() + pause > end:
                 raise Unreachable(f"no broker could be reached ({self.trouble})")
@@ -150,10 +170,12 @@ class Roster:
 
     async def _answers(self, place: Place) -> bool:
         try:
-            dealer = await connect(place, _ignore, _ignore, clock=self.clock, timeout=HANDSHAKE)
+            if self._speaks_sp:
+                await knock(place, self.clock, HANDSHAKE)
+            else:
+                (await connect(place, _ignore, _ignore, clock=self.clock, timeout=HANDSHAKE)).close()
         except Lost:
             return False
-        dealer.close()
         return True
 
 

@@ -22,8 +22,9 @@ class Listener(ABC):
     clock: Clock
 
     @abstractmethod
-    async def accept(self) -> tuple[asyncio.AbstractEventLoop, asyncio.Protocol]:
-        """The broker's end of a new connection, and its loop. ConnectionRefusedError if it is down."""
+    async def accept(self, sp: bool) -> tuple[asyncio.AbstractEventLoop, asyncio.Protocol]:
+        """The broker's end of a new connection (of NNG's wire, or ZeroMQ's), and its loop. ConnectionRefusedError if it
+        is down."""
 
     def worker_failed(self, address: bytes, error: BaseException) -> None:  # noqa: B027 (only some care)
         """A worker of this process raised while it worked on the attempt `address`."""
@@ -44,13 +45,13 @@ def find(name: str) -> Listener | None:
     return _brokers.get(name)
 
 
-async def dial(name: str, protocol: asyncio.Protocol) -> None:
-    """Connect a client's protocol to the broker called `name`."""
+async def dial(name: str, protocol: asyncio.Protocol, sp: bool = False) -> None:
+    """Connect a client's protocol to the broker called `name`. `sp`: it speaks NNG's wire."""
     loop = asyncio.get_running_loop()
     listener = find(name)
     if listener is None:
         raise ConnectionRefusedError(f"no broker called {name!r} in this process")
-    their_loop, theirs = await listener.accept()
+    their_loop, theirs = await listener.accept(sp)
     near = LocalTransport(loop, protocol)
     far = LocalTransport(their_loop, theirs)
     near.peer, far.peer = far, near

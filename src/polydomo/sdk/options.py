@@ -1,4 +1,5 @@
-"""What a caller may say about one job beside its body, in a dialect that has words for it. That is NFP.
+"""What a caller may say about one job beside its body, in a dialect that has words for it. That is NFP; MemoDB can say
+how long a worker may take for it.
 
 Whom it is for goes into NFP's target frame, the rest into the body's member `options`; a body that is no JSON object
 has no room for it. Our own workers' functions do not see that member.
@@ -44,7 +45,7 @@ class JobOptions(TypedDict, total=False):
     - `delay`: seconds before it may be run.
     - `deadline`: seconds after which nobody wants it any more, run or not.
     - `queue_timeout`: seconds it may wait for a worker.
-    - `run_timeout`: seconds one worker may take for it.
+    - `run_timeout`: seconds one worker may take for it (MemoDB, too; there it is the call's `timeout` unless given).
     - `durable`: keep it on the broker's disk, also where its service is not durable.
     """
 
@@ -66,6 +67,7 @@ class Prepared(NamedTuple):
     uid: str
     target: bytes
     body: bytes  # canonical (wire.frames)
+    run_limit: float | None = None  # MemoDB: seconds that a worker may take
 
 
 def prepare(dialect: str, options: JobOptions, body: bytes) -> Prepared:
@@ -76,10 +78,11 @@ def prepare(dialect: str, options: JobOptions, body: bytes) -> Prepared:
         raise TypeError(f"a call has no {', '.join(sorted(unknown))}=; there are {known}")
     given = {name: value for name, value in options.items() if value is not None}
     if dialect != "nfp":
+        run_limit: Any = given.pop("run_timeout", None) if dialect == "memo" else None
         if given:
             named = ", ".join(f"{name}=" for name in given)
             raise ValueError(f"{named}: {dialect} has no words for it; use an nfp:// URL")
-        return Prepared("", b"", body)
+        return Prepared("", b"", body, run_limit)
     uid = str(given.pop("id", "") or uuid4())
     target = target_frame(given.pop("target", None), given.pop("resource", None))
     return Prepared(uid, target, _with_members(body, given))

@@ -2,7 +2,8 @@
 the jobs that come in it.
 
 MDP knows one service and one job at a time per worker, so there a Worker has many stations; DCP's one station
-has all services and several slots; NFP has one for each service, with several slots (`sdk.station_nfp`). What a
+has all services and several slots; NFP has one for each service, with several slots (`sdk.station_nfp`); MemoDB's is
+like DCP's, but for its conversations, which outlive connections (`sdk.station_memo`). What a
 handler began is finished even if its conversation ends meanwhile; the answer is dropped then (the broker has given
 the job to another), and the slot is not offered again before.
 
@@ -18,9 +19,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from polydomo.sdk.connection import Dealer
 from polydomo.sdk.conversation import Conversation, Outlet, Request, Side
 from polydomo.sdk.failover import Backoff, Roster
+from polydomo.sdk.link import Link
 from polydomo.sdk.notices import Notices
 
 log = logging.getLogger("polydomo.sdk")
@@ -39,7 +40,7 @@ class Station:
         self,
         roster: Roster,
         slots: int,
-        make_side: Callable[[Dealer], Side],
+        make_side: Callable[[Link], Side],
         perform: Perform,
         properties: dict[bytes, bytes],
         notices: Notices,
@@ -103,14 +104,7 @@ class Station:
 
     async def _one_conversation(self, backoff: Backoff) -> None:
         await self._until_free()
-        conversation = Conversation(self._job_came)
-        dealer = await self._roster.connect(
-            conversation.received,
-            conversation.lost,
-            patience=None,
-            properties=self._properties,
-            on_failure=self._notices.unreachable,
-        )
+        conversation, dealer = await self._connect()
         self._conversation = conversation
         self._better = asyncio.get_running_loop().create_future()
         moving = False
@@ -139,6 +133,18 @@ class Station:
             if not conversation.dismissed:
                 self._roster.failed(dealer.place)
             await self.clock.sleep(backoff.pause())
+
+    async def _connect(self) -> tuple[Conversation, Link]:
+        """Somebody to talk to; nothing has been said yet."""
+        conversation = Conversation(self._job_came)
+        dealer = await self._roster.connect(
+            conversation.received,
+            conversation.lost,
+            patience=None,
+            properties=self._properties,
+            on_failure=self._notices.unreachable,
+        )
+        return conversation, dealer
 
     def _begun(self, conversation: Conversation) -> None:
         """It is registered."""

@@ -205,6 +205,10 @@ class SyncClient:
         """The broker as a whole."""
         return self._portal.run(self._client.broker())
 
+    def memos(self, service: str | None = None) -> list[dict[str, Any]]:
+        """What memoised services remember."""
+        return self._portal.run(self._client.memos(service))
+
     def close(self) -> None:
         """Calls still under way end with Unreachable."""
         self._portal.run(self._client.close())

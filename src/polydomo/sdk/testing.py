@@ -21,6 +21,7 @@ from polydomo.core.ports import Journal
 from polydomo.core.worker import Worker as CoreWorker
 from polydomo.runtime.clock import Clock as HouseClock
 from polydomo.runtime.house import House
+from polydomo.runtime.nng import SpPeer
 from polydomo.runtime.peer import ZmqPeer
 from polydomo.runtime.settings import Settings
 from polydomo.sdk import failures, local
@@ -129,9 +130,9 @@ class LocalBroker(Listener):
         accepted: as if its process were stopped."""
         self._frozen = True
         if self._house is not None:
-            for peer in self._house.peers:
-                if isinstance(peer.transport, LocalTransport):
-                    peer.transport.freeze()
+            for transport in _transports(self._house):
+                if isinstance(transport, LocalTransport):
+                    transport.freeze()
 
     async def crash(self) -> None:
         """The broker is gone at once, with all it knew, as if killed; connecting to it is refused."""
@@ -140,8 +141,8 @@ class LocalBroker(Listener):
         if isinstance(self.clock, VirtualClock) and self in self.clock.followers:
             self.clock.followers.remove(self)
         if house is not None:
-            for peer in [*house.peers, *house.strangers]:
-                peer.transport.abort()
+            for transport in _transports(house):
+                transport.abort()
             house.stop(drain=False)
             await house.wait()
 
@@ -159,13 +160,15 @@ class LocalBroker(Listener):
         """The end, when there is no event loop any more to say goodbye on."""
         local.unlisten(self.name)
 
-    async def accept(self) -> tuple[asyncio.AbstractEventLoop, asyncio.Protocol]:
+    async def accept(self, sp: bool) -> tuple[asyncio.AbstractEventLoop, asyncio.Protocol]:
         if self._down:
             raise ConnectionRefusedError(f"{self.name} is down")
         await self.start()
         assert self._house is not None
-        peer = asyncio.Protocol() if self._frozen else ZmqPeer(self._house, self.name)
-        return self._house.loop, peer
+        house = self._house
+        if self._frozen:
+            return house.loop, asyncio.Protocol()
+        return house.loop, SpPeer(house.nng, self.name) if sp else ZmqPeer(house, self.name)
 
     def worker_failed(self, address: bytes, error: BaseException) -> None:
         self._watch.raised[address] = error
@@ -236,6 +239,12 @@ class SyncLocalBroker:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _transports(house: House) -> list[asyncio.Transport]:
+    """Of all connections."""
+    zmq = [peer.transport for peer in [*house.peers, *house.strangers]]
+    return zmq + [peer.transport for peer in [*house.nng.peers, *house.nng.strangers]]
 
 
 class _Watch(Journal):

@@ -3,6 +3,7 @@
 mdp://127.0.0.1:5555             Majordomo over TCP
 dcp://broker.example             DagBox; the port is 5555 unless given
 nfp://127.0.0.1:5555             NORFAB
+memo://127.0.0.1:12703           MemoDB, over NNG; the port is 12703 unless given
 mdp://a:5555,b:5556              two brokers: the second takes over when the first is lost
 mdp+ipc:///run/polydomo.sock     a Unix socket (several: separated by commas)
 mdp+local://name                 a broker in the same process (`polydomo.sdk.testing.LocalBroker`)
@@ -18,14 +19,15 @@ from polydomo.runtime import endpoints
 
 DEFAULT = "mdp://127.0.0.1:5555"
 DEFAULT_PORT = 5555
-DIALECTS = ("mdp", "dcp", "nfp")
+DEFAULT_PORTS = {"memo": 12703}  # as in its specification's example
+DIALECTS = ("mdp", "dcp", "nfp", "memo")
 
 # Where the default comes from when nothing is given.
 VARIABLE = "POLYDOMO_URL"
 
 
 class Place(NamedTuple):
-    """One broker: a ZeroMQ endpoint, or the name of one in this process."""
+    """One broker: a ZeroMQ or NNG endpoint, or the name of one in this process."""
 
     endpoint: endpoints.Endpoint | None
     local: str = ""
@@ -53,7 +55,7 @@ def parse(text: str | None = None) -> Url:
             hint=f"write mdp://127.0.0.1:5555 or mdp+ipc:///run/x.sock; dialects: {', '.join(DIALECTS)}",
         )
     if transport in ("", "tcp"):
-        return Url(dialect, tuple(_tcp(part) for part in parts))
+        return Url(dialect, tuple(_tcp(part, DEFAULT_PORTS.get(dialect, DEFAULT_PORT)) for part in parts))
     if transport == "ipc":
         return Url(dialect, tuple(Place(endpoints.parse(f"ipc://{part}")) for part in parts))
     if transport == "local":
@@ -61,7 +63,7 @@ def parse(text: str | None = None) -> Url:
     raise ConfigError(f"{text!r}: no transport {transport!r}", hint="there are tcp, ipc and local")
 
 
-def _tcp(part: str) -> Place:
+def _tcp(part: str, port: int) -> Place:
     part = part.rstrip("/")
     has_port = ":" in part.rpartition("]")[2]
-    return Place(endpoints.parse(f"tcp://{part}" if has_port else f"tcp://{part}:{DEFAULT_PORT}"))
+    return Place(endpoints.parse(f"tcp://{part}" if has_port else f"tcp://{part}:{port}"))

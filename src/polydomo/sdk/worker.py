@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,7 @@ from polydomo._version import __version__
 from polydomo.core.registry import RESERVED
 from polydomo.dialects.dcp.worker import DcpWorkerSide
 from polydomo.dialects.mdp.worker import MdpWorkerSide
+from polydomo.dialects.memo.worker import MemoWorkerSide
 from polydomo.dialects.nfp.worker import NfpWorkerSide
 from polydomo.dialects.session import SLOTS_PROPERTY
 from polydomo.errors import ConfigError
@@ -47,16 +49,18 @@ from polydomo.sdk.channel import service_name
 from polydomo.sdk.client import CATALOGUE, Client
 from polydomo.sdk.clock import Timer
 from polydomo.sdk.codecs import Codec
-from polydomo.sdk.connection import Dealer
+from polydomo.sdk.connection_sp import Req
 from polydomo.sdk.context import SyncContext
 from polydomo.sdk.conversation import Outlet, Request, Side
 from polydomo.sdk.failover import Roster
+from polydomo.sdk.link import Link
 from polydomo.sdk.management import Management
 from polydomo.sdk.notices import Notices
 from polydomo.sdk.persistence import DAY, Memory, WorkerStore
 from polydomo.sdk.portal import new_loop
 from polydomo.sdk.service import Service
 from polydomo.sdk.station import Station
+from polydomo.sdk.station_memo import MemoStation
 from polydomo.sdk.station_nfp import NfpStation, Records
 from polydomo.sdk.url import parse
 
@@ -72,10 +76,11 @@ class Worker:
 
     - `url`: which dialect, which broker or brokers (see `polydomo.sdk.url`).
     - `concurrency`: jobs at the same time: per service on MDP (a connection for each) and NFP (one connection), in all
-      on DCP. A job that waits for another of the same worker (`ctx.call`) holds its place meanwhile.
+      on DCP and MemoDB. A job that waits for another of the same worker (`ctx.call`) holds its place meanwhile.
     - `codec`: for all services that name none; see `polydomo.sdk.codecs`.
     - `heartbeat`, `liveness`: a sign of life each so many seconds, and the broker is given up after so many
-      without one; the broker's own values must be similar (RFC 18 §Known Weaknesses).
+      without one; the broker's own values must be similar (RFC 18 §Known Weaknesses). MemoDB's brokers send them at
+      times of their own: there it is the silence (`heartbeat` × `liveness`) after which we look if it is there.
     - `grace`: seconds that running jobs get to finish when the worker stops.
     - `tracebacks`: send the text of a failed job's traceback to our own clients.
     - `failback`: with several brokers, seconds between two looks whether an earlier one than ours is back; the
@@ -294,12 +299,16 @@ class Worker:
         dialect = self.url.dialect
         if dialect != "nfp" and (self.name or self.resources or self.store is not None):
             raise ConfigError(f"name, resources and store are for nfp:// URLs, not for {dialect}://", hint="")
-        each = {"dcp": 0, "nfp": 1}.get(dialect, self.concurrency)
+        each = {"dcp": 0, "memo": 0, "nfp": 1}.get(dialect, self.concurrency)
         number = len(self._services) * each or 1
         notices = Notices(roster.clock, self.services, number, self.on_offering)
         if self.url.dialect == "dcp":
             properties = {SLOTS_PROPERTY: b"%d" % self.concurrency}
             return [Station(roster, self.concurrency, self._dcp_side, self._perform, properties, notices)]
+        if dialect == "memo":
+            station = MemoStation(roster, self.concurrency, self._memo_side, self._perform, {}, notices)
+            station.silence = self.heartbeat * self.liveness
+            return [station]
         if dialect == "nfp":
             return [self._nfp_station(name, roster, notices) for name in self._services]
         return [
@@ -308,10 +317,10 @@ class Worker:
             for _ in range(self.concurrency)
         ]
 
-    def _mdp_side(self, name: bytes, dealer: Dealer) -> Side:
+    def _mdp_side(self, name: bytes, dealer: Link) -> Side:
         return MdpWorkerSide(name, self.heartbeat, self.liveness)
 
-    def _dcp_side(self, dealer: Dealer) -> Side:
+    def _dcp_side(self, dealer: Link) -> Side:
         names = list(self._services)
         return DcpWorkerSide(names, self.concurrency, self.heartbeat, self.liveness, bounded=dealer.native)
 
@@ -322,7 +331,12 @@ class Worker:
         station.furnish(name, self._records, lambda: self.resources, self._management.perform)
         return station
 
-    def _nfp_side(self, name: bytes, dealer: Dealer) -> Side:
+    def _memo_side(self, link: Link) -> Side:
+        side = MemoWorkerSide(list(self._services), self.concurrency, secrets.randbits(31))
+        side.ipc = isinstance(link, Req) and link.ipc
+        return side
+
+    def _nfp_side(self, name: bytes, dealer: Link) -> Side:
         hello: dict[str, Any] = {"version": __version__, "credit": self.concurrency}
         if self.name:
             hello["name"] = self.name
