@@ -39,6 +39,8 @@ def test_every_flag_reaches_its_setting(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("polydomo.cli.serving.run", lambda flags, file: given.extend([*flags, file]))
     values = {
         "--zmq": "tcp://h:1",
+        "--nng": "tcp://h:3",
+        "--http": "h:4",
         "--events": "tcp://h:2",
         "--data": "d",
         "--inventory": "i.yaml",

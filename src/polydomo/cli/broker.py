@@ -12,6 +12,8 @@ from polydomo.runtime.config import Flag
 # Flag → the key it sets in the file. `--set KEY=VALUE` sets any other.
 KEYS = {
     "--zmq": "broker.zmq",
+    "--nng": "broker.nng",
+    "--http": "broker.http",
     "--events": "broker.events",
     "--data": "broker.data",
     "--inventory": "inventory.file",
@@ -31,6 +33,14 @@ def broker(
         typer.Option(
             "--zmq", metavar="ENDPOINT", help="Listen here; again for more. tcp://HOST:PORT, ipc://PATH."
         ),
+    ] = None,
+    nng: Annotated[
+        list[str] | None,
+        typer.Option("--nng", metavar="ENDPOINT", help="Listen here for NNG peers (MemoDB); again for more."),
+    ] = None,
+    http: Annotated[
+        list[str] | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Serve the REST API here; again for more."),
     ] = None,
     events: Annotated[
         list[str] | None,
@@ -72,7 +82,21 @@ def broker(
     ] = None,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C. SIGHUP reads the configuration again."""
-    values = (zmq, events, data, inventory, files, name, drain, heartbeat, liveness, log_level, log_format)
+    values = (
+        zmq,
+        nng,
+        http,
+        events,
+        data,
+        inventory,
+        files,
+        name,
+        drain,
+        heartbeat,
+        liveness,
+        log_level,
+        log_format,
+    )
     given = dict(zip(KEYS, values, strict=True))
     flags = [Flag(flag, KEYS[flag], value) for flag, value in given.items() if value]
     flags += [_set_flag(text) for text in sets or []]

@@ -196,9 +196,22 @@ def jobs_table(rows: Rows) -> RenderableType:
 def broker_table(row: dict[str, Any]) -> RenderableType:
     """Names on the left, values on the right."""
     shown = row | {"uptime": common.duration(row["uptime"]), "memory": common.size(row["memory"])}
-    table = common.table(["", ""], [[Text(name, "cyan"), value] for name, value in shown.items()])
+    table = common.table(["", ""], [[Text(name, "cyan"), _spelled(value)] for name, value in shown.items()])
     table.show_header = False
     return table
+
+
+def _spelled(value: Any) -> str:
+    """What has parts, as a person would say it: places first, then what is not nothing."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    if not isinstance(value, dict):
+        return str(value)
+    places = [place for part in value.values() if isinstance(part, list) for place in part]
+    rest = [f"{name} {part}" for name, part in value.items() if part and not isinstance(part, list)]
+    return ", ".join([*map(str, places), *rest]) or "-"
 
 
 def _or_nothing(otherwise: str, columns: list[str], rows: list[list[object]]) -> RenderableType:

@@ -163,10 +163,11 @@ def duration(seconds: float) -> str:
     """Short, with about three digits: 45µs, 12.3ms, 4.56s, 3m20s, 2h05m, 4d03h."""
     if seconds < 0.001:
         return f"{seconds * 1e6:.0f}µs"
-    if seconds < 1:
+    if seconds < 0.9995:  # what is rounded to a second is one
         return f"{seconds * 1e3:.3g}ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.3g}s"
+    seconds = round(seconds)
     for limit, unit, factor, below, lower in (
         (3600, "m", 60, "s", 1),
         (86400, "h", 3600, "m", 60),

@@ -95,8 +95,12 @@ class Household:
             if not child.running or time.monotonic() > deadline:
                 raise PolydomoError("the broker did not start", hint=child.last_words() or None)
             time.sleep(0.005)
-        endpoint: str = msgspec.json.decode(announced.read_bytes())["zmq"][0]
-        return child, endpoint
+        return child, self.places()["zmq"][0]
+
+    def places(self) -> dict[str, list[str]]:
+        """Where the last broker listens, by kind."""
+        found: dict[str, list[str]] = msgspec.json.decode((self.data / "broker.json").read_bytes())
+        return found
 
     def __enter__(self) -> Household:
         # However politely we are told to end, the children end first.

@@ -7,7 +7,7 @@ import os
 import structlog
 import typer
 
-from polydomo import __version__
+from polydomo import __version__, web
 from polydomo.cli import build, common
 from polydomo.cli.config import print_problems
 from polydomo.runtime import config, log, serve
@@ -17,12 +17,14 @@ from polydomo.runtime.settings import Settings
 
 logger = structlog.get_logger("polydomo")
 
+JOINERS = (web.join,)
+
 
 def run(flags: list[Flag], file: str | None) -> None:
     """`polydomo broker`."""
     settings = prepare(flags, file)
     reread = Reloader(settings, flags, file)
-    if serve.run(serve.serve(settings, started=announce, reread=reread, own_process=True)):
+    if serve.run(serve.serve(settings, started=announce, reread=reread, own_process=True, joiners=JOINERS)):
         serve.begin_anew()
 
 
@@ -51,6 +53,11 @@ def announce(house: House) -> None:
         logger.info("keeping jobs in memory only", hint="set --data to keep NFP jobs and durable services")
     for endpoint in house.bound:
         logger.info("listening", zmq=endpoint)
+    for endpoint in house.nng.bound:
+        logger.info("listening", nng=endpoint)
+    for door in house.doors:
+        for endpoint in door.bound:
+            logger.info("listening", **{door.name: endpoint})
     for endpoint in house.events.bound:
         logger.info("publishing", events=endpoint)
 

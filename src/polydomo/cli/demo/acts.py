@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import time
+import urllib.request
 
 from rich.padding import Padding
 
@@ -109,6 +111,24 @@ async def broadcast(stage: Stage) -> None:
             stage.tell(f"  {line}")
 
 
+async def web_and_memo(stage: Stage) -> None:
+    """One service, three kinds of clients; and what was answered once is not done again."""
+    stage.start_worker("thorough")
+    async with stage.client("mdp") as mdp, stage.client("memo") as memo:
+        await stage.offered(mdp, "cube")
+        for round_ in ("first", "again"):
+            await _ask_by_http(stage, 12, 1728)
+            await _ask_number(stage, memo, "a MemoDB client, over NNG,", 13, 2197)
+            await _ask_number(stage, mdp, "a Majordomo client", 14, 2744)
+            if round_ == "first":
+                stage.tell("the same again: cube is memoised, so no worker hears of it")
+        rows = await mdp.memos("cube")
+    stage.check("the executions", rows[0]["misses"], 3)
+    stage.check("the repeats", rows[0]["hits"], 3)
+    saved = common.duration(rows[0]["saved_seconds"])
+    stage.happened("3 of 6 requests cost nothing: ", (f"{saved} saved", "bold green"))
+
+
 async def killed_broker(stage: Stage) -> None:
     """Durable jobs, some of them done, when the broker dies."""
     stage.start_worker("careful", "nfp")
@@ -149,6 +169,7 @@ ACTS = [
     Act("Partial answers arrive as they are made", partials),
     Act("A worker is killed in the middle of a job", killed_worker),
     Act("One request for all workers of three protocols (NFP)", broadcast),
+    Act("curl, NNG and ZeroMQ call the same service; a repeat costs nothing", web_and_memo),
     Act("The broker itself is killed, with durable jobs under way", killed_broker),
     Act("What the broker knows of it (polydomo services ls)", books),
 ]
@@ -169,6 +190,34 @@ async def _ask(
         (answer, "bold green"),
         (f"  {took}", "dim"),
     )
+
+
+async def _ask_number(stage: Stage, client: Client, who: str, number: int, expected: int) -> None:
+    start = time.perf_counter()
+    answer = await client.call("cube", number)
+    took = common.duration(time.perf_counter() - start)
+    stage.check(who, answer, expected)
+    stage.happened(
+        f"{who} asks cube(", (str(number), "cyan"), "): ", (str(answer), "bold green"), (f"  {took}", "dim")
+    )
+
+
+async def _ask_by_http(stage: Stage, number: int, expected: int) -> None:
+    """With curl where there is one; otherwise the same request by Python."""
+    url = f"http://{stage.http}/v1/services/cube/jobs"
+    start = time.perf_counter()
+    if shutil.which("curl"):
+        who = f"curl {url} -H 'Prefer: wait' -d {number}"
+        words = ("curl", "-sS", url, "-H", "Prefer: wait", "-d", str(number))
+        curl = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+        said, _ = await curl.communicate()
+    else:
+        who = f"POST {url}, as curl would, of {number}"
+        request = urllib.request.Request(url, str(number).encode(), {"Prefer": "wait"})
+        said = await asyncio.to_thread(lambda: urllib.request.urlopen(request, timeout=15).read())
+    took = common.duration(time.perf_counter() - start)
+    stage.check(who, said, str(expected).encode())
+    stage.happened((who, "cyan"), ": ", (said.decode(), "bold green"), (f"  {took}", "dim"))
 
 
 async def _call_as_0_1(stage: Stage, service: bytes, body: bytes) -> bytes:

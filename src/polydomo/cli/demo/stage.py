@@ -17,7 +17,7 @@ from polydomo.errors import PolydomoError
 from polydomo.sdk import Client
 
 PAUSE = 0.7
-BROKER_FLAGS = ("--drain", "1s")
+BROKER_FLAGS = ("--drain", "1s", "--nng", "tcp://127.0.0.1:*", "--set", "services.cube.memo=true")
 WORKER_PATIENCE = 15.0
 
 
@@ -44,7 +44,13 @@ class Stage:
 
     def url(self, dialect: str = "mdp") -> str:
         """The broker for peers of a dialect."""
-        return processes.url_of(self.endpoint, dialect)
+        endpoint = self.household.places()["nng"][0] if dialect == "memo" else self.endpoint
+        return processes.url_of(endpoint, dialect)
+
+    @property
+    def http(self) -> str:
+        """The broker for web clients: HOST:PORT."""
+        return self.household.places()["http"][0]
 
     def client(self, dialect: str = "mdp") -> Client:
         """One that speaks it."""
@@ -60,8 +66,9 @@ class Stage:
 
     def restart_broker(self) -> None:
         """kill -9, and another one on the same port and folder."""
+        flags = (*BROKER_FLAGS, "--http", self.http)
         self.broker.kill()
-        self.broker, self.endpoint = self.household.start_broker(self.endpoint, *BROKER_FLAGS, again=True)
+        self.broker, self.endpoint = self.household.start_broker(self.endpoint, *flags, again=True)
 
     async def offered(self, client: Client, service: str, workers: int = 1) -> None:
         """Until so many workers offer a service."""
@@ -105,7 +112,8 @@ def play(acts: list[Act], *, fast: bool, port: int | None) -> None:
     common.out.print(Text.assemble(("polydomo demo", "bold"), ("  one broker, several protocols\n", "dim")))
     place = processes.port_to_listen_on() if port is None else str(port)
     with Household() as household:
-        broker, endpoint = household.start_broker(f"tcp://127.0.0.1:{place}", *BROKER_FLAGS)
+        web = f"127.0.0.1:{processes.port_to_listen_on(8080) if port is None else 0}"
+        broker, endpoint = household.start_broker(f"tcp://127.0.0.1:{place}", *BROKER_FLAGS, "--http", web)
         stage = Stage(household, endpoint, broker, fast)
         took = common.duration(time.monotonic() - start)
         stage.happened("a broker listens on ", (endpoint, "bold"), (f"  process {broker.pid}, {took}", "dim"))
@@ -142,6 +150,7 @@ def _stay(stage: Stage) -> None:
         "workers ls --watch",
     ):
         text.append(f"  {command} {words}{option}\n", "cyan")
+    text.append(f"  curl http://{stage.http}/v1/services/cube/jobs -H 'Prefer: wait' -d 9\n", "cyan")
     text.append(f"  {command} bench\n", "cyan")
     text.append("\nThe broker and its workers stay until Ctrl-C.", "dim")
     common.out.print(text, soft_wrap=True)

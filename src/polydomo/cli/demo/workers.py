@@ -47,6 +47,16 @@ greeter_mdp = _greeter("Majordomo")
 greeter_dcp = _greeter("DagBox")
 greeter_nfp = _greeter("NORFAB")
 
+thorough = Worker(grace=1.0)
+
+
+@thorough.service("cube")
+async def cube(number: int) -> int:
+    """Long enough that one is glad not to wait for it twice."""
+    await asyncio.sleep(0.2)
+    return number**3
+
+
 careful = Worker(grace=1.0, concurrency=4)
 
 
