@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint unit docs bench bench-nfp wheel test-wheel soak survival clean
+.PHONY: help setup demo test lint unit docs bench bench-nfp bench-memo bench-http wheel test-wheel soak fuzz-api survival clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,7 @@ docs: setup      ## write the reference pages that are made from the code anew
 	$(BIN)/python tools/make_reference.py
 
 test: lint       ## everything: lint, the whole suite, and the hot rooms' suite again on the compiled wheel
+	@sh tools/system_packages.sh
 	$(BIN)/python -m pytest -n 2
 	$(MAKE) --no-print-directory test-wheel
 
@@ -40,7 +41,7 @@ wheel: setup     ## build the wheel with its hot rooms compiled by mypyc, into d
 	$(BIN)/python tools/build_wheel.py
 
 # What the compiled rooms are on the path of. `make test-wheel TESTS=tests` runs everything.
-TESTS ?= tests/wire tests/core tests/dialects tests/services tests/sdk tests/runtime -m "not slow"
+TESTS ?= tests/wire tests/core tests/dialects tests/services tests/web tests/test_everyone.py -m "not slow and not peers"
 
 test-wheel: wheel ## run the suite against the compiled wheel in an environment of its own
 	$(BIN)/python tools/test_wheel.py -n 2 -q $(TESTS)
@@ -51,8 +52,17 @@ bench: wheel     ## our broker, plain and compiled, against a bare pyzmq loop, i
 bench-nfp: wheel ## the same against norfab's own broker, with its protocol
 	$(BIN)/python bench/nfp.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
 
+bench-memo: wheel ## MemoDB's jobs with NNG peers, against a loop on pynng's own contexts
+	$(BIN)/python bench/memo.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
+
+bench-http: wheel ## submit-and-wait over HTTP against a bare FastAPI echo
+	$(BIN)/python bench/web.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
+
 soak: setup      ## a million requests while peers are killed, frozen and reconnected
 	$(BIN)/python -m pytest -q -s tests/runtime/test_soak.py --soak-requests 1000000 --timeout 3600
+
+fuzz-api: setup  ## schemathesis on the REST API, with fifty examples of each operation
+	$(BIN)/python -m pytest -q -s tests/web/api/test_schema.py --schema-examples 50 --timeout 7200
 
 survival: setup  ## kill -9 the broker a hundred times with a thousand durable jobs in flight
 	$(BIN)/python -m pytest -q -s tests/runtime/test_survival.py -k thousand --survival-rounds $(or $(ROUNDS),100) --timeout 3600

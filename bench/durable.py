@@ -36,9 +36,12 @@ import harness
 import report as reporting
 from harness import BenchError, Broker, Generator, Running, Settings
 from results import Shape, divide
+from versus import choose_settings
 
 FORMAT_VERSION = 1
 TABLE_WIDTH = 112
+USUAL = Settings(rounds=5, seconds=3.0, warmup=2.0)
+QUICK = Settings(rounds=1, seconds=2.0, warmup=2.0)
 SERVICE = "echo"  # the generators' own
 DURABLE = ("--set", f"services.{SERVICE}.durable=true")
 # An absent client's job waits until somebody offers its service: the second part.
@@ -131,14 +134,9 @@ def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
     add("--generator", choices=("auto", "c", "python"), default="auto", help="who makes the load")
     add("--json", type=Path, metavar="FILE")
     options = parser.parse_args(argv)
-    rounds, seconds, warmup, jobs = (1, 2.0, 2.0, 10_000) if options.quick else (5, 3.0, 2.0, 100_000)
-    options.settings = Settings(
-        rounds=max(1, rounds if options.rounds is None else options.rounds),
-        seconds=max(0.05, seconds if options.seconds is None else options.seconds),
-        warmup=max(0.0, warmup if options.warmup is None else options.warmup),
-        size=options.size,
-    )
-    options.jobs = jobs if options.jobs is None else options.jobs
+    options.settings = choose_settings(options, USUAL, QUICK)
+    if options.jobs is None:
+        options.jobs = 10_000 if options.quick else 100_000
     return options
 
 
@@ -155,9 +153,9 @@ def measure(way: Way, shape: Shape, generator: Generator, options: argparse.Name
         def on_mark(mark: str) -> None:
             marks[mark] = (time.perf_counter(), process.cpu_seconds(), catalogue.commits())
 
-        command = harness._load_command(generator, process.endpoint, shape, settings)
+        command = harness.load_command(generator, process.endpoint, shape, settings)
         try:
-            load = harness._run_generator(command, settings, on_mark)
+            load = harness.run_generator(command, settings, on_mark)
         except BenchError as error:
             process.check(f"under load, {way.text}")
             raise BenchError(f"{way.text}: {error}") from None

@@ -125,7 +125,7 @@ def find_generator(kind: str = "auto") -> Generator:
 def _build(compiler: str, source: Path) -> Path:
     # The name carries the source's hash: a changed source is built anew, an unchanged one never.
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
-    binary = _cache_folder() / f"mdpraw-{digest}"
+    binary = cache_folder() / f"mdpraw-{digest}"
     if not binary.exists():
         unfinished = binary.with_name(f"{binary.name}.{os.getpid()}")
         done = subprocess.run([compiler, "-O2", "-o", unfinished, source], capture_output=True, text=True)
@@ -135,7 +135,7 @@ def _build(compiler: str, source: Path) -> Path:
     return binary
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     if cache := os.environ.get("XDG_CACHE_HOME"):
         folder = Path(cache, "polydomo-bench")
         folder.mkdir(parents=True, exist_ok=True)
@@ -203,7 +203,7 @@ class Running:
 
 @contextlib.contextmanager
 def running(broker: Broker) -> Iterator[Running]:
-    port = _free_port()
+    port = free_port()
     endpoint = f"tcp://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
@@ -217,19 +217,19 @@ def running(broker: Broker) -> Iterator[Running]:
             )
         process = Running(broker.label, endpoint, popen, log)
         try:
-            _await_port(process, port)
+            await_port(process, port)
             yield process
         finally:
             _stop(popen)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _await_port(process: Running, port: int) -> None:
+def await_port(process: Running, port: int) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         process.check("before it accepted connections")
@@ -270,8 +270,8 @@ def measure(broker: Broker, shape: Shape, generator: Generator, settings: Settin
 
         where = f"under {shape.name}"
         try:
-            load = _run_generator(
-                _load_command(generator, process.endpoint, shape, settings), settings, on_mark
+            load = run_generator(
+                load_command(generator, process.endpoint, shape, settings), settings, on_mark
             )
         except BenchError as error:
             process.check(where)  # a dead broker explains it better
@@ -296,7 +296,7 @@ def measure(broker: Broker, shape: Shape, generator: Generator, settings: Settin
     )
 
 
-def _load_command(generator: Generator, endpoint: str, shape: Shape, settings: Settings) -> list[str]:
+def load_command(generator: Generator, endpoint: str, shape: Shape, settings: Settings) -> list[str]:
     options = {
         "-e": endpoint,
         "-c": shape.clients,
@@ -312,7 +312,7 @@ def _load_command(generator: Generator, endpoint: str, shape: Shape, settings: S
     return [*generator.command, *flags, *(str(word) for pair in options.items() for word in pair)]
 
 
-def _run_generator(command: list[str], settings: Settings, on_mark: Callable[[str], None]) -> dict[str, Any]:
+def run_generator(command: list[str], settings: Settings, on_mark: Callable[[str], None]) -> dict[str, Any]:
     limit = settings.warmup + settings.seconds + GENERATOR_SLACK
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as popen:
         assert popen.stdout is not None

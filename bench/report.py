@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,14 +95,17 @@ def _ratio_cells(ratio: Ratio | None) -> list[str]:
     return [f"{ratio.rps:.2f}", f"{ratio.cpu:.2f}"] if ratio else ["", ""]
 
 
-def _heading(report: Report) -> str:
-    env, settings = report.environment, report.settings
+def heading(env: Mapping[str, Any], settings: Settings, what: str) -> str:
     load = ", ".join(f"{value:.2f}" for value in env["load_average"])
     return (
         f"{env['date']}, Python {env['python']}, {env['cpu']}, {env['cores']} core(s), load average {load}. "
-        f"Medians of {settings.rounds} round(s) × {settings.seconds:g} s, {settings.size}-byte bodies, "
-        f"load from {report.generator.name}."
+        f"Medians of {settings.rounds} round(s) × {settings.seconds:g} s, {what}."
     )
+
+
+def _heading(report: Report) -> str:
+    what = f"{report.settings.size}-byte bodies, load from {report.generator.name}"
+    return heading(report.environment, report.settings, what)
 
 
 def _tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
@@ -135,29 +139,49 @@ def print_tables(report: Report) -> None:
     console.width = max(console.width, TABLE_WIDTH)
     console.print(_heading(report), highlight=False)
     for title, columns, rows in _tables(report):
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-        for number, column in enumerate(columns):
-            table.add_column(column, justify="left" if number < 2 else "right", no_wrap=True)
-        for number, row in enumerate(rows):
-            last_of_shape = number + 1 == len(rows) or rows[number + 1][0] != row[0]
-            table.add_row(*row, end_section=last_of_shape)
-        console.print(table)
-    for note in notes(report.summaries):
+        print_table(console, title, columns, rows)
+    print_notes(console, notes(report.summaries))
+
+
+def print_table(
+    console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], names: int = 2
+) -> None:
+    """The first `names` columns are no numbers; of two, rows with the same first one stand together."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < names else "right", no_wrap=True)
+    for number, row in enumerate(rows):
+        last = number + 1 == len(rows) or rows[number + 1][0] != row[0]
+        table.add_row(*row, end_section=names > 1 and last)
+    console.print(table)
+
+
+def print_notes(console: Console, found: Iterable[str]) -> None:
+    for note in found:
         console.print(f"[yellow]note:[/] {note}", highlight=False)
 
 
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [
+        f"| {' | '.join(columns)} |",
+        f"| {' | '.join(['---', '---', *['---:'] * (len(columns) - 2)])} |",
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]
+
+
+def dump_json(result: Mapping[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def write_json(report: Report, path: Path) -> None:
-    path.write_text(json.dumps(report.as_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    dump_json(report.as_json(), path)
 
 
 def write_markdown(report: Report, path: Path) -> None:
     lines = [_heading(report), ""]
     lines += [f"- **{shape.name}**: {shape.text}" for shape in report.shapes]
     for title, columns, rows in _tables(report):
-        lines += ["", f"{title}.", ""]
-        lines.append(f"| {' | '.join(columns)} |")
-        lines.append(f"| {' | '.join(['---', '---', *['---:'] * (len(columns) - 2)])} |")
-        lines += [f"| {' | '.join(row)} |" for row in rows]
+        lines += ["", f"{title}.", "", *markdown_table(columns, rows)]
     if found := notes(report.summaries):
         lines += ["", *(f"- Note: {note}" for note in found)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median
-from typing import Any
+from typing import Any, TypedDict
 
 YARDSTICK = "yardstick"
 GENERATOR_LIMIT = 0.9  # above this share of one core the generator may be what was measured
+GENERATOR_IS_LIMIT = "the generator used {busy} of a core; req/s may be its limit (CPU per request holds)"
 
 
 @dataclass(frozen=True)
@@ -119,22 +120,38 @@ def ratio_of(samples: Sequence[Sample], others: Sequence[Sample]) -> Ratio:
     )
 
 
+class Medians(TypedDict):
+    rps: float
+    p50_us: float
+    p99_us: float
+    cpu_us: float
+    rss_mib: float
+    spread: float  # (fastest - slowest round) / median, of requests/s
+    generator_busy: float
+
+
+def medians(samples: Sequence[Sample]) -> Medians:
+    rates = [sample.rps for sample in samples]
+    return Medians(
+        rps=median(rates),
+        p50_us=median(sample.p50_us for sample in samples),
+        p99_us=median(sample.p99_us for sample in samples),
+        cpu_us=median(sample.cpu_us for sample in samples),
+        rss_mib=median(sample.rss_mib for sample in samples),
+        spread=divide(max(rates) - min(rates), median(rates)),
+        generator_busy=median(sample.generator_busy for sample in samples),
+    )
+
+
 def summarise_one(broker: str, shape: Shape, samples: Samples) -> Summary:
     own = samples[broker, shape.name]
     yardstick = samples.get((YARDSTICK, shape.name)) if broker != YARDSTICK else None
     base = samples.get((broker, shape.base)) if shape.base else None
-    rates = [sample.rps for sample in own]
     return Summary(
         broker=broker,
         shape=shape.name,
-        rps=median(rates),
-        p50_us=median(sample.p50_us for sample in own),
-        p99_us=median(sample.p99_us for sample in own),
-        cpu_us=median(sample.cpu_us for sample in own),
-        rss_mib=median(sample.rss_mib for sample in own),
-        generator_busy=median(sample.generator_busy for sample in own),
+        **medians(own),
         disconnects=sum(sample.disconnects for sample in own),
-        spread=divide(max(rates) - min(rates), median(rates)),
         versus_yardstick=ratio_of(own, yardstick) if yardstick else None,
         versus_base=ratio_of(own, base) if base else None,
         rounds=tuple(own),
@@ -151,12 +168,15 @@ def notes(summaries: Iterable[Summary]) -> list[str]:
     """What a reader must know before believing a number."""
     found = []
     for summary in summaries:
-        where = f"{summary.broker}, {summary.shape}"
-        if summary.generator_busy > GENERATOR_LIMIT:
-            busy = f"{summary.generator_busy:.0%} of a core"
-            found.append(
-                f"{where}: the generator used {busy}; req/s may be its limit (CPU per request holds)"
-            )
-        if summary.disconnects:
-            found.append(f"{where}: the broker disconnected workers {summary.disconnects} times")
+        found += doubts(f"{summary.broker}, {summary.shape}", summary.generator_busy, summary.disconnects)
+    return found
+
+
+def doubts(where: str, generator_busy: float, disconnects: int, limit: str = GENERATOR_IS_LIMIT) -> list[str]:
+    """`limit` says that the load may have been what was measured; {busy} is its share of a core."""
+    found = []
+    if generator_busy > GENERATOR_LIMIT:
+        found.append(f"{where}: {limit.format(busy=f'{generator_busy:.0%}')}")
+    if disconnects:
+        found.append(f"{where}: the broker disconnected workers {disconnects} times")
     return found

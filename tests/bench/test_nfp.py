@@ -14,6 +14,7 @@ sys.path.insert(0, str(BENCH))  # the benchmark is a folder of scripts, not a pa
 nfp = importlib.import_module("nfp")
 harness = importlib.import_module("harness")
 results = importlib.import_module("results")
+versus = importlib.import_module("versus")
 
 
 def sample(rps, cpu_us=10.0, generator_busy=0.5):
@@ -28,7 +29,7 @@ def test_each_scenario_is_compared_with_norfab_round_by_round():
     }
     norfab, plain = nfp.summarise([memory], ["norfab", "plain"], samples)
     assert norfab.versus is None
-    assert plain.versus == nfp.Versus(rps=4.0, rps_low=3.0, rps_high=5.0, cpu=0.5)
+    assert plain.versus == versus.Versus(rps=4.0, rps_low=3.0, rps_high=5.0, cpu=0.5)
     assert (plain.rps, plain.goal) == (400, 3)
     assert nfp.cells(plain)[-3:] == ["4.00 (3.00–5.00)", "0.50", "≥ 3"]
 

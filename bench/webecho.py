@@ -1,0 +1,34 @@
+"""A bare FastAPI app that answers with what it gets: what HTTP itself costs here. `webecho.py tcp://HOST:PORT`.
+
+uvicorn with what our broker has it with: uvloop, httptools, no access log, lifespan, WebSockets or proxies'
+headers.
+"""
+
+import sys
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+
+app = FastAPI(openapi_url=None)
+
+
+@app.post("/v1/services/echo/jobs")
+async def echo(request: Request) -> Response:
+    return Response(await request.body(), media_type="application/octet-stream")
+
+
+if __name__ == "__main__":
+    host, _, port = sys.argv[1].removeprefix("tcp://").rpartition(":")
+    uvicorn.run(
+        app,
+        host=host,
+        port=int(port),
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="error",
+        server_header=False,
+        proxy_headers=False,
+    )
