@@ -1,4 +1,4 @@
-"""Write the reference pages that are made from the code: cli, configuration, errors and sdk.
+"""Write the reference pages that are made from the code: cli, configuration, errors, http and sdk.
 
     python tools/make_reference.py [FOLDER]         default: docs/reference
 
@@ -10,11 +10,13 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import typer
+from http_page import http_page
+from markdown_parts import escape, flow, table
 
 import polydomo
 from polydomo import errors, testing
@@ -57,6 +59,7 @@ LINKS = {
 def main(folder: Path) -> None:
     """All pages."""
     pages = {"cli": cli_page, "configuration": configuration_page, "errors": errors_page, "sdk": sdk_page}
+    pages["http"] = http_page
     folder.mkdir(parents=True, exist_ok=True)
     for name, make in pages.items():
         title, *rest = make()
@@ -460,22 +463,6 @@ def _fixtures() -> list[list[str]]:
 
 
 # Texts.
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """In Markdown."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
-def escape(text: str) -> str:
-    """For a cell of a table."""
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-def flow(text: str) -> str:
-    """On one line: Markdown wraps it."""
-    return " ".join(text.split())
 
 
 def paragraph(doc: str | None) -> str:

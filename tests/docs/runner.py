@@ -1,7 +1,7 @@
 """Runs the blocks of a page in order, in one temporary folder, each in a terminal of its own.
 
-What is changed on the way: the ports 5555 to 5559 become free ones, so that pages can run beside each other
-and beside a broker of the developer's own; `POLYDOMO_URL` and `POLYDOMO_BROKER_ZMQ` say so to commands that
+What is changed on the way: the ports 5555 to 5559 and 8080 become free ones, so that pages can run beside each
+other and beside a broker of the developer's own; `POLYDOMO_URL` and `POLYDOMO_BROKER_ZMQ` say so to commands that
 name no port.
 
 `python -m tests.docs.runner PAGE` runs a page and prints what its blocks said: to be copied into it.
@@ -32,7 +32,8 @@ from tests.docs.pages import Block, Page, read
 
 PATIENCE = 30.0
 WIDTH = 110
-PORT = re.compile(r"\b555[5-9]\b")
+PORTS = ("5555", "5556", "5557", "5558", "5559", "8080")
+PORT = re.compile(rf"\b({'|'.join(PORTS)})\b")
 ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 
 # What differs from run to run, and by what it is replaced before outputs are compared.
@@ -247,7 +248,7 @@ def _matcher(line: str) -> Callable[[str], object]:
 def _free_ports() -> dict[str, str]:
     """For each port that pages speak of, one that nobody has: below those that the system gives away by itself."""
     ports: dict[str, str] = {}
-    while len(ports) < 5:
+    while len(ports) < len(PORTS):
         with socket.socket() as probe:
             port = random.randint(20_000, 32_000)
             try:
@@ -255,7 +256,7 @@ def _free_ports() -> dict[str, str]:
             except OSError:
                 continue
         if str(port) not in ports.values():
-            ports[str(5555 + len(ports))] = str(port)
+            ports[PORTS[len(ports)]] = str(port)
     return ports
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.docs.pages import ROOT, RUN, Block, Page, all_pages
 from tests.docs.runner import Stage, first_missing
+from tests.support.curl import need_curl
 
 PAGES = all_pages()
 PLAYED = [page for page in PAGES if any(block.language in RUN for block in page.blocks)]
@@ -16,6 +17,8 @@ PLAYED = [page for page in PAGES if any(block.language in RUN for block in page.
 
 @pytest.mark.parametrize("page", PLAYED, ids=lambda page: page.name)
 def test_its_blocks_do_what_it_says(page: Page, tmp_path: Path) -> None:
+    if any(re.search(r"\bcurl ", block.text) for block in page.blocks if block.language == "sh"):
+        need_curl()
     stage = Stage(page, tmp_path)
     try:
         for block in page.blocks:
