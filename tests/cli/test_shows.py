@@ -18,11 +18,20 @@ from polydomo.cli import processes
 from tests.cli.support import CLEAN, here, run
 
 
+def _hear_ctrl_c() -> None:
+    """Tests that a shell started in the background inherit that Ctrl-C is ignored, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def running(*words: str) -> Iterator[tuple[subprocess.Popen[str], Iterator[str]]]:
     """A command in the background and its lines; it must not leave children behind."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "polydomo", *words], stdout=subprocess.PIPE, text=True, env=CLEAN
+        [sys.executable, "-m", "polydomo", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=CLEAN,
+        preexec_fn=_hear_ctrl_c,
     )
     assert process.stdout is not None
     children: list[psutil.Process] = []
