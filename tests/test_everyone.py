@@ -16,7 +16,7 @@ BODIES = [b"hello", b"", b'{"task": "echo", "args": ["\xc3\xa9"]}', bytes(range(
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[BrokerProcess]:
-    with BrokerProcess(nng=True, http=True) as broker:
+    with BrokerProcess(toml="[services.remembered]\nmemo = true", nng=True, http=True) as broker:
         yield broker
 
 
@@ -40,3 +40,18 @@ def client(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[An
 def test_any_client_calls_any_worker(client: Any, workers: dict[str, Serving], worker: str) -> None:
     for body in BODIES:
         assert client.call(f"echo.{worker}", body) == body
+
+
+@pytest.mark.parametrize("kind", list(WORKERS))
+def test_what_one_was_answered_all_are_answered_without_a_worker(broker: BrokerProcess, kind: str) -> None:
+    """A memoised service, whoever asks and whoever answered first."""
+    body = b"asked first of " + kind.encode()
+    worker = WORKERS[kind](broker, b"remembered")
+    first = CLIENTS["mdp"](broker)
+    assert first.call("remembered", body) == body
+    worker.stop()
+    first.close()
+    for make in CLIENTS.values():
+        client = make(broker)
+        assert client.call("remembered", body) == body
+        client.close()

@@ -245,14 +245,18 @@ def test_what_is_forgotten_while_it_is_under_way_is_not_kept(bench: Bench) -> No
     assert client.finals() == [b"stale", b"fresh"]
 
 
-def test_a_key_of_ones_own_comes_first(bench: Bench) -> None:
+def test_keys_and_memos_go_together(bench: Bench) -> None:
+    """What a key says comes first: the same key is the same job, whatever it asks."""
     client, worker = bench.client(), bench.worker(b"memo")
-    bench.broker.submit(client.core, b"memo", b"q", b"", Options(key=b"k1"))
+    for key, body in ((b"k1", b"q"), (b"k1", b"other"), (b"k2", b"q")):
+        bench.broker.submit(client.core, b"memo", body, b"", Options(key=key))
+    assert len(worker.jobs) == 1
     worker.answer(b"a")
-    bench.broker.submit(client.core, b"memo", b"q", b"", Options(key=b"k2"))
-    worker.answer(b"b")
     client.ask(b"memo", b"q")
-    assert client.finals() == [b"a", b"b", b"b"]
+    bench.broker.submit(client.core, b"memo", b"q", b"", Options(key=b"k3"))
+    assert client.finals() == [b"a"] * 5
+    assert len(worker.jobs) == 1
+    over(bench)
 
 
 def test_the_broker_stops_while_some_wait(bench: Bench) -> None:
@@ -327,6 +331,21 @@ class TestDisk:
         assert [job.state for job in done] == [DONE, DONE]
         assert disk.finished == ["one", "two"]
         assert client.finals() == [b"a", b"a"]
+        assert len(worker.jobs) == 1
+        over(bench)
+
+    def test_a_durable_repeat_with_a_key_is_recorded_under_it(self, bench: Bench, disk: Disk) -> None:
+        bench.broker.policies[b"memo"] = Policy(memo=True, durable=True)
+        client, worker = bench.client(), bench.worker(b"memo")
+        for key in (b"k1", b"k2"):
+            bench.broker.submit(client.core, b"memo", b"q", b"", Options(key=key))
+            disk.commit()
+            disk.read_all()
+            if worker.holds:
+                worker.answer(b"a")
+            disk.commit()
+        assert client.finals() == [b"a", b"a"]
+        assert len(disk.finished) == 2
         assert len(worker.jobs) == 1
         over(bench)
 

@@ -29,7 +29,7 @@ from polydomo.core.job import (
     Failure,
     Job,
 )
-from polydomo.core.memos import Memos
+from polydomo.core.memos import Memos, digest_of
 from polydomo.core.policy import FOREVER
 from polydomo.core.restoring import Restoring
 from polydomo.core.results import Ended
@@ -82,6 +82,8 @@ class Lifecycle(Restoring):
         if extra.named and self._known(job, extra):
             return
         self._watch(job, extra)
+        if policy.memo and extra.target is None:
+            extra.memo = digest_of(job.body)
         if extra.key:
             name = (job.asked, extra.key)
             leader = self.keys.get(name)
@@ -93,9 +95,9 @@ class Lifecycle(Restoring):
                 self.elsewhere(job, STORING)
                 self.keeper.look_up(job)
                 return
-        if policy.memo and extra.target is None:
+        if extra.memo and not (durable and (extra.named or extra.key)):
             memo = self.memos.known(job)
-            if memo is not None and not (durable and extra.named):
+            if memo is not None:
                 extra.durable = False  # it needs no record: there is nothing left to be done
                 self._accept(job)
                 self.memos.answer(job, memo)

@@ -126,17 +126,14 @@ class Memos:
     def known(self, job: Job) -> Memo | None:
         """An answer from memory to a job that has just come, if there is one; it is not counted yet."""
         extra = job.extra
-        if extra is None:
-            return None
-        extra.memo = digest_of(job.body)
         shelf = self.shelves.get(job.asked)
-        return None if shelf is None or extra.key else shelf.get(extra.memo, self.broker.now)
+        return None if shelf is None or extra is None else shelf.get(extra.memo, self.broker.now)
 
     def place(self, job: Job) -> bool:
         """A job that may be done now. True: it was answered, or waits for an answer to itself here."""
         extra = job.extra
-        if extra is None or extra.key:
-            return False  # what its key means comes first; its answer is kept for others
+        if extra is None:
+            return False
         name = (job.asked, extra.memo)
         flight = self.flights.get(name)
         if flight is not None:

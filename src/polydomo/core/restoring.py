@@ -11,7 +11,7 @@ from polydomo.core.following import Following
 from polydomo.core.gather import Piece
 from polydomo.core.gathering import Gathers
 from polydomo.core.job import RUNNING, WAITING, Job
-from polydomo.core.memos import Memos
+from polydomo.core.memos import Memos, digest_of
 
 if TYPE_CHECKING:
     from polydomo.core.broker import Broker
@@ -89,7 +89,7 @@ class Restoring(Following):
             self.keys[(job.asked, extra.key)] = job
         memo = job.service.policy.memo and extra.target is None
         if memo:
-            self.memos.known(job)
+            extra.memo = digest_of(job.body)
         if extra.several() and extra.places:
             self.gathers.restore(job, extra.places, pieces or {})
         elif token and job.service.policy.grace > 0:
