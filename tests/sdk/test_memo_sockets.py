@@ -101,6 +101,9 @@ def offer(rep: Rep, function: Callable[..., Any], **options: Any) -> Worker:
     return worker
 
 
+@pytest.mark.clause("MEMO-C-04")
+@pytest.mark.clause("MEMO-F-02")
+@pytest.mark.clause("MEMO-F-05")
 async def test_a_client_asks_and_is_answered(rep: Rep):
     async with Client(rep.url) as client:
         call = client.submit("echo", {"x": 1}, timeout=2.5)
@@ -145,6 +148,7 @@ async def test_bodies_of_several_frames_cross_a_protocol_that_has_one(rep: Rep):
         assert await call == [b"one", b"", b"two"]
 
 
+@pytest.mark.clause("MEMO-C-03")
 async def test_a_request_without_an_answer_is_sent_again_as_it_was(rep: Rep):
     async with Client(rep.url, resend=0.1) as client:
         call = client.submit("echo", b"again")
@@ -175,6 +179,8 @@ async def test_nonsense_for_an_answer_is_dropped(rep: Rep):
         assert await call.result() == b"y"
 
 
+@pytest.mark.clause("MEMO-W-02")
+@pytest.mark.clause("MEMO-F-02")
 async def test_a_worker_takes_jobs_one_after_the_other(rep: Rep):
     async with offer(rep, lambda body: {"got": body}) as worker:
         assert worker.services == ["echo"]
@@ -187,6 +193,8 @@ async def test_a_worker_takes_jobs_one_after_the_other(rep: Rep):
             assert json.loads(asked.payload) == {"got": number}
 
 
+@pytest.mark.clause("MEMO-W-03")
+@pytest.mark.clause("MEMO-W-07")
 async def test_services_are_said_in_order_and_heartbeats_answered(rep: Rep):
     worker = Worker(rep.url)
     for name in ("ccc", "b", "aa"):
@@ -200,6 +208,7 @@ async def test_services_are_said_in_order_and_heartbeats_answered(rep: Rep):
             assert asked.header == ["memo01", HEARTBEAT, b"id of any length"]
 
 
+@pytest.mark.clause("MEMO-B-02")
 async def test_as_many_workers_as_jobs_at_once_on_one_connection(rep: Rep):
     gate = asyncio.Event()
 
@@ -219,6 +228,7 @@ async def test_as_many_workers_as_jobs_at_once_on_one_connection(rep: Rep):
         }
 
 
+@pytest.mark.clause("MEMO-W-05")
 async def test_a_worker_that_is_not_known_begins_anew(rep: Rep, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(worker_side, "LOOK", 0.05)
     async with offer(rep, lambda body: body):
@@ -233,6 +243,7 @@ async def test_a_worker_that_is_not_known_begins_anew(rep: Rep, monkeypatch: pyt
         assert len(rep.socket.pipes) == 1
 
 
+@pytest.mark.clause("MEMO-F-06")
 async def test_the_last_result_of_a_worker_says_so(rep: Rep):
     gate = asyncio.Event()
 
