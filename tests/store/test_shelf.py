@@ -219,7 +219,7 @@ def test_a_store_of_the_version_before_gets_a_shelf(kind: str, new_url: Urls) ->
     assert names(desk) == [b"name"]
     desk.close()
     connection = database(url)
-    assert connection.fetch(VERSION) == [(4,)]
+    assert connection.fetch(VERSION) == [(len(MIGRATIONS),)]
     connection.close()
 
 

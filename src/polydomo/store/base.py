@@ -58,6 +58,9 @@ SWEEP_JOBS: Final = 500
 RECOVERY_JOBS: Final = 2000
 RECOVERY_BYTES: Final = 32 * 1024 * 1024
 
+# Ends of jobs that are read at once.
+ENDINGS: Final = 1000
+
 # What names of items may have: PostgreSQL's indexes take no more than 2,700 bytes together.
 NAME_BYTES: Final = 1024
 SPACE_LENGTH: Final = 512
@@ -77,6 +80,7 @@ class Store(ABC):
         self._closed = False
         self._seq = 0
         self._number = 0
+        self._ending = 0
 
     # Writes
 
@@ -157,11 +161,15 @@ class Store(ABC):
         """
         if state not in ENDED:
             raise StoreInvalid(f"a job ends as one of {', '.join(ENDED)}, not {state!r}")
-        self._write(rules.Finish(job_id, attempt, state, _clean(code), _clean(message), body, at, done))
+        self._ending += 1
+        self._write(
+            rules.Finish(job_id, attempt, state, _clean(code), _clean(message), body, at, self._ending, done)
+        )
 
     def cancel(self, job_id: str, at: int, done: Done | None = None) -> None:
         """End the job as cancelled, whoever has it. Refused with AlreadyFinished."""
-        self._write(rules.Cancel(job_id, at, done))
+        self._ending += 1
+        self._write(rules.Cancel(job_id, at, self._ending, done))
 
     def revive(self, job_id: str, at: int, done: Done | None = None) -> None:
         """Send a dead, failed or cancelled job again: it waits, keeps its place and its attempts' numbers."""
@@ -173,6 +181,10 @@ class Store(ABC):
             raise StoreInvalid(f"a job is made waiting or delayed, not {change.state!r}")
         _check_text(change.target)
         self._write(rules.Update(job_id, change, done))
+
+    def settle(self, ending: int, done: Done | None = None) -> None:
+        """The ledger has every end up to this one, safe on disk. A lower number than before changes nothing."""
+        self._write(rules.Settle(ending, done))
 
     def forget(self, job_id: str, done: Done | None = None) -> None:
         """Remove the job and all that belongs to it: a dead letter that was dealt with."""
@@ -223,6 +235,11 @@ class Store(ABC):
         """Of the latest partial answer or event that was given to `partial` or `event`."""
         return self._number
 
+    @property
+    def ending(self) -> int:
+        """Of the latest end that was given to `finish` or `cancel`; taken or not."""
+        return self._ending
+
     # Reads
 
     @abstractmethod
@@ -265,6 +282,15 @@ class Store(ABC):
     @abstractmethod
     def aliases(self) -> Reply[list[tuple[str, str]]]:
         """The further names of jobs that have not ended, each with the job's id."""
+
+    @abstractmethod
+    def endings(self, after: int, limit: int = ENDINGS) -> Reply[list[JobRecord]]:
+        """Jobs that have ended, without their requests, in the order in which they did, from behind `after` (an
+        `ending`). Numbers have gaps; one that was seen is followed by higher ones only."""
+
+    @abstractmethod
+    def settled(self) -> Reply[int]:
+        """Up to which end the ledger has them all."""
 
     @abstractmethod
     def item(self, space: str, name: bytes) -> Reply[Item | None]:

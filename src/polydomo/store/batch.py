@@ -58,6 +58,8 @@ class Batch(Books):
         self._results: dict[int, bytes] = {}
         self._withdrawn: set[int] = set()  # results
         self._aliases: dict[str, int] = {}
+        self._ending = 0  # the highest that was taken back
+        self._settled = 0
         self._shelf = ShelfBatch()
         self._unnamed: set[str] = set()  # names that went with the job that had taken them
 
@@ -115,6 +117,7 @@ class Batch(Books):
         seq = job.seq
         del self._jobs[job.id]
         self._release(seq)
+        self.withdrawn(job.ending or 0)
         self._count(job.service, job.state, -1)
         self._changed.pop(seq, None)
         self._revised.pop(seq, None)
@@ -127,6 +130,12 @@ class Batch(Books):
             self._unnamed.add(name)
         if self._new.pop(seq, None) is None:
             self._gone.add(seq)
+
+    def withdrawn(self, ending: int) -> None:
+        self._ending = max(self._ending, ending)
+
+    def settled(self, ending: int) -> None:
+        self._settled = max(self._settled, ending)
 
     def attempt(self, job: Progress, record: AttemptRecord) -> None:
         self._attempts.append((job.seq, *astuple(record)))
@@ -162,6 +171,10 @@ class Batch(Books):
             database.execute(queries.KEEP_SEQ, seq=rows[-1][0])
         if self._unnamed:
             database.change(queries.REMOVE_NAMES, [(name,) for name in self._unnamed])
+        if self._ending:
+            database.execute(queries.KEEP_ENDING, ending=self._ending)
+        if self._settled:
+            database.execute(queries.SETTLE, ending=self._settled)
         if self._withdrawn:
             database.change(queries.REMOVE_RESULTS, [(seq,) for seq in self._withdrawn])
 
@@ -243,6 +256,7 @@ def _progress_row(job: Progress) -> Row:
         job.message,
         job.size_out,
         job.token,
+        job.ending,
     )
 
 

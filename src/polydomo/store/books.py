@@ -72,6 +72,14 @@ class Books(ABC):
         """Nothing is left of it."""
 
     @abstractmethod
+    def withdrawn(self, ending: int) -> None:
+        """The number of an end that is no longer one. It is not given out again."""
+
+    @abstractmethod
+    def settled(self, ending: int) -> None:
+        """The ledger has all ends up to this one."""
+
+    @abstractmethod
     def attempt(self, job: Progress, record: AttemptRecord) -> None:
         """An attempt has ended without ending the job."""
 

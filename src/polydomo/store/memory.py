@@ -7,7 +7,16 @@ from copy import copy
 from itertools import islice
 from typing import TypeVar
 
-from polydomo.store.base import BACKLOG, BATCH, RECOVERY_BYTES, RECOVERY_JOBS, Call, Store, page_position
+from polydomo.store.base import (
+    BACKLOG,
+    BATCH,
+    ENDINGS,
+    RECOVERY_BYTES,
+    RECOVERY_JOBS,
+    Call,
+    Store,
+    page_position,
+)
 from polydomo.store.books import Books
 from polydomo.store.errors import StoreClosed, StoreError
 from polydomo.store.records import (
@@ -45,6 +54,7 @@ class MemoryBooks(Books):
         self.events: dict[int, list[EventRecord]] = {}
         self.results: dict[int, bytes] = {}
         self.aliases: dict[str, int] = {}
+        self.ledger = 0
         self._shelf = MemoryShelf()
 
     @property
@@ -84,6 +94,12 @@ class MemoryBooks(Books):
         for table in (self.attempts, self.partials, self.events, self.results):
             table.pop(job.seq, None)
         self.aliases = {name: seq for name, seq in self.aliases.items() if seq != job.seq}
+
+    def withdrawn(self, ending: int) -> None:
+        """The store counts on."""
+
+    def settled(self, ending: int) -> None:
+        self.ledger = max(self.ledger, ending)
 
     def attempt(self, job: Progress, record: AttemptRecord) -> None:
         self.attempts.setdefault(job.seq, []).append(record)
@@ -228,6 +244,17 @@ class MemoryStore(Store):
             return found
 
         return self._read(look)
+
+    def endings(self, after: int, limit: int = ENDINGS) -> Reply[list[JobRecord]]:
+        def look() -> list[JobRecord]:
+            ended = [(job.ending, job) for job in self._books.jobs.values() if (job.ending or 0) > after]
+            ended.sort(key=lambda pair: pair[0] or 0)
+            return [bare(job) for _, job in ended[:limit]]
+
+        return self._read(look)
+
+    def settled(self) -> Reply[int]:
+        return self._read(lambda: self._books.ledger)
 
     def item(self, space: str, name: bytes) -> Reply[Item | None]:
         return self._read(lambda: self._books.shelf.item(space, name))

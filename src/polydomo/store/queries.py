@@ -58,7 +58,7 @@ def _columns(text: str) -> tuple[Column, ...]:
 # The columns of a job in the order of JobRecord's fields; `progress` is the part that Progress has.
 PROGRESS: Final = _columns(
     "id:text service:bytes seq state:text attempt worker:bytes queued not_before dispatched finished "
-    "code:text message:text size_out token:bytes"
+    "code:text message:text size_out token:bytes ending"
 )
 REST: Final = _columns(
     "client:bytes dialect:text key:text parent:text target:text priority max_attempts timeout deadline "
@@ -94,12 +94,13 @@ CHANGE: Final = Bulk(
     "A job's progress. Its service is left alone: it belongs to indexes and hardly ever changes.",
     _columns(
         "seq state:text attempt worker:bytes queued not_before dispatched finished "
-        "code:text message:text size_out token:bytes"
+        "code:text message:text size_out token:bytes ending"
     ),
     """
     UPDATE jobs SET state = v.state, attempt = v.attempt, worker = v.worker, queued = v.queued,
         not_before = v.not_before, dispatched = v.dispatched, finished = v.finished, code = v.code,
-        message = v.message, size_out = v.size_out, token = v.token
+        message = v.message, size_out = v.size_out, token = v.token,
+        ending = v.ending
     FROM v WHERE jobs.seq = v.seq
     """,
 )
@@ -163,6 +164,15 @@ REMOVE_TALLIES: Final = Query("Services that nothing is left of.", "DELETE FROM 
 KEEP_SEQ: Final = Query(
     "Numbers are not given out twice, though their jobs are removed.",
     "UPDATE meta SET number = :seq WHERE name = 'seq' AND number < :seq",
+)
+
+KEEP_ENDING: Final = Query(
+    "The same for the numbers of ends.",
+    "UPDATE meta SET number = :ending WHERE name = 'ending' AND number < :ending",
+)
+SETTLE: Final = Query(
+    "The ledger has all ends up to this one.",
+    "UPDATE meta SET number = :ending WHERE name = 'ledger' AND number < :ending",
 )
 
 MARK: Final = Query(
@@ -241,6 +251,12 @@ LAST_SEQ: Final = Query(
     "SELECT coalesce(max(number), 0) FROM "
     "(SELECT max(seq) AS number FROM jobs UNION ALL SELECT number FROM meta WHERE name = 'seq') AS numbers",
 )
+LAST_ENDING: Final = Query(
+    "The highest number an end ever had.",
+    "SELECT coalesce(max(number), 0) FROM "
+    "(SELECT max(ending) AS number FROM jobs UNION ALL SELECT number FROM meta WHERE name IN ('ending', 'ledger')) "
+    "AS numbers",
+)
 LAST_NUMBER: Final = Query(
     "The highest number of a partial or an event.",
     "SELECT coalesce(max(number), 0) FROM "
@@ -273,6 +289,13 @@ RESULT: Final = Query(
     "How a job ended.",
     "SELECT id, service, state, attempt, worker, code, message, finished, results.body "
     "FROM jobs LEFT JOIN results ON results.seq = jobs.seq WHERE id = :id AND finished IS NOT NULL",
+)
+ENDED_JOBS: Final = Query(
+    "Jobs without their requests, in the order in which they ended.",
+    f"SELECT {JOB} FROM jobs WHERE ending > :after AND ending IS NOT NULL ORDER BY ending LIMIT :limit",
+)
+SETTLED: Final = Query(
+    "Up to which end the ledger has them all.", "SELECT number FROM meta WHERE name = 'ledger'"
 )
 ATTEMPTS_OF: Final = Query(
     "The attempts that were lost, and the one that runs or ended the job.",

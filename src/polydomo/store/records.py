@@ -41,6 +41,7 @@ class Progress(msgspec.Struct):
     message: str = ""  # and for people
     size_out: int = 0  # bytes of partials and result
     token: bytes = b""  # of the latest attempt, for recovery; empty again if that attempt was lost
+    ending: int | None = None  # the order of ends over the whole store, given by `Store.finish`; None before
 
 
 class JobRecord(Progress):

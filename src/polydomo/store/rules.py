@@ -201,7 +201,7 @@ class Alias(Op):
 class Finish(Op):
     """The job's end. Recorded once."""
 
-    __slots__ = ("at", "attempt", "body", "code", "message", "state")
+    __slots__ = ("at", "attempt", "body", "code", "ending", "message", "state")
 
     def __init__(
         self,
@@ -212,6 +212,7 @@ class Finish(Op):
         message: str,
         body: bytes | None,
         at: int,
+        ending: int,
         done: Done | None,
     ) -> None:
         super().__init__(job_id, done, 0 if body is None else len(body))
@@ -221,6 +222,7 @@ class Finish(Op):
         self.message = message
         self.body = body
         self.at = at
+        self.ending = ending
 
     def change(self, books: Books, job: Progress) -> StoreRefusal | None:
         lost = 0 < self.attempt == job.attempt and job.dispatched is None and job.finished is None
@@ -234,6 +236,7 @@ class Finish(Op):
         job.code = self.code
         job.message = self.message
         job.finished = self.at
+        job.ending = self.ending
         if self.body is not None:
             job.size_out += len(self.body)
             books.result(job, self.body)
@@ -244,17 +247,19 @@ class Finish(Op):
 class Cancel(Op):
     """Whatever its attempt, the job is not wanted any more."""
 
-    __slots__ = ("at",)
+    __slots__ = ("at", "ending")
 
-    def __init__(self, job_id: str, at: int, done: Done | None) -> None:
+    def __init__(self, job_id: str, at: int, ending: int, done: Done | None) -> None:
         super().__init__(job_id, done)
         self.at = at
+        self.ending = ending
 
     def change(self, books: Books, job: Progress) -> StoreRefusal | None:
         if job.finished is not None:
             return _finished(job)
         job.code = CANCELLED
         job.finished = self.at
+        job.ending = self.ending
         _enter(books, job, CANCELLED)
         return None
 
@@ -275,6 +280,9 @@ class Revive(Op):
             )
         _end_attempt(books, job, job.finished, job.state)
         job.finished = None
+        if job.ending is not None:
+            books.withdrawn(job.ending)
+            job.ending = None
         job.code = ""
         job.message = ""
         job.size_out = 0
@@ -312,6 +320,23 @@ class Update(Op):
             job.not_before = revision.not_before
         books.revised(job, revision)
         books.moved(job, service, state)
+        return None
+
+
+class Settle(Op):
+    """The ledger has written what it was told of."""
+
+    __slots__ = ("ending",)
+
+    def __init__(self, ending: int, done: Done | None) -> None:
+        super().__init__("", done)
+        self.ending = ending
+
+    def ids(self) -> Sequence[str]:
+        return ()
+
+    def apply(self, books: Books) -> StoreRefusal | None:
+        books.settled(self.ending)
         return None
 
 

@@ -2,9 +2,10 @@
 
 `jobs` is what people ask about; it is changed during a job's life, so what may be large is kept apart in
 `requests` and `results`, written once. A running job's attempt stands in `jobs`; `attempts` has those that
-were lost, so a job that goes well needs no row there. `tallies` counts jobs by service and state, in the same
-transaction as the change. `aliases` are further names by which a job can be asked for. `shelf` has nothing to do
-with jobs: small things kept by name; `spaces` counts them, in the same transaction.
+were lost, so a job that goes well needs no row there. `ending` numbers the ends of jobs in their order. `tallies`
+counts jobs by service and state, in the same transaction as the change. `aliases` are further names by which a job
+can be asked for. `shelf` has nothing to do with jobs: small things kept by name; `spaces` counts them, in the same
+transaction.
 
 The same text serves both databases: {int} is INTEGER or BIGINT, {bytes} is BLOB or BYTEA, {nothing} is no
 bytes at all.
@@ -166,4 +167,16 @@ SHELF: Final = Migration(
     ("ALTER TABLE shelf ALTER COLUMN value SET STORAGE EXTERNAL",),
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (FIRST, TOKENS, ALIASES, SHELF)
+ENDINGS: Final = Migration(
+    "ends of jobs are numbered",
+    (
+        "ALTER TABLE jobs ADD COLUMN ending {int}",
+        "UPDATE jobs SET ending = seq WHERE finished IS NOT NULL",
+        # Whoever follows what ends: the ledger after a crash, a stream of results.
+        "CREATE UNIQUE INDEX jobs_ending ON jobs (ending) WHERE ending IS NOT NULL",
+        # The highest that was ever taken back, and up to which one the ledger has them all.
+        "INSERT INTO meta (name, number) VALUES ('ending', 0), ('ledger', 0)",
+    ),
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (FIRST, TOKENS, ALIASES, SHELF, ENDINGS)

@@ -7,7 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from polydomo.store import queries
-from polydomo.store.base import BACKLOG, BATCH, RECOVERY_BYTES, RECOVERY_JOBS, Call, Store, page_position
+from polydomo.store.base import (
+    BACKLOG,
+    BATCH,
+    ENDINGS,
+    RECOVERY_BYTES,
+    RECOVERY_JOBS,
+    Call,
+    Store,
+    page_position,
+)
 from polydomo.store.database import Database
 from polydomo.store.errors import StoreError
 from polydomo.store.queries import Query
@@ -90,6 +99,12 @@ class SqlStore(Store):
 
         return self._ask(look)
 
+    def endings(self, after: int, limit: int = ENDINGS) -> Reply[list[JobRecord]]:
+        return self._all(JobRecord, queries.ENDED_JOBS, after=after, limit=limit)
+
+    def settled(self) -> Reply[int]:
+        return self._ask(lambda database: int(database.fetch(queries.SETTLED)[0][0]))
+
     def item(self, space: str, name: bytes) -> Reply[Item | None]:
         def look(database: Database) -> Item | None:
             rows = database.fetch(queries.ITEM, space=encode(space), name=name)
@@ -147,6 +162,7 @@ class SqlStore(Store):
     def _start(self, database: Database) -> None:
         """Read where the counters are, and start the threads."""
         self._seq = database.fetch(queries.LAST_SEQ)[0][0]
+        self._ending = database.fetch(queries.LAST_ENDING)[0][0]
         self._number = database.fetch(queries.LAST_NUMBER)[0][0]
         self._writer = Writer(self._execute, self._finish, self._call, self.batch)
         self._reader = Reader(self._call, self._explain)
