@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from polydomo.core import job as jobs
 from polydomo.core.client import Client
-from polydomo.core.dispatch import Dispatch
+from polydomo.core.dispatch import DISOWNED, OVERRUN, WORKER_LOST, Dispatch
 from polydomo.core.extras import Options
 from polydomo.core.job import DONE, RUNNING, WAITING, Failure, Job
 from polydomo.core.lifecycle import Lifecycle
@@ -57,6 +57,8 @@ class Broker(Dispatch):
         if client is None:
             client = Client(self, name, dialect, port)
         self.clients[client] = None
+        if self.journal is not None:
+            self.journal.client("joined", client, "")
         return client
 
     def client_away(self, client: Client) -> None:
@@ -71,6 +73,8 @@ class Broker(Dispatch):
         """For good: its waiting jobs are dropped, the answers of its running ones will be."""
         client.gone = True
         self.alarms.clear(client)
+        if self.journal is not None and client in self.clients:
+            self.journal.client("left", client, "")
         self.clients.pop(client, None)
         for line in list(client.lanes):
             service = line.top().service()
@@ -160,11 +164,11 @@ class Broker(Dispatch):
             self.workers[worker] = None
             if not worker.internal:
                 self.alarms.set(worker, self.now + worker.beat.interval)
-                if self.journal is not None:
-                    self.journal.event("joined", worker, "")
         service.workers[worker] = None
         service.names[worker.name] = worker
         worker.services.append(service)
+        if self.journal is not None and not worker.internal:
+            self.journal.event("joined", worker, "")
         if self.resources.shares or worker.resources:
             self.resources.joined(worker, service)
         if self.lifecycle.orphans:
@@ -178,6 +182,8 @@ class Broker(Dispatch):
         """It is gone: what it held goes to others."""
         if worker not in self.workers:
             return
+        if self.journal is not None and not worker.internal:
+            self.journal.event("left", worker, reason)
         del self.workers[worker]
         self.alarms.clear(worker)
         services = worker.services
@@ -192,13 +198,11 @@ class Broker(Dispatch):
         held = list(worker.running.values())
         worker.running.clear()
         worker.late.clear()
-        self._lost(held)
+        self._lost(held, WORKER_LOST)
         for service in services:
             if worker.anonymous and worker.name in service.named:
                 self._nobodys(service, worker.name)
             self._sweep(service)
-        if self.journal is not None and not worker.internal:
-            self.journal.event("left", worker, reason)
 
     def seen(self, worker: Worker) -> None:
         """A sign of life that is no answer. One that comes while it has held a job for more than an interval proves
@@ -232,6 +236,8 @@ class Broker(Dispatch):
             return self._stray(worker, token, False)
         worker.last_seen = self.now
         job.partials += 1
+        if job.partials == 1:
+            job.first_partial = self.now
         job.size_out += len(body)
         if job.extra is not None:
             self.lifecycle.partial(job, body)
@@ -289,7 +295,7 @@ class Broker(Dispatch):
         job = worker.running.pop(token, None)
         if job is None:
             return self._stray(worker, token, True)
-        self._lost([job])
+        self._lost([job], DISOWNED)
         self._offer(worker)
         return ANSWERED
 
@@ -356,6 +362,7 @@ class Broker(Dispatch):
         job.body = body
         job.hops += 1
         job.attempt = 0
+        job.queued = self.now
         job.worker = None
         if job.extra is not None:
             job.extra.worker = job.extra.resource = b""  # whom it was for at the service it leaves
@@ -392,7 +399,7 @@ class Broker(Dispatch):
                 worker.late[job.token] = now
             worker.last_seen = now  # it was allowed to be silent until now
             self._not_idle(worker)
-            self._lost(overrun)
+            self._lost(overrun, OVERRUN)
         silent_until = worker.last_seen + beat.interval * beat.liveness
         if worker.running and not worker.beats_busy:
             silent_until = FOREVER

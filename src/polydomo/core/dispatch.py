@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 # jobs later, nobody holds it any more.
 TOKEN_MASK: Final = 0xFFFF_FFFF
 
+# Why an attempt did not end its job. Stable words: they stand in the ledger.
+WORKER_LOST: Final = "worker-lost"
+OVERRUN: Final = "overrun"  # it ran for too long
+DISOWNED: Final = "disowned"  # after a restart, its worker did not know it
+CALLED_BACK: Final = "called-back"  # the job was cancelled, or its deadline had come
+
 
 class Dispatch(Books):
     """The part of the broker that gives jobs to workers."""
@@ -38,6 +44,8 @@ class Dispatch(Books):
         if job.client.gone and not self.lifecycle.outlives(job):
             self._fail(job, Failure(jobs.CLIENT_GONE, "its client went away"))
             return
+        if not job.attempt:
+            job.queued = self.now
         service = job.service
         self.keep_service(service)
         if job.extra is not None and (job.extra.worker or job.extra.resource):
@@ -63,6 +71,8 @@ class Dispatch(Books):
             worker.late[job.token] = self.now
             worker.last_seen = self.now  # it was allowed to be silent until now
             job.service.running -= 1
+            if self.journal is not None:
+                self.journal.attempt(job, CALLED_BACK)
             job.worker = None
             self._not_idle(worker)
             worker.port.cancel(job)
@@ -109,6 +119,8 @@ class Dispatch(Books):
         job.worker = worker
         job.state = RUNNING
         job.attempt += 1
+        if job.attempt == 1:
+            job.started = now
         job.dispatched = now
         service = job.service
         service.running += 1
@@ -253,13 +265,15 @@ class Dispatch(Books):
         retries = job.client.retries
         return job.service.policy.retries if retries < 0 or self.lifecycle.kept(job) else retries
 
-    def _lost(self, held: list[Job]) -> None:
+    def _lost(self, held: list[Job], reason: str) -> None:
         """Their worker vanished, froze or took too long. All are put back in order before any goes out again."""
         for job in reversed(held):  # each goes to the front, so the oldest must be last
             service = job.service
             service.running -= 1
             if self.closing and self.lifecycle.kept(job):
                 continue  # the store knows who has it; after the restart it goes on from there
+            if self.journal is not None:
+                self.journal.attempt(job, reason)
             job.worker = None
             if job.client.gone and not self.lifecycle.outlives(job):
                 self._fail(job, Failure(jobs.CLIENT_GONE, "its client went away"))

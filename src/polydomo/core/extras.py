@@ -51,11 +51,16 @@ class Extra:
         "accepted",
         "added",
         "aliases",
+        "answered",
+        "began",
         "convene",
         "deadline",
         "durable",
+        "ended",
+        "ending",
         "followers",
         "gather",
+        "hit",
         "holder",
         "key",
         "leader",
@@ -70,8 +75,10 @@ class Extra:
         "places",
         "priority",
         "ready",
+        "recalled",
         "repeats",
         "resource",
+        "restored",
         "result",
         "submitted",
         "target",
@@ -122,6 +129,14 @@ class Extra:
         self.parent: Job | None = None  # it is one part of this
         self.part = 0  # which
         self.holder = b""  # who had it when the broker was stopped
+        # For records
+        self.answered = 0.0  # when its end was known, and began to be recorded
+        self.began = 0  # its latest attempt, in microseconds of wall time, as its keeper has it
+        self.ended = 0  # the same of its end
+        self.ending = 0  # its keeper's number for that
+        self.hit = False  # its answer was known, or came for another who asked the same
+        self.recalled = False  # an earlier job with its key or id had ended before it came
+        self.restored = False  # it comes from before the broker's start
 
     def several(self) -> bool:
         """Is its result gathered from several workers, however many there are?"""

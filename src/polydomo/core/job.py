@@ -87,13 +87,16 @@ class Job:
         "extra",
         "failure",
         "finished",
+        "first_partial",
         "hops",
         "id",
         "limit",
         "partials",
+        "queued",
         "service",
         "size",
         "size_out",
+        "started",
         "state",
         "submitted",
         "token",
@@ -111,6 +114,7 @@ class Job:
         self.envelope = envelope  # the client's dialect's own matter, kept for its answer and no longer
         self.state = WAITING
         self.submitted = submitted
+        self.queued = submitted  # when it could be dispatched, at the service it is at now
         self.size = len(body) + len(envelope)
         self.size_out = 0
         self.attempt = 0
@@ -120,8 +124,10 @@ class Job:
         self.worker: Worker | None = None
         self.expires = 0.0  # waiting longer than this fails the job
         self.limit = 0.0  # of one attempt, from dispatch; 0: the service's
+        self.started = 0.0  # its first dispatch there
         self.dispatched = 0.0
         self.due = 0.0  # running longer than this loses the attempt
+        self.first_partial = 0.0
         self.finished = 0.0
         self.failure: Failure | None = None
         self.extra: Extra | None = None  # durable, or with options

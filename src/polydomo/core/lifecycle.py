@@ -274,6 +274,7 @@ class Lifecycle(Restoring):
             self._keep(job)
             return
         extra.durable = False  # the earlier one's record is the record
+        extra.recalled = failure is None
         for one in [job, *extra.followers]:
             if one.extra is not None:
                 one.extra.unsafe = False
@@ -405,6 +406,8 @@ class Lifecycle(Restoring):
             self.broker.alarms.set(extra.timer, extra.deadline)
 
     def _record(self, job: Job) -> None:
+        if job.extra is not None:
+            job.extra.answered = self.broker.now
         self.elsewhere(job, RECORDING)
         if self.keeper is not None:
             self.keeper.finish(job)

@@ -283,6 +283,8 @@ class Memos:
             self.answer(one, memo)
 
     def _give(self, job: Job, memo: Memo) -> None:
+        if job.extra is not None:
+            job.extra.hit = True
         if memo.worker:
             self.lifecycle.assign(job, [memo.worker])
         self.lifecycle.conclude(job, memo.body)

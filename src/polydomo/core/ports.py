@@ -14,6 +14,7 @@ from mypy_extensions import mypyc_attr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from polydomo.core.client import Client
     from polydomo.core.gather import Piece
     from polydomo.core.job import Failure, Job
     from polydomo.core.results import Ended
@@ -114,6 +115,12 @@ class Journal(ABC):
     @abstractmethod
     def event(self, kind: str, worker: Worker, reason: str) -> None:
         """A worker joined, left or expired."""
+
+    def attempt(self, job: Job, reason: str) -> None:  # noqa: B027 (not everybody keeps count of attempts)
+        """`job.worker` has it no longer, and it has not ended by that; or only because of that."""
+
+    def client(self, kind: str, client: Client, reason: str) -> None:  # noqa: B027
+        """A client joined or left."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

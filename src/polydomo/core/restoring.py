@@ -84,6 +84,7 @@ class Restoring(Following):
         job.attempt = extra.number
         job.limit = extra.timeout
         job.extra = extra
+        extra.restored = True
         self._watch(job, extra)
         if extra.key:
             self.keys[(job.asked, extra.key)] = job

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
+from polydomo.core.client import Client as CoreClient
 from polydomo.core.job import Job
 from polydomo.core.ports import Journal
 from polydomo.core.worker import Worker as CoreWorker
@@ -292,3 +293,11 @@ class _Watch(Journal):
     def event(self, kind: str, worker: CoreWorker, reason: str) -> None:
         if self._next is not None:
             self._next.event(kind, worker, reason)
+
+    def attempt(self, job: Job, reason: str) -> None:
+        if self._next is not None:
+            self._next.attempt(job, reason)
+
+    def client(self, kind: str, client: CoreClient, reason: str) -> None:
+        if self._next is not None:
+            self._next.client(kind, client, reason)
