@@ -43,6 +43,7 @@ def test_every_flag_reaches_its_setting(monkeypatch: pytest.MonkeyPatch) -> None
         "--http": "h:4",
         "--events": "tcp://h:2",
         "--data": "d",
+        "--ledger": "l",
         "--inventory": "i.yaml",
         "--files": "f",
         "--name": "n",

@@ -16,6 +16,7 @@ KEYS = {
     "--http": "broker.http",
     "--events": "broker.events",
     "--data": "broker.data",
+    "--ledger": "ledger.folder",
     "--inventory": "inventory.file",
     "--files": "files.folder",
     "--name": "broker.name",
@@ -56,6 +57,14 @@ def broker(
             "be reached, and keeps durable jobs there if there are any.",
         ),
     ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write what happens to every job here, as Parquet files for Spark and others; "
+            "auto: into the folder `ledger` of --data.",
+        ),
+    ] = None,
     inventory: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="What workers are told about themselves, in norfab's layout."),
@@ -88,6 +97,7 @@ def broker(
         http,
         events,
         data,
+        ledger,
         inventory,
         files,
         name,

@@ -51,6 +51,8 @@ def announce(house: House) -> None:
         logger.info("keeping durable jobs", store=house.settings.store_url())
     elif house.settings.nfp.durable:
         logger.info("keeping jobs in memory only", hint="set --data to keep NFP jobs and durable services")
+    if house.ledger.on:
+        logger.info("writing the ledger", folder=house.settings.ledger_folder())
     for endpoint in house.bound:
         logger.info("listening", zmq=endpoint)
     for endpoint in house.nng.bound:

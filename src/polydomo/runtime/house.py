@@ -21,12 +21,13 @@ from polydomo.core.broker import Broker
 from polydomo.dialects.registry import OPENERS, RESUMED
 from polydomo.dialects.session import Context, Link, Outbox, Session
 from polydomo.errors import ConfigError, ProtocolError
-from polydomo.runtime import endpoints
+from polydomo.runtime import endpoints, scanning
 from polydomo.runtime.clock import Clock
 from polydomo.runtime.doors import Door, Joiner
 from polydomo.runtime.events import Events, Subscriber
 from polydomo.runtime.hosting import Hosting
 from polydomo.runtime.keeping import StoreKeeper
+from polydomo.runtime.ledgering import Ledgering
 from polydomo.runtime.log import Log
 from polydomo.runtime.nng import Nng, SpPeer
 from polydomo.runtime.peer import ZmqPeer
@@ -57,6 +58,7 @@ class House:
         self.broker = Broker(settings.bounds(), settings.policy(), int.from_bytes(os.urandom(4), "big"))
         self.broker.policies = settings.policies()
         self.broker.now = self.clock.read()
+        self.broker.lifecycle.new_uid = Uids()
         self.outbox = Outbox(self._schedule_flush)
         self.context = Context(
             self.broker, self.outbox, OPENERS, settings.beat(), settings.limits.worker_jobs
@@ -68,6 +70,7 @@ class House:
         self.events = Events(self)
         self.nng = Nng(self)
         self.hosting = Hosting(self)
+        self.ledger = Ledgering(self)
         self.keeper: StoreKeeper | None = None
         self.loop: asyncio.AbstractEventLoop
         self.strangers: set[ZmqPeer] = set()  # still in their handshake
@@ -98,6 +101,7 @@ class House:
         self.loop = asyncio.get_running_loop()
         await self._open_store()
         try:
+            self.ledger.start()
             self.hosting.start()
             for text in self.settings.broker.zmq:
                 await self._listen(text, partial(ZmqPeer, self, text), self.bound)
@@ -111,6 +115,7 @@ class House:
                 await door.open()
         except BaseException:
             self._close_listeners()
+            await self.ledger.close()
             await self._close_store()
             raise
         self.broker.alarms.on_sooner = self._sooner
@@ -211,6 +216,7 @@ class House:
 
     def note(self, what: str, peer: StreamPeer | Subscriber, reason: str) -> None:
         """One line for people about one peer; a flood of peers must not become a flood of lines."""
+        self.ledger.denied(peer.address, reason)
         now = self.clock.read()
         if now - self._noting > 1.0:
             if self._noted > NOTES:
@@ -233,6 +239,7 @@ class House:
                     hint="set --data or store.url",
                 )
             without_store(self.management)
+            scanning.without_store(self.management)
             self.shelf = open_store("memory:", self.loop.call_soon_threadsafe)
             return
         self._set_time()
@@ -241,10 +248,11 @@ class House:
         )
         self.store = self.shelf = store
         keeper = self.keeper = StoreKeeper(self.broker, store, self._set_time)
+        keeper.before_loss = self.ledger.flush
         self.broker.lifecycle.keeper = keeper
-        self.broker.lifecycle.new_uid = Uids()
         self.broker.lifecycle.random = random.random
         StoredJobs(keeper, self.management)
+        scanning.Scanning(store, self.management)
         gc.disable()  # a hundred thousand jobs come to stay: looking for garbage among them takes a quarter of the time
         try:
             recovered = await keeper.recover()
@@ -258,6 +266,7 @@ class House:
         while True:
             await asyncio.sleep(self.settings.store.sweep)
             try:
+                await self.ledger.flush()
                 await keeper.sweep()
             except StoreError as error:
                 log.warning("old results were not removed", reason=str(error))
@@ -370,6 +379,7 @@ class House:
             self._timer.cancel()
         if self._inspector is not None:
             self._inspector.cancel()
+        await self.ledger.close()
         await self._close_store()
         totals = self.management.show_broker()
         log.info("stopped", unfinished=unfinished, done=totals["done"], failed=totals["failed"])
@@ -383,6 +393,8 @@ class House:
             shown[door.name] = door.show()
         if self.store is not None:
             shown["store"] = self.store.show()
+        if self.ledger.on:
+            shown["ledger"] = self.ledger.show()
         return shown
 
     def _close_listeners(self) -> None:

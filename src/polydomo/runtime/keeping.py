@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from polydomo.core import job as jobs
 from polydomo.core.broker import Broker
@@ -52,6 +53,9 @@ class StoreKeeper(Keeper):
         self.store = store
         self.touch = touch
         self.memos = MemoShelves(self)
+        # Awaited before a record of an ended job is changed or removed: the ledger's row might have to be made from it.
+        self.before_loss: Callable[[], Coroutine[None, None, None]] | None = None
+        self._losing: set[asyncio.Task[None]] = set()
 
     def add(self, job: Job) -> None:
         try:
@@ -62,7 +66,8 @@ class StoreKeeper(Keeper):
     def attempt(self, job: Job) -> None:
         extra = job.extra
         if extra is not None and job.worker is not None:
-            self.store.attempt(extra.uid, extra.number, job.worker.name, self.wall(), job.token)
+            extra.began = self.wall()
+            self.store.attempt(extra.uid, extra.number, job.worker.name, extra.began, job.token)
 
     def partial(self, job: Job, body: bytes) -> None:
         extra = job.extra
@@ -125,16 +130,32 @@ class StoreKeeper(Keeper):
         if failure is not None:
             state, body = ENDS.get(failure.reason, FAILED), failure.body
             code, message = failure.reason, failure.message
+        extra.ended = self.wall()
+        extra.ending = self.store.ending + 1
         self.store.finish(
             extra.uid,
             extra.number,
             state,
             body,
-            self.wall(),
+            extra.ended,
             lambda error: self._recorded(job, error),
             code=code,
             message=message,
         )
+
+    def when_ledgered(self, then: Callable[[], None]) -> None:
+        """Do this as soon as the ledger has what has ended so far."""
+        if self.before_loss is None:
+            then()
+            return
+
+        async def wait(written: Coroutine[None, None, None]) -> None:
+            await written
+            then()
+
+        task = asyncio.get_running_loop().create_task(wait(self.before_loss()))
+        self._losing.add(task)
+        task.add_done_callback(self._losing.discard)
 
     def memo(self, service: bytes, digest: bytes, then: Callable[[bytes | None, float], None]) -> None:
         self.memos.read(service, digest, then)
@@ -224,6 +245,7 @@ class StoreKeeper(Keeper):
         extra.ready = 0.0 if record.not_before is None else self.core_time(record.not_before)
         extra.deadline = FOREVER if record.deadline is None else self.core_time(record.deadline)
         extra.number = record.attempt
+        extra.began = record.dispatched or 0
         extra.added = extra.accepted = True
         extra.places = places
         if options.target is not None and options.target.single:

@@ -214,6 +214,55 @@ class StoreSection(Section):
     batch: Annotated[int, count("acknowledgements that may wait for the same commit", restart=True)] = 4096
 
 
+class LedgerSection(Section):
+    """What happened to every job, as Parquet files for Spark and others."""
+
+    folder: Annotated[
+        str,
+        text(
+            "where its segments are written; auto: the folder `ledger` in broker.data; empty: none are",
+            restart=True,
+        ),
+    ] = ""
+    roll: Annotated[float, seconds("a segment is finished after this time at the latest")] = 10.0
+    rows: Annotated[int, count("or when it has so many rows")] = 250_000
+    keep: Annotated[
+        float, seconds("segments that are older are removed, read or not; 0: never", zero=True)
+    ] = 30 * 86400.0
+    bytes: Annotated[int, size("all segments together; beyond that the oldest are removed")] = 16384 * MIB
+
+
+class SparkSection(Section):
+    """The pipeline (`polydomo spark …`, `polydomo.spark`). The broker needs none of this."""
+
+    master: Annotated[str, text("where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://…")] = "local[*]"
+    ledger: Annotated[
+        str, text("the ledger's folder, or its URL in an object store; empty: that of the broker")
+    ] = ""
+    tables: Annotated[str, text("folder or URL of the tables; empty: the folder `tables` in broker.data")] = (
+        ""
+    )
+    catalog: Annotated[
+        str,
+        text(
+            "the Iceberg catalog: a database's URL (sqlite:///…, postgresql+psycopg://…), the URL of a REST "
+            "catalog, or the name of one that pyiceberg is configured for; empty: a SQLite file beside the tables"
+        ),
+    ] = ""
+    catalog_options: Annotated[list[str], text("further properties of the catalog, KEY=VALUE")] = (
+        msgspec.field(default_factory=list)
+    )
+    conf: Annotated[list[str], text("further settings of Spark, KEY=VALUE")] = msgspec.field(
+        default_factory=list
+    )
+    interval: Annotated[float, seconds("how often the stream looks for new segments")] = 10.0
+    files: Annotated[int, count("segments in one batch of the stream, at most")] = 200
+    slo: Annotated[
+        list[str],
+        text('objectives, each "SERVICE LATENCY PERCENT": that share of its jobs is done within that time'),
+    ] = msgspec.field(default_factory=lambda: ["* 1s 99%"])
+
+
 class InventorySection(Section):
     """What workers are told about themselves (`sid.service.broker`)."""
 
@@ -255,6 +304,8 @@ class Settings(Section):
     defaults: ServiceSection = msgspec.field(default_factory=ServiceSection)
     services: dict[str, ServiceSection] = msgspec.field(default_factory=dict)
     store: StoreSection = msgspec.field(default_factory=StoreSection)
+    ledger: LedgerSection = msgspec.field(default_factory=LedgerSection)
+    spark: SparkSection = msgspec.field(default_factory=SparkSection)
     inventory: InventorySection = msgspec.field(default_factory=InventorySection)
     files: FilesSection = msgspec.field(default_factory=FilesSection)
     log: LogSection = msgspec.field(default_factory=LogSection)
@@ -264,6 +315,12 @@ class Settings(Section):
         if self.store.url or self.broker.data in ("", AUTO):
             return self.store.url
         return f"sqlite:///{self.broker.data}/jobs.db"
+
+    def ledger_folder(self) -> str:
+        """Where the ledger's segments are written; empty: nowhere."""
+        if self.ledger.folder != AUTO:
+            return self.ledger.folder
+        return "" if self.broker.data in ("", AUTO) else f"{self.broker.data}/ledger"
 
     def bounds(self) -> Bounds:
         """For the core."""

@@ -162,7 +162,7 @@ class StoredJobs:
             else:
                 self.store.get(id).then(read, later.fail)
 
-        self.store.revive(id, self.keeper.wall(), written)
+        self.keeper.when_ledgered(lambda: self.store.revive(id, self.keeper.wall(), written))
         return later
 
     def forget_job(self, id: str) -> Later:
@@ -170,7 +170,8 @@ class StoredJobs:
         if id in self.keeper.lifecycle.jobs:
             raise ValueError(f"job {id!r} has not ended; cancel it first")
         later = Later()
-        self.store.forget(id, _settle(later, {"id": id, "forgotten": True}))
+        done = _settle(later, {"id": id, "forgotten": True})
+        self.keeper.when_ledgered(lambda: self.store.forget(id, done))
         return later
 
 

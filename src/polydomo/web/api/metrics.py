@@ -55,7 +55,8 @@ def make_router(house: House) -> APIRouter:
 
     @router.get("/metrics", summary="Figures for Prometheus", response_class=Response, responses=text)
     async def metrics() -> Response:
-        """Jobs, services, workers, clients, connections, the store, and what memoised services saved."""
+        """Jobs, services, workers, clients, connections, the store, the ledger, and what memoised services
+        saved."""
         house.enter()
         return Response(generate_latest(registry), 200, {"cache-control": "no-store"}, CONTENT_TYPE_LATEST)
 
@@ -77,6 +78,7 @@ class Books(Collector):
         yield from self._services()
         yield from self._peers()
         yield from self._store()
+        yield from self._ledger()
         yield from self._memos()
 
     def _jobs(self) -> Iterable[Metric]:
@@ -158,6 +160,15 @@ class Books(Collector):
         yield gauge(
             "polydomo_store_trouble", "1: the latest transaction failed.", int(store.trouble is not None)
         )
+
+    def _ledger(self) -> Iterable[Metric]:
+        shown = self.house.ledger.show()
+        if not shown:
+            return
+        yield counter("polydomo_ledger_rows", "Rows in segments on disk.", shown["rows_written"])
+        yield counter("polydomo_ledger_segments", "Segments that were written.", shown["segments"])
+        yield counter("polydomo_ledger_lost", "Rows that could not be written in time.", shown["lost"])
+        yield gauge("polydomo_ledger_trouble", "1: it cannot be written now.", int(bool(shown["trouble"])))
 
     def _memos(self) -> Iterable[Metric]:
         shelves = list(self.house.broker.memos.shelves.values())

@@ -1,0 +1,117 @@
+"""The core's journal that becomes the ledger: it notes what ended, and hands it on in batches."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow
+
+from polydomo.core.broker import Broker
+from polydomo.core.client import Client
+from polydomo.core.columns import countable, latest_ending
+from polydomo.core.job import Job
+from polydomo.core.ports import Journal
+from polydomo.core.worker import Worker
+from polydomo.ledger.rows import arrow_schema, batch_of, is_durable, job_id, text
+from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, Table
+from polydomo.ledger.segments import Segments
+
+# Jobs that become columns at once: many enough that the work per batch is shared, few enough that the loop stands still
+# for two milliseconds at most.
+BATCH: Final = 2048
+
+_MICROS: Final = 1_000_000
+
+
+class LedgerJournal(Journal):
+    """Belongs to one broker. The owner calls `collect` from time to time."""
+
+    def __init__(self, broker: Broker, name: str, run: str, segments: Segments) -> None:
+        self.broker = broker
+        self.name = name
+        self.run = run
+        self.segments = segments
+        self.jobs = 0  # rows
+        self._ended: list[Job] = []
+        self._attempts: list[dict[str, object]] = []
+        self._events: list[dict[str, object]] = []
+        self._number = 0  # of events
+
+    def finished(self, job: Job) -> None:
+        self._ended.append(job)
+        if len(self._ended) >= BATCH:
+            self.collect()
+
+    def attempt(self, job: Job, reason: str) -> None:
+        extra, worker = job.extra, job.worker
+        if worker is None or worker.internal:
+            return
+        durable = extra is not None and is_durable(job)
+        self._attempts.append(
+            {
+                "job_id": job_id(job, self.run),
+                "number": extra.number if extra is not None and durable else job.attempt,
+                "service": text(job.service.name),
+                "worker": text(worker.name),
+                "dialect_out": worker.dialect,
+                "dispatched": extra.began if extra is not None and durable else self._wall(job.dispatched),
+                "ended": self._wall(self.broker.now),
+                "outcome": reason,
+                "ran_us": int((self.broker.now - job.dispatched) * _MICROS),
+                "rebuilt": False,
+            }
+        )
+
+    def event(self, kind: str, worker: Worker, reason: str) -> None:
+        services = worker.services[-1:] if kind == "joined" else worker.services
+        offered = ",".join(text(service.name) for service in services)
+        self.note(kind, "worker", text(worker.name), reason, offered, worker.dialect)
+
+    def client(self, kind: str, client: Client, reason: str) -> None:
+        self.note(kind, "client", text(client.name), reason, "", client.dialect)
+
+    def note(
+        self, kind: str, role: str, peer: str, reason: str = "", service: str = "", dialect: str = ""
+    ) -> None:
+        """Something happened to a peer, or to the broker."""
+        self._number += 1
+        self._events.append(
+            {
+                "event_id": f"{self.run}-{self._number}",
+                "at": self._wall(self.broker.now),
+                "kind": kind,
+                "role": role,
+                "peer": peer or None,
+                "service": service or None,
+                "dialect": dialect or None,
+                "reason": reason or None,
+            }
+        )
+
+    def collect(self) -> None:
+        """What was noted so far goes to the segments."""
+        if self._attempts:
+            self._attempts = self._hand_over(ATTEMPTS, self._attempts)
+        if self._events:
+            self._events = self._hand_over(EVENTS, self._events)
+        if self._ended:
+            ended, self._ended = countable(self._ended), []
+            if ended:
+                self.jobs += len(ended)
+                batch = batch_of(ended, self.broker.lifecycle.epoch, self.name, self.run)
+                self.segments.add(JOBS.name, batch, latest_ending(ended))
+
+    def _hand_over(self, table: Table, rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        self.segments.add(table.name, rows_batch(table, rows, self.name, self.run))
+        return []
+
+    def _wall(self, now: float) -> int:
+        return self.broker.lifecycle.wall(now)
+
+
+def rows_batch(table: Table, rows: list[dict[str, object]], broker: str, run: str) -> Any:
+    """A record batch of rows with microseconds as times; what a row does not say is null."""
+    for row in rows:
+        row["broker"] = broker
+        row["run"] = run
+    return pyarrow.RecordBatch.from_pylist(rows, arrow_schema(table))

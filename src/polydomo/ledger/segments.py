@@ -1,0 +1,284 @@
+"""Rows become files: a thread of its own collects batches and writes segments.
+
+A segment is written under a name that begins with a dot, synchronised, then renamed: whoever lists the folder sees
+whole segments only. All tables are rolled together, so that when the owner hears that rows are safe, so are the rows
+of the other tables that belong to them.
+
+What cannot be written (a full disk) is kept and tried again. If too much waits, the oldest rows are dropped and
+counted; from then on nothing is said to be safe any more, so that after a restart the durable jobs among them are made
+anew from the store.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow
+from pyarrow import parquet
+
+from polydomo.ledger.rows import arrow_schema, with_ids
+from polydomo.ledger.schema import (
+    JOBS,
+    META_BROKER,
+    META_RUN,
+    META_TABLE,
+    META_VERSION,
+    TABLES,
+    VERSION,
+    Table,
+)
+
+# Seconds between two tries to write.
+RETRY: Final = 1.0
+
+# Rows that may wait while nothing can be written.
+BACKLOG: Final = 2_000_000
+
+# How often old segments are looked for, in seconds.
+PRUNING: Final = 60.0
+
+
+class Limits(NamedTuple):
+    """When a segment is finished, and what is kept."""
+
+    roll: float = 10.0
+    rows: int = 250_000
+    keep: float = 0.0  # seconds; 0: for ever
+    bytes: int = 1 << 62
+
+
+class _Rows(NamedTuple):
+    table: str
+    batch: Any
+    ending: int  # of the latest durable job in it; 0: none
+
+
+class _Flush(NamedTuple):
+    done: Callable[[], object] | None  # called when all that came before is safe
+    last: bool = False
+
+
+class Segments:
+    """`add` and `flush` may be called from any thread and never wait. `safe` is called in the writer's own thread with
+    the number of the latest end whose row is on disk; `warn` with what went wrong, once."""
+
+    def __init__(
+        self,
+        folder: Path,
+        broker: str,
+        run: str,
+        limits: Limits,
+        *,
+        safe: Callable[[int], object],
+        warn: Callable[[str, str], object],
+    ) -> None:
+        self.folder = folder
+        self.limits = limits
+        self.written = 0  # rows, of all tables
+        self.segments = 0
+        self.lost = 0  # rows that could not be written in time
+        self.pruned = 0  # segments that were removed because of their age or of all segments' size
+        self.trouble = ""
+        self._broker = broker
+        self._run = run
+        self._safe = safe
+        self._warn = warn
+        self._started = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        self._number = 0
+        self._queue: queue.SimpleQueue[_Rows | _Flush] = queue.SimpleQueue()
+        self._batches: dict[str, list[Any]] = {table.name: [] for table in TABLES}
+        self._waiting = 0  # rows in them
+        self._ending = 0
+        self._due = 0.0  # when the oldest of them must be on disk
+        self._pruned_at = 0.0
+        self._flushes: list[Callable[[], object]] = []
+        for table in TABLES:
+            place = folder / table.name
+            place.mkdir(parents=True, exist_ok=True)
+            for path in place.glob(".*.parquet"):
+                path.unlink(missing_ok=True)  # of a run that was killed while it wrote
+        self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
+        self._thread.start()
+
+    def add(self, table: str, batch: Any, ending: int = 0) -> None:
+        """Rows of one table, in the order in which they are to be kept."""
+        self._queue.put(_Rows(table, batch, ending))
+
+    def flush(self, done: Callable[[], object] | None = None) -> None:
+        """Write now what has come so far; `done` is called in the writer's thread as soon as it is on disk."""
+        self._queue.put(_Flush(done))
+
+    def close(self, patience: float = 10.0) -> bool:
+        """Write what is left, and end. Waits; False: it could not be written in that time."""
+        self._queue.put(_Flush(None, last=True))
+        self._thread.join(patience)
+        return not self._thread.is_alive() and not self._waiting
+
+    # In the thread
+
+    def _work(self) -> None:
+        closing = False
+        tries = 0
+        while True:
+            try:
+                item = None if closing else self._queue.get(timeout=self._patience())
+            except queue.Empty:
+                item = None
+            hurry = closing
+            while item is not None:
+                if isinstance(item, _Flush):
+                    hurry = True
+                    closing = closing or item.last
+                    if item.done is not None:
+                        self._flushes.append(item.done)
+                else:
+                    self._take(item)
+                try:
+                    item = self._queue.get_nowait()
+                except queue.Empty:
+                    item = None
+            if self._waiting and (hurry or self._flushes or self._full() or time.monotonic() >= self._due):
+                self._roll()
+            if not self._waiting:
+                self._answer()
+            self._prune()
+            if closing:
+                tries += 1
+                if not self._waiting or tries > 3:
+                    return
+                time.sleep(RETRY)
+
+    def _take(self, item: _Rows) -> None:
+        if not self._waiting:
+            self._due = time.monotonic() + self.limits.roll
+        self._batches[item.table].append(item.batch)
+        self._waiting += item.batch.num_rows
+        self._ending = max(self._ending, item.ending)
+        while self._waiting > BACKLOG:
+            self._drop()
+
+    def _patience(self) -> float | None:
+        """How long the thread may sleep."""
+        if not self._waiting:
+            return PRUNING
+        if self.trouble:
+            return RETRY
+        return max(0.001, min(self._due - time.monotonic(), PRUNING))
+
+    def _full(self) -> bool:
+        return self._waiting >= self.limits.rows and not self.trouble
+
+    def _drop(self) -> None:
+        """There is no room for more: the oldest rows go."""
+        for batches in self._batches.values():
+            if batches:
+                batch = batches.pop(0)
+                self._waiting -= batch.num_rows
+                self.lost += batch.num_rows
+                return
+
+    def _roll(self) -> None:
+        """Everything that waits becomes segments. A table that is written stays written if the next one fails."""
+        try:
+            for table in TABLES:
+                batches = self._batches[table.name]
+                if batches:
+                    rows = self._write(table, batches)
+                    batches.clear()
+                    self._waiting -= rows
+                    self.written += rows
+        except (OSError, pyarrow.ArrowException) as error:
+            if not self.trouble:
+                self._warn("the ledger cannot be written; it is tried again", str(error))
+            self.trouble = str(error)
+            self._due = time.monotonic() + RETRY
+            return
+        if self.trouble:
+            self._warn("the ledger is written again", f"{self.lost} rows were lost" if self.lost else "")
+        self.trouble = ""
+        if self._ending and not self.lost:
+            self._safe(self._ending)
+
+    def _answer(self) -> None:
+        flushes, self._flushes = self._flushes, []
+        for done in flushes:
+            done()
+
+    def _write(self, table: Table, batches: list[Any]) -> int:
+        self._number += 1
+        folder = self.folder / table.name
+        name = f"{table.name}-{self._started}-{self._run}-{self._number:06d}.parquet"
+        rows = pyarrow.Table.from_batches(batches)
+        if table is JOBS:
+            rows = with_ids(rows, self._run)
+        metadata = {
+            META_VERSION: str(VERSION).encode(),
+            META_TABLE: table.name.encode(),
+            META_BROKER: self._broker.encode(),
+            META_RUN: self._run.encode(),
+        }
+        rows = rows.cast(arrow_schema(table)).replace_schema_metadata(metadata)
+        aside = folder / f".{name}"
+        try:
+            with aside.open("wb") as file:
+                parquet.write_table(
+                    rows, file, compression="zstd", compression_level=1, write_page_checksum=True
+                )
+                file.flush()
+                os.fsync(file.fileno())
+            aside.rename(folder / name)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+        _sync_folder(folder)
+        self.segments += 1
+        return int(rows.num_rows)
+
+    def _prune(self) -> None:
+        """Old segments go, and the oldest if all together are too large."""
+        now = time.monotonic()
+        if now - self._pruned_at < PRUNING and self._pruned_at:
+            return
+        self._pruned_at = now
+        found = []
+        for table in TABLES:
+            for path in (self.folder / table.name).glob("[!.]*.parquet"):
+                try:
+                    status = path.stat()
+                except OSError:
+                    continue  # somebody else took it away
+                found.append((status.st_mtime, status.st_size, path))
+        found.sort()
+        size = sum(entry[1] for entry in found)
+        oldest = time.time() - self.limits.keep if self.limits.keep else 0.0
+        before = self.pruned
+        for written, length, path in found:
+            if written >= oldest and size <= self.limits.bytes:
+                break
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                self._warn("an old segment of the ledger cannot be removed", str(error))
+                return
+            size -= length
+            self.pruned += 1
+        if (
+            self.pruned > before
+            and size + sum(entry[1] for entry in found[: self.pruned - before]) > self.limits.bytes
+        ):
+            self._warn("segments of the ledger were removed to make room", f"{self.pruned - before} of them")
+
+
+def _sync_folder(folder: Path) -> None:
+    """So that the new name is on disk, too."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
