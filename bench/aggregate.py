@@ -1,0 +1,308 @@
+"""What `service_minute` costs, and how good its percentiles are: `python bench/aggregate.py`.
+
+Rows of silver's `jobs` are made by Spark: some services of very different size, a day (`--days`) in which jobs come
+evenly, waits and runs with heavy tails. They are written once. Then, in one session and in turns:
+
+- *bare*: read them, count and sum, mean and maximum of three times and two sizes by service and minute, write that;
+- *service_minute*: the same rows, the table with all of its columns, sketches and percentiles included, written.
+
+Afterwards every p50, p90, p95 and p99 of every service and minute, and of the hours and the day that are merged from
+the minutes' sketches, is looked up in the rows themselves: how far is its rank from what it should be? The goal is 1 %.
+
+Times are of the wall clock; beside them the CPU time of Spark's process, which hardly depends on what else runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from polydomo.pipeline.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+MEASURES = ("wait_s", "run_s", "total_s", "bytes_in", "bytes_out")
+TIMES = ("wait", "run", "total")
+FILE_ROWS = 500_000
+
+
+@dataclass
+class Round:
+    """One of each, one after the other."""
+
+    bare_s: float
+    ours_s: float
+    bare_cpu_s: float
+    ours_cpu_s: float
+
+
+@dataclass
+class Speed:
+    """`ratio`: of the rates, ours to the bare one's; the median of the rounds' ratios."""
+
+    rows: int
+    groups: int
+    rounds: list[Round]
+    rows_per_second: float
+    ratio: float
+    cpu_ratio: float
+
+
+@dataclass
+class Accuracy:
+    """The worst rank error of all services and of all times, by length of time and percentile, as a share."""
+
+    rows: int
+    worst: dict[str, dict[str, float]]
+
+
+def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measures service_minute against a bare aggregate.")
+    add = parser.add_argument
+    add("--rows", type=lambda text: int(text.replace("_", "")), default=10_000_000)
+    add("--days", type=float, default=1.0, help="the time that the rows cover (default 1)")
+    add("--services", type=int, default=20)
+    add("--seed", type=int, default=1)
+    add("--rounds", type=int, default=3, help="measured ones, behind one that warms up (default 3)")
+    add("--no-accuracy", action="store_true", help="only how fast")
+    add("--master", default="local[*]")
+    add("--memory", default="4g", help="of the driver (default 4g)")
+    add("--folder", help="where to make the rows (default: the system's temporary folder)")
+    add("--json", type=Path, metavar="FILE")
+    return parser.parse_args(argv)
+
+
+def make_jobs(
+    spark: SparkSession, rows: int, days: float = 1.0, services: int = 20, seed: int = 1
+) -> DataFrame:
+    """Silver's `jobs`, with all its columns, in the order in which they ended."""
+    from pyspark.sql import functions as F
+
+    from polydomo.pipeline.tables.silver import JOBS
+
+    start_us, span_us = 1_767_225_600_000_000, days * 86400e6
+    dice = spark.range(0, rows, 1, max(2, rows // FILE_ROWS)).select(
+        "id", *[F.rand(seed * 100 + n).alias(f"u{n}") for n in range(6)]
+    )
+    # Service 0 has a third of the jobs, the others less and less. Tails like 1 / x^1.5.
+    timed = dice.select(
+        "*",
+        F.least(F.floor(F.pow("u0", 3.0) * services), F.lit(services - 1)).alias("number"),
+        (F.lit(start_us) + F.col("id") * F.lit(span_us / rows)).cast("bigint").alias("finished_us"),
+        (F.lit(2_000) / F.pow(1 - F.col("u1"), 0.66)).cast("bigint").alias("wait_us"),
+        (F.lit(10_000) / F.pow(1 - F.col("u2"), 0.66)).cast("bigint").alias("run_us"),
+    )
+    begun = F.col("finished_us") - F.col("wait_us") - F.col("run_us")
+    given: dict[str, Column] = {
+        "job_id": F.concat(F.lit("run-1-"), F.col("id")),
+        "root": F.concat(F.lit("run-1-"), F.col("id")),
+        "service": F.concat(F.lit("service-"), F.col("number")),
+        "asked": F.concat(F.lit("service-"), F.col("number")),
+        "dialect_in": F.lit("mdp"),
+        "dialect_out": F.lit("mdp"),
+        "client": F.concat(F.lit("client-"), F.floor(F.col("u3") * 200)),
+        "worker": F.concat(F.lit("worker-"), F.floor(F.col("u4") * 100)),
+        "broker": F.lit("bench"),
+        "run": F.lit("run-1"),
+        "target": F.lit("any"),
+        "submitted": F.timestamp_micros(begun),
+        "queued": F.timestamp_micros(begun),
+        "dispatched": F.timestamp_micros(begun + F.col("wait_us")),
+        "finished": F.timestamp_micros("finished_us"),
+        "day": F.to_date(F.timestamp_micros("finished_us")),
+        "outcome": F.when(F.col("u5") < 0.97, "done")
+        .when(F.col("u5") < 0.99, "failed")
+        .otherwise("cancelled"),
+        "attempts": F.when(F.col("u4") < 0.02, 2).otherwise(1),
+        "partials": F.lit(0),
+        "bytes_in": F.floor(F.col("u3") * 10_000),
+        "bytes_out": F.floor(F.col("u4") * 100_000),
+        "durable": F.col("u3") < 0.3,
+        "memo_hit": F.lit(False),
+        "repeat": F.lit(False),
+        "priority": F.lit(0),
+        "wait_s": F.col("wait_us") / 1e6,
+        "run_s": F.col("run_us") / 1e6,
+        "total_s": (F.col("wait_us") + F.col("run_us")) / 1e6,
+        "retries": F.when(F.col("u4") < 0.02, 1).otherwise(0),
+    }
+    return timed.select(
+        *[given.get(column.name, F.lit(None)).cast(column.kind).alias(column.name) for column in JOBS.columns]
+    )
+
+
+def bare(jobs: DataFrame) -> DataFrame:
+    """What anybody would write."""
+    from pyspark.sql import functions as F
+
+    sums = [
+        make(name).alias(f"{name}_{make.__name__}") for name in MEASURES for make in (F.sum, F.avg, F.max)
+    ]
+    return jobs.groupBy("service", F.date_trunc("minute", "finished").alias("minute")).agg(
+        F.count("*").alias("jobs"), *sums
+    )
+
+
+def measure(spark: SparkSession, folder: Path, options: argparse.Namespace) -> Speed:
+    """Both, in turns. Each reads the same files and writes its own."""
+    from polydomo.pipeline.tables.service_minutes import SERVICE_MINUTE
+
+    def timed(what: str, make: Callable[[DataFrame], DataFrame]) -> tuple[float, float]:
+        shutil.rmtree(folder / what, ignore_errors=True)
+        began, used = time.perf_counter(), cpu_seconds(spark)
+        make(spark.read.parquet(str(folder / "jobs"))).write.parquet(str(folder / what))
+        return time.perf_counter() - began, cpu_seconds(spark) - used
+
+    rounds = []
+    for number in range(options.rounds + 1):
+        bare_s, bare_cpu = timed("bare", bare)
+        ours_s, ours_cpu = timed("ours", lambda jobs: SERVICE_MINUTE.delta({"jobs": jobs}, ()))
+        if number:
+            rounds.append(Round(bare_s, ours_s, bare_cpu, ours_cpu))
+    return Speed(
+        options.rows,
+        spark.read.parquet(str(folder / "ours")).count(),
+        rounds,
+        options.rows / statistics.median(one.ours_s for one in rounds),
+        statistics.median(one.bare_s / one.ours_s for one in rounds),
+        statistics.median(one.bare_cpu_s / one.ours_cpu_s for one in rounds),
+    )
+
+
+def rank_errors(
+    jobs: DataFrame, service_minute: DataFrame, units: tuple[str, ...] = ("minute", "hour", "day")
+) -> Accuracy:
+    """How far each percentile's rank is from what it should be. Between equal values any rank is right."""
+    from pyspark.sql import functions as F
+
+    from polydomo.pipeline.tables import rollup
+    from polydomo.pipeline.tables.sketches import RANKS
+
+    worst: dict[str, dict[str, float]] = {}
+    tables = {
+        "minute": service_minute,
+        "hour": rollup.hours(service_minute),
+        "day": rollup.days(service_minute),
+    }
+    for unit in units:
+        table = tables[unit]
+        names = [f"{time}_{label}" for time in TIMES for label in RANKS]
+        wanted = table.select("service", F.col(unit).cast("timestamp").alias("at"), *names)
+        exact = jobs.select(
+            "service", F.date_trunc(unit, "finished").alias("at"), *[f"{time}_s" for time in TIMES]
+        )
+        pairs = [(time, label) for time in TIMES for label in RANKS]
+        counts = [
+            F.sum(F.when(made, 1).otherwise(0)).alias(f"{kind}_{time}_{label}")
+            for time, label in pairs
+            for kind, made in (
+                ("below", F.col(f"{time}_s") < F.col(f"{time}_{label}")),
+                ("upto", F.col(f"{time}_s") <= F.col(f"{time}_{label}")),
+            )
+        ]
+        ranks = (
+            exact.join(F.broadcast(wanted), ["service", "at"])
+            .groupBy("service", "at")
+            .agg(F.count("*").alias("n"), *counts)
+        )
+        errors = [
+            F.max(
+                F.greatest(
+                    F.col(f"below_{time}_{label}") / F.col("n") - RANKS[label],
+                    RANKS[label] - F.col(f"upto_{time}_{label}") / F.col("n"),
+                    F.lit(0.0),
+                )
+            ).alias(f"{time}_{label}")
+            for time, label in pairs
+        ]
+        row = ranks.agg(*errors).collect()[0]
+        worst[unit] = {label: max(row[f"{time}_{label}"] for time in TIMES) for label in RANKS}
+    return Accuracy(jobs.count(), worst)
+
+
+def cpu_seconds(spark: SparkSession) -> float:
+    """Of Spark's own process so far, with all its threads; 0 where the system does not tell."""
+    java: Any = spark._jvm
+    path = Path(f"/proc/{java.java.lang.ProcessHandle.current().pid()}/stat")
+    if not path.exists():
+        return 0.0
+    fields = path.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def show(speed: Speed, accuracy: Accuracy | None) -> None:
+    console = Console(width=100)
+    table = Table(title=f"{speed.rows:,} rows to {speed.groups:,} services' minutes")
+    for heading in ("round", "bare", "service_minute", "ratio", "CPU: bare", "service_minute", "ratio"):
+        table.add_column(heading, justify="right")
+    for number, one in enumerate(speed.rounds, 1):
+        table.add_row(
+            str(number),
+            f"{one.bare_s:.2f} s",
+            f"{one.ours_s:.2f} s",
+            f"{one.bare_s / one.ours_s:.2f}",
+            f"{one.bare_cpu_s:.2f} s",
+            f"{one.ours_cpu_s:.2f} s",
+            f"{one.bare_cpu_s / one.ours_cpu_s:.2f}",
+        )
+    console.print(table)
+    console.print(
+        f"service_minute: {speed.rows_per_second:,.0f} rows/s, {speed.ratio:.2f}x of the bare rate "
+        f"({speed.cpu_ratio:.2f}x by CPU time)",
+        highlight=False,
+    )
+    if accuracy is None:
+        return
+    labels = list(next(iter(accuracy.worst.values())))
+    table = Table(title="worst rank error of any service and time")
+    table.add_column("of each")
+    for label in labels:
+        table.add_column(label, justify="right")
+    for unit, found in accuracy.worst.items():
+        table.add_row(unit, *[f"{found[label]:.3%}" for label in labels])
+    console.print(table)
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parse_options(argv)
+    with tempfile.TemporaryDirectory(prefix="polydomo-bench-", dir=options.folder) as name:
+        folder = Path(name)
+        spark = session(options.master, [f"spark.driver.memory={options.memory}"], app="polydomo-bench")
+        try:
+            jobs = make_jobs(spark, options.rows, options.days, options.services, options.seed)
+            jobs.write.parquet(str(folder / "jobs"))
+            speed = measure(spark, folder, options)
+            accuracy = None
+            if not options.no_accuracy:
+                read = spark.read.parquet
+                accuracy = rank_errors(read(str(folder / "jobs")), read(str(folder / "ours")))
+        finally:
+            spark.stop()
+    show(speed, accuracy)
+    if options.json:
+        options.json.write_text(
+            json.dumps({"speed": asdict(speed), "accuracy": accuracy and asdict(accuracy)}, indent=2)
+        )
+    worst = (
+        max((error for found in accuracy.worst.values() for error in found.values()), default=0.0)
+        if accuracy
+        else 0.0
+    )
+    return 1 if worst > 0.01 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

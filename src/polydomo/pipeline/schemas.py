@@ -1,0 +1,31 @@
+"""The ledger's tables as Spark's schemas, and the same form for the tables that are made from them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from polydomo.ledger.schema import Table
+
+TYPES: Final[dict[str, DataType]] = {
+    "string": StringType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "bool": BooleanType(),
+    "timestamp": TimestampType(),
+}
+
+
+def spark_schema(table: Table) -> StructType:
+    """For reading segments. All nullable: what must not be missing is checked, not assumed."""
+    return StructType([StructField(column.name, TYPES[column.kind], True) for column in table.columns])

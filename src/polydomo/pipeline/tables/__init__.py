@@ -1,0 +1,1 @@
+"""The tables: bronze (checked), silver (clean rows), gold (answers)."""

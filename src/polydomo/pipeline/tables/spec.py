@@ -1,0 +1,68 @@
+"""What a table is: its columns with their sentences, its key, how it is cut into partitions, how it is made.
+
+Every table is described once, here and in the modules beside this one; Spark's schema, Iceberg's schema, the checks
+and the reference pages are made from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Layer = Literal["bronze", "silver", "gold"]
+
+
+class TableColumn(NamedTuple):
+    """`kind` is a type as Spark's DDL has it: string, int, bigint, double, boolean, timestamp, date, binary."""
+
+    name: str
+    kind: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """One table. No two rows agree in all of `key`."""
+
+    name: str
+    layer: Layer
+    doc: str
+    key: tuple[str, ...]
+    partition: str  # a column of kind date
+    columns: tuple[TableColumn, ...]
+
+    def ddl(self) -> str:
+        """The schema as Spark takes it."""
+        return ", ".join(f"`{column.name}` {column.kind}" for column in self.columns)
+
+    def names(self) -> list[str]:
+        """Of the columns, in order."""
+        return [column.name for column in self.columns]
+
+
+class Objective(NamedTuple):
+    """That share of a service's jobs is to be done within that time. A service that ends in `*` is a prefix."""
+
+    service: str
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True)
+class GoldTable:
+    """A table of answers that can be kept up to date from new silver rows alone.
+
+    `delta` makes rows of the table (with all its columns) from silver rows: from all of them, that is the whole table;
+    from some new ones, what they add. `merge` makes one row per key from several: what was there, and what was added.
+    So merge(delta(a) ∪ delta(b)) = merge(delta(a ∪ b)), and a refresh costs what is new and the partitions it touches.
+    """
+
+    spec: TableSpec
+    sources: tuple[str, ...]  # the silver tables it is made from
+    delta: Callable[[Mapping[str, DataFrame], tuple[Objective, ...]], DataFrame]
+    merge: Callable[[DataFrame], DataFrame]
+    reach: int = 0  # so many days before and after those that `delta` touches take part in a merge
