@@ -1,0 +1,167 @@
+"""How the pipeline's time grows with the data, and what a refresh costs: `python bench/growth.py`. See bench/README.md.
+
+For each size a ledger is made up (`polydomo spark synth`), all but its last 1 % become tables (`backfill`), then the
+rest is added (`run --once`) and gold is made anew from all of silver. Beside each other stand the rate of the backfill,
+the time of gold's refresh after 1 % new data, and that of the rebuild; and the refreshed tables must equal the rebuilt
+ones, row for row: counts exactly, sums of fractions to nine digits, percentiles within their sketches' rank error.
+
+Exit codes: 0 all measured, 1 the tables differ, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from polydomo.pipeline.lake import Lake
+from polydomo.pipeline.places import places_for
+from polydomo.pipeline.refresh import refresh
+from polydomo.pipeline.run import backfill, objectives, run
+from polydomo.pipeline.session import session
+from polydomo.pipeline.synth import synth
+from polydomo.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+GOAL = 0.10  # of a rebuild
+SHARE = 200  # a segment is one 200th of the jobs; the last two are the new data
+
+
+def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measures how the pipeline's time grows with the data.")
+    parser.add_argument("--jobs", default="1e6,10e6,50e6", help="sizes (default 1e6,10e6,50e6)")
+    parser.add_argument("--days", type=int, default=30, help="days that each ledger covers (default 30)")
+    parser.add_argument("--master", default="local[*]")
+    parser.add_argument("--memory", default="6g", help="of Spark's driver (default 6g)")
+    parser.add_argument("--folder", type=Path, help="for the data; a temporary one if not given")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args(argv)
+    try:
+        options.sizes = [int(float(text)) for text in options.jobs.split(",")]
+    except ValueError:
+        parser.error(f"--jobs {options.jobs}: expected numbers with commas between")
+    return options
+
+
+def measure(spark: SparkSession, folder: Path, jobs: int, days: int, progress: Console) -> dict[str, Any]:
+    settings = Settings()
+    settings.broker.data = str(folder)
+    ledger = folder / "ledger"
+    found: dict[str, Any] = {"jobs": jobs}
+
+    def timed(name: str, began: float) -> None:
+        found[name] = time.monotonic() - began
+        progress.print(f"{jobs:>12,}  {name:<14} {found[name]:8.1f} s", highlight=False)
+
+    began = time.monotonic()
+    synth(spark, ledger, jobs, seed=1, days=days, rows=max(1000, jobs // SHARE))
+    timed("synth", began)
+    held = hold_back(ledger, folder / "held")
+    lake = Lake(places_for(settings))
+    began = time.monotonic()
+    first = backfill(spark, lake, settings)
+    timed("backfill", began)
+    found["backfill_gold"] = first.seconds["gold"]
+    for path in held:
+        path.rename(ledger / path.parent.name / path.name)
+    began = time.monotonic()
+    second = run(spark, lake, settings, once=True)
+    timed("run", began)
+    found["new"] = second.counts["jobs"].added
+    found["refresh"] = second.seconds["gold"]
+    kept = {
+        gold.spec.name: keep(lake.read(spark, gold.spec.name), folder / "kept" / gold.spec.name)
+        for gold in lake.gold
+    }
+    began = time.monotonic()
+    refresh(spark, lake, objectives(settings), rebuild=True)
+    timed("rebuild", began)
+    found["share"] = found["refresh"] / found["rebuild"]
+    found["rate"] = (jobs - found["new"]) / found["backfill"]
+    found["different"] = {}
+    for gold in lake.gold:
+        name = gold.spec.name
+        wrong = differences(spark.read.parquet(str(kept[name])), lake.read(spark, name), gold.spec.key, jobs)
+        if wrong:
+            found["different"][name] = wrong
+            progress.print(f"{name} differs: {wrong[:5]}", style="red", markup=False)
+    return found
+
+
+def hold_back(ledger: Path, aside: Path) -> list[Path]:
+    """The last segments of jobs are taken away for now."""
+    (aside / "jobs").mkdir(parents=True)
+    last = sorted((ledger / "jobs").glob("*.parquet"))[-2:]
+    return [path.rename(aside / "jobs" / path.name) for path in last]
+
+
+def keep(rows: DataFrame, place: Path) -> Path:
+    rows.write.parquet(str(place))
+    return place
+
+
+def differences(one: DataFrame, other: DataFrame, key: tuple[str, ...], jobs: int) -> list[str]:
+    """What is not the same in both."""
+    plain = [name for name, kind in one.dtypes if kind != "binary" and not name.endswith(PERCENTILES)]
+    left = {tuple(row[name] for name in key): row for row in one.select(*plain).collect()}
+    right = {tuple(row[name] for name in key): row for row in other.select(*plain).collect()}
+    wrong = [f"{row} is only in one of them" for row in left.keys() ^ right.keys()]
+    return wrong + [
+        f"{name} of {row}: {left[row][name]} and {right[row][name]}"
+        for row in left.keys() & right.keys()
+        for name in plain
+        if not alike(left[row][name], right[row][name])
+    ]
+
+
+PERCENTILES = ("_p50", "_p90", "_p95", "_p99")
+
+
+def alike(one: object, other: object) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    return one == other
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parse_options(argv)
+    progress = Console(stderr=True)
+    spark = session(options.master, {"spark.driver.memory": options.memory}, app="polydomo-bench")
+    results = []
+    for jobs in options.sizes:
+        with tempfile.TemporaryDirectory(dir=options.folder, prefix="polydomo-growth-") as folder:
+            results.append(measure(spark, Path(folder), jobs, options.days, progress))
+    spark.stop()
+    table = Table(
+        "jobs", "synth", "backfill", "jobs/s", "new jobs", "refresh of gold", "rebuild", "share", "goal"
+    )
+    for row in results:
+        table.add_row(
+            f"{row['jobs']:,}",
+            f"{row['synth']:.1f} s",
+            f"{row['backfill']:.1f} s",
+            f"{row['rate']:,.0f}",
+            f"{row['new']:,}",
+            f"{row['refresh']:.1f} s",
+            f"{row['rebuild']:.1f} s",
+            f"{row['share']:.1%}",
+            f"≤ {GOAL:.0%} {'reached' if row['share'] <= GOAL else 'NOT reached'}",
+        )
+    Console(width=120).print(table)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2, default=str) + "\n")
+    return 1 if any(row["different"] for row in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
