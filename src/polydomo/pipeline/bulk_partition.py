@@ -1,0 +1,270 @@
+"""One partition of a bulk call: Arrow batches in, the same rows with their results out, in order.
+
+The connection lives on an event loop in a thread of its own, so that it goes on while Spark hands over rows or takes
+results. Rows go out as long as there is room in the window, whatever batch they are from; results are given back piece
+by piece as they are complete. Never more than a few pieces are held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from polydomo.errors import Refused
+from polydomo.pipeline.bulk_carrier import (
+    DONE,
+    NOT_SENT,
+    REFUSED,
+    Carrier,
+    ClientCarrier,
+    End,
+    Errand,
+    NfpCarrier,
+)
+from polydomo.sdk.client import Client
+from polydomo.sdk.link import Lost
+from polydomo.sdk.options import prepare
+from polydomo.sdk.portal import portal
+from polydomo.sdk.url import parse
+from polydomo.wire.frames import frame, split
+
+# Rows that are given back together, unless Spark's own batches are smaller; fewer if they, or their results, are large.
+PIECE: Final = 1024
+PIECE_BYTES: Final = 16 * 1024 * 1024
+
+# Pieces that may be under way: one that fills the window, one that waits, and slow ones before them.
+PIECES: Final = 4
+
+# Rows that have ended are asked about together: few enough that the broker has all of them in memory.
+TRACED: Final = 200
+
+# What is added to the rows between the plan and this module: the request, and what the row is known by.
+BODY: Final = "__polydomo_body"
+KEY: Final = "__polydomo_key"
+
+# MDP has one call at a time on a connection: more of them than this would be too many.
+MDP_CONNECTIONS: Final = 64
+
+# Sent again as often as it takes: the time of a row, and patience, are what ends it.
+ALWAYS: Final = 1_000_000
+
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked of every partition; travels to the executors."""
+
+    url: str
+    service: str
+    run: str
+    durable: bool
+    window: int
+    timeout: float | None
+    patience: float
+    frames: bool  # a result is a list of frames, not one
+    prefix: str = ""  # of the columns that are added
+    deadline: float | None = None  # seconds after which nobody wants a job
+
+    def partition(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What `mapInArrow` calls."""
+        yield from Partition(self, *_task()).run(batches)
+
+
+class Piece:
+    """Some rows that are given back together."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self.ids: list[str] = []
+        self.ends: list[End | None] = [None] * batch.num_rows
+        self.left = batch.num_rows
+        self.done: Future[None] = Future()
+
+    def ended(self, place: int, end: End) -> None:
+        """One of its rows. Called on the loop."""
+        self.ends[place] = end
+        self.left -= 1
+        if not self.left:
+            self.done.set_result(None)
+
+
+class Partition:
+    """One task's share."""
+
+    def __init__(self, order: Order, number: int, attempt: int) -> None:
+        self.order = order
+        self.name = f"{order.run}.{number}.{attempt}"
+        self._carrier: Carrier | None = None
+        self._ended_ids: list[str] = []  # not traced yet
+        self._records: dict[str, list[Any]] = {}
+        self._tracing: set[asyncio.Task[None]] = set()
+        self._size = 0.0  # of a row with its result, about
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows in, rows out."""
+        loop = portal()
+        under_way: deque[Piece] = deque()
+        try:
+            for batch in batches:
+                start = 0
+                while start < batch.num_rows:
+                    piece = Piece(batch.slice(start, self._rows(batch)))
+                    start += piece.batch.num_rows
+                    under_way.append(piece)
+                    loop.run(self._feed(piece))
+                    while under_way and (under_way[0].done.done() or len(under_way) > PIECES):
+                        yield self._finish(under_way.popleft())
+            while under_way:
+                yield self._finish(under_way.popleft())
+        finally:
+            if self._carrier is not None:
+                loop.run(self._carrier.close())
+
+    def _rows(self, batch: pa.RecordBatch) -> int:
+        """Of the next piece."""
+        size = max(self._size, batch.nbytes / batch.num_rows)
+        return max(1, min(PIECE, int(PIECE_BYTES / max(size, 1.0))))
+
+    async def _feed(self, piece: Piece) -> None:
+        """Send all of it; back when the last row is on its way."""
+        carrier = self._carrier
+        if carrier is None:
+            carrier = self._carrier = self._made()
+        await carrier.ready()
+        bodies = piece.batch.column(BODY).to_pylist()
+        keys = piece.batch.column(KEY).to_pylist()
+        salt = blake2b(f"{self.order.run}\0{self.order.service}\0".encode(), digest_size=16)
+        for place, (body, key) in enumerate(zip(bodies, keys, strict=True)):
+            hashed = salt.copy()
+            hashed.update((body or b"") if key is None else key)
+            uid = hashed.hexdigest()
+            piece.ids.append(uid)
+            sent = frame(body or b"")
+            if self.order.deadline is not None:
+                try:
+                    sent = prepare("nfp", {"deadline": self.order.deadline}, sent).body
+                except ValueError as error:
+                    piece.ended(place, End(REFUSED, NOT_SENT, str(error)))
+                    continue
+            await carrier.send((piece, place), uid, sent)
+
+    def _made(self) -> Carrier:
+        order = self.order
+        url = parse(order.url)
+        errand = Errand(url, order.service, self.name, order.timeout, order.patience, order.window)
+        if order.durable:
+            return NfpCarrier(errand, self._ended)
+        client = Client(
+            order.url,
+            retries=ALWAYS,
+            connections=min(order.window, MDP_CONNECTIONS),
+            window=order.window,
+            connect_timeout=order.patience,
+        )
+        return ClientCarrier(errand, self._ended, client)
+
+    def _finish(self, piece: Piece) -> pa.RecordBatch:
+        piece.done.result()
+        portal().run(self._trace_rest(piece))
+        found = with_ends(piece, self._records, self.order)
+        for uid in piece.ids:
+            self._records.pop(uid, None)
+        self._size = (self._size + found.nbytes / found.num_rows) / 2
+        return found
+
+    def _ended(self, row: tuple[Piece, int], end: End) -> None:
+        piece, place = row
+        if self.order.durable and end.sent is not None:
+            self._ended_ids.append(piece.ids[place])
+            if len(self._ended_ids) >= TRACED:
+                self._trace()
+        piece.ended(place, end)
+
+    def _trace(self) -> None:
+        """Ask while the broker has them in memory."""
+        ids, self._ended_ids = self._ended_ids, []
+        task = asyncio.get_running_loop().create_task(self._ask(ids))
+        self._tracing.add(task)
+        task.add_done_callback(self._tracing.discard)
+
+    async def _ask(self, ids: list[str]) -> None:
+        """What the broker's own record says of these jobs: attempts and times. Where it says nothing there is none."""
+        assert isinstance(self._carrier, NfpCarrier)
+        try:
+            said = await self._carrier.ask_catalogue("trace_jobs", client=self.name, ids=ids)
+        except (Lost, Refused):
+            return
+        for row in msgspec.json.decode(said):
+            self._records[row[0]] = row
+
+    async def _trace_rest(self, piece: Piece) -> None:
+        if self._tracing:
+            await asyncio.wait(self._tracing)
+        pairs = zip(piece.ids, piece.ends, strict=True)
+        missing = [uid for uid, end in pairs if end is not None and end.sent and uid not in self._records]
+        if missing and self.order.durable:
+            gone = set(missing)
+            self._ended_ids = [uid for uid in self._ended_ids if uid not in gone]
+            await self._ask(list(gone))
+
+
+def with_ends(piece: Piece, records: dict[str, list[Any]], order: Order) -> pa.RecordBatch:
+    """The rows as they came, without what was added, and how each ended."""
+    batch = piece.batch
+    kept = [place for place, name in enumerate(batch.schema.names) if name not in (BODY, KEY)]
+    arrays = [batch.column(place) for place in kept]
+    fields = [batch.schema.field(place) for place in kept]
+    results: list[Any] = []
+    attempts: list[int | None] = []
+    sent: list[int | None] = []
+    ended: list[int | None] = []
+    ends: list[End] = [end for end in piece.ends if end is not None]
+    for uid, end in zip(piece.ids, ends, strict=True):
+        record = records.get(uid)
+        if record is not None and end.sent is not None:
+            attempts.append(record[1])
+            sent.append(record[2])
+            ended.append(record[3] or _micros(end.ended))
+        else:
+            attempts.append(None)
+            sent.append(_micros(end.sent))
+            ended.append(_micros(end.ended))
+        if end.body is None or end.outcome != DONE:
+            results.append(None)
+        else:
+            found = split(end.body)
+            results.append(found if order.frames else found[0] if len(found) == 1 else b"".join(found))
+    columns: list[tuple[str, list[Any], pa.DataType]] = [
+        ("result", results, pa.list_(pa.binary()) if order.frames else pa.binary()),
+        ("outcome", [end.outcome for end in ends], pa.string()),
+        ("error", [end.error for end in ends], pa.string()),
+        ("message", [end.message for end in ends], pa.string()),
+        ("attempts", attempts, pa.int32()),
+        ("submitted", sent, _TIMESTAMP),
+        ("finished", ended, _TIMESTAMP),
+    ]
+    for name, values, kind in columns:
+        arrays.append(pa.array(values, kind))
+        fields.append(pa.field(f"{order.prefix}{name}", kind))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _micros(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1_000_000)
+
+
+def _task() -> tuple[int, int]:
+    """Which partition this is, and which attempt at it."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return (0, 0) if context is None else (context.partitionId(), context.attemptNumber())

@@ -1,0 +1,65 @@
+"""`spark.read.format("polydomo")`: Spark's way to readers and writers."""
+
+# ruff: noqa: N802  (names are Spark's)
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from polydomo.errors import ConfigError
+from polydomo.pipeline.source import tables
+from polydomo.pipeline.source.asking import Catalogue
+from polydomo.pipeline.source.options import Reading, Writing, reading, writing
+from polydomo.pipeline.source.reading import Reader
+from polydomo.pipeline.source.streaming import StreamReader
+from polydomo.pipeline.source.writing import StreamWriter, Writer, check_schema
+
+
+class PolydomoSource(DataSource):
+    """See `polydomo.pipeline.source`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Of the format."""
+        return "polydomo"
+
+    def schema(self) -> StructType:
+        """Of the table."""
+        return tables.spark_schema(reading(self.options).table)
+
+    def reader(self, schema: StructType) -> Reader:
+        """Batch."""
+        return Reader(self._reading(schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """Stream."""
+        return StreamReader(self._reading(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        """Batch. What was sent cannot be taken back."""
+        if overwrite:
+            raise ConfigError("jobs are added, they replace none", hint='write with mode("append")')
+        return Writer(self._writing(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """Stream."""
+        if overwrite:
+            raise ConfigError("jobs are added, they replace none", hint='write with outputMode("append")')
+        return StreamWriter(self._writing(schema))
+
+    def _writing(self, schema: StructType) -> Writing:
+        """Checked on the driver, with the broker: before any task."""
+        found = writing(self.options)
+        check_schema(schema, found)
+        with Catalogue(found.url, found.patience) as catalogue:
+            catalogue.ask("scan_bounds")
+        return found
+
+    def _reading(self, schema: StructType) -> Reading:
+        found = reading(self.options)
+        if schema != tables.spark_schema(found.table):
+            raise ConfigError(
+                f"the table {found.table.name} has columns of its own",
+                hint="leave out schema(), and select()",
+            )
+        return found

@@ -1,0 +1,121 @@
+"""The batch source: what the store has, in several tasks by order of arrival, filtered by the broker."""
+
+# ruff: noqa: N802  (names are Spark's)
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from polydomo.pipeline.source.asking import bounds, scan
+from polydomo.pipeline.source.options import WORTH, Reading, Wanted, micros
+from polydomo.pipeline.source.tables import EVENTS
+from polydomo.services.builtin import printable
+
+# Columns that the broker's own query knows, and what they are called there.
+_WORDS = {"service": "services", "state": "states", "client": "clients", "key": "keys", "parent": "parents"}
+_WORDS_OF_EVENTS = {"service": "services", "job_id": "jobs"}
+
+
+class Range(InputPartition):
+    """From behind `after`, up to `until`."""
+
+    def __init__(self, after: int, until: int) -> None:
+        super().__init__((after, until))
+        self.after = after
+        self.until = until
+
+
+class Reader(DataSourceReader):
+    """See the module's text."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.wanted = reading.wanted
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """What the broker can look for. The rest is left to Spark."""
+        for one in filters:
+            narrowed = self._pushed(one)
+            if narrowed is None:
+                yield one
+            else:
+                self.wanted = narrowed
+
+    def partitions(self) -> list[Range]:
+        """Asked on the driver: an unreachable broker is told here, before any task."""
+        found = bounds(self.reading)
+        if self.wanted.nothing or not found["last"]:
+            return []
+        if self.wanted.jobs:  # few, by their names
+            return [Range(0, found["last"])]
+        return cut(found["first"] - 1, found["last"], self.reading.partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Page by page."""
+        assert isinstance(partition, Range)
+        return scan(self.reading, self.wanted, partition.after, partition.until)
+
+    def _pushed(self, one: Filter) -> Wanted | None:
+        """What is wanted with this filter; None if the broker cannot say it."""
+        path: tuple[str, ...] = getattr(one, "attribute", ())
+        if len(path) != 1:
+            return None
+        name = path[0]
+        words = _WORDS_OF_EVENTS if self.reading.table.name == EVENTS else _WORDS
+        if name in words and isinstance(one, EqualTo | In):
+            values = tuple(one.value) if isinstance(one, In) else (one.value,)
+            return self.wanted.narrowed(words[name], values) if all(map(_sayable, values)) else None
+        if name == "submitted" and self.reading.table.name != EVENTS:
+            return self._timed(one)
+        return None
+
+    def _timed(self, one: Filter) -> Wanted | None:
+        value: Any = getattr(one, "value", None)
+        if not isinstance(value, datetime):
+            return None
+        at = micros(value)
+        if isinstance(one, GreaterThanOrEqual):
+            return self.wanted.from_time(at)
+        if isinstance(one, GreaterThan):
+            return self.wanted.from_time(at + 1)
+        if isinstance(one, LessThan):
+            return self.wanted.to_time(at)
+        if isinstance(one, LessThanOrEqual):
+            return self.wanted.to_time(at + 1)
+        if isinstance(one, EqualTo):
+            return self.wanted.from_time(at).to_time(at + 1)
+        return None
+
+
+def cut(after: int, until: int, most: int) -> list[Range]:
+    """Into ranges of about the same size, as many as are worth it."""
+    span = until - after
+    if span <= 0:
+        return []
+    parts = min(most, -(-span // WORTH))
+    edges = [after + span * number // parts for number in range(parts + 1)]
+    return [Range(edges[number], edges[number + 1]) for number in range(parts)]
+
+
+def _sayable(value: object) -> bool:
+    """Names that are no text are shown in hexadecimal digits: such a one stands for other bytes than its own."""
+    if not isinstance(value, str):
+        return False
+    try:
+        return printable(bytes.fromhex(value)) != value
+    except ValueError:
+        return True
