@@ -48,6 +48,10 @@ COMMANDS = [
     ["admin", "logs"],
     ["admin", "resources"],
     ["admin", "share-out"],
+    *[
+        ["spark", word]
+        for word in ("run", "backfill", "compact", "plan", "report", "sql", "serve", "doctor", "synth")
+    ],
     ["config", "check"],
     ["config", "show"],
     ["doctor"],

@@ -30,7 +30,7 @@ from polydomo.errors import PolydomoError
 from polydomo.sdk import SyncClient
 from tests.docs.pages import Block, Page, read
 
-PATIENCE = 30.0
+PATIENCE = 240.0  # Spark takes a while to start, more so beside other tests
 WIDTH = 110
 PORTS = ("5555", "5556", "5557", "5558", "5559", "8080")
 PORT = re.compile(rf"\b({'|'.join(PORTS)})\b")
@@ -159,7 +159,12 @@ class Stage:
         if self.page.own_settings:
             return kept
         place = f"127.0.0.1:{self.ports['5555']}"
-        return kept | {"POLYDOMO_URL": f"mdp://{place}", "POLYDOMO_BROKER_ZMQ": f"tcp://{place}"}
+        return kept | {
+            "POLYDOMO_URL": f"mdp://{place}",
+            "POLYDOMO_BROKER_ZMQ": f"tcp://{place}",
+            # The pages' data is small: Java's second compiler would only take time from what it is to make quicker.
+            "POLYDOMO_SPARK_CONF": "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        }
 
 
 class Terminal:

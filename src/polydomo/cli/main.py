@@ -24,6 +24,7 @@ from polydomo.cli import (
     files,
     inventory,
     memo,
+    spark,
     worker,
 )
 from polydomo.errors import PolydomoError
@@ -91,6 +92,7 @@ app.add_typer(catalogue.jobs_app, name="jobs", rich_help_panel=LOOK)
 app.add_typer(inventory.app, name="inventory", rich_help_panel=LOOK)
 app.add_typer(files.app, name="files", rich_help_panel=USE)
 app.add_typer(memo.app, name="memo", rich_help_panel=LOOK)
+app.add_typer(spark.app, name="spark", rich_help_panel=LOOK)
 app.add_typer(admin.app, name="admin", rich_help_panel=TOOLS)
 app.add_typer(config.app, name="config", rich_help_panel=TOOLS)
 app.command(rich_help_panel=TOOLS)(doctor.doctor)

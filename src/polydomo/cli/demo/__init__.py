@@ -15,9 +15,12 @@ def demo(
         int | None,
         typer.Option(help="TCP port; without it 5555, or a free one if that is taken.", show_default=False),
     ] = None,
+    spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="With the last act, which takes longest.")
+    ] = True,
 ) -> None:
     """See a broker, workers and clients of several dialects at work; then try it yourself."""
     from polydomo.cli.demo.acts import ACTS
     from polydomo.cli.demo.stage import play
 
-    play(ACTS, fast=fast, port=port)
+    play(ACTS if spark else ACTS[:-1], fast=fast, port=port)

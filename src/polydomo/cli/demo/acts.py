@@ -13,6 +13,7 @@ from rich.padding import Padding
 
 from polydomo.cli import catalogue, common
 from polydomo.cli.demo.stage import Act, Failed, Stage
+from polydomo.cli.demo.tables import on_spark
 from polydomo.dialects.mdp.messages import CLIENT_01
 from polydomo.sdk import Client
 from polydomo.sdk.clock import REAL_TIME
@@ -132,8 +133,12 @@ async def web_and_memo(stage: Stage) -> None:
 async def killed_broker(stage: Stage) -> None:
     """Durable jobs, some of them done, when the broker dies."""
     stage.start_worker("careful", "nfp")
+    stage.durable.append("square")
     async with stage.client("nfp") as client:
         await stage.offered(client, "square")
+        # Its books go with it, but for what it has written down.
+        stage.counted = {row["name"]: row["done"] for row in await client.services()}
+        await stage.written(sum(stage.counted.values()))
         handles = [client.submit("square", number) for number in range(JOBS)]
         await asyncio.gather(*(handle.accepted() for handle in handles))
         stage.happened(f"{JOBS} NFP jobs were accepted: they are on disk")
@@ -144,7 +149,7 @@ async def killed_broker(stage: Stage) -> None:
         stage.restart_broker()
         took = common.duration(time.perf_counter() - start)
         stage.happened("process ", (str(stage.broker.pid), "bold"), f" took its place {took} later")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             results = await asyncio.gather(*(handle.result() for handle in handles))
     stage.check("the results", results, [number * number for number in range(JOBS)])
     took = common.duration(time.perf_counter() - start)
@@ -172,6 +177,7 @@ ACTS = [
     Act("curl, NNG and ZeroMQ call the same service; a repeat costs nothing", web_and_memo),
     Act("The broker itself is killed, with durable jobs under way", killed_broker),
     Act("What the broker knows of it (polydomo services ls)", books),
+    Act("All of it as tables, and a capacity plan, by Spark (polydomo spark)", on_spark),
 ]
 
 

@@ -17,8 +17,12 @@ from polydomo.errors import PolydomoError
 from polydomo.sdk import Client
 
 PAUSE = 0.7
-BROKER_FLAGS = ("--drain", "1s", "--nng", "tcp://127.0.0.1:*", "--set", "services.cube.memo=true")
+BROKER_FLAGS = (
+    *("--drain", "1s", "--nng", "tcp://127.0.0.1:*", "--set", "services.cube.memo=true"),
+    *("--ledger", "auto", "--set", "ledger.roll=500ms"),
+)
 WORKER_PATIENCE = 15.0
+CALL_PATIENCE = 60.0  # on a machine that has much else to do
 
 
 class Act(NamedTuple):
@@ -41,6 +45,8 @@ class Stage:
         self.broker = broker
         self.fast = fast
         self.workers: dict[str, list[Child]] = {}
+        self.counted: dict[str, int] = {}  # jobs done, by service, as brokers said that were killed since
+        self.durable: list[str] = []  # services whose jobs outlive the broker: it is asked about them later
 
     def url(self, dialect: str = "mdp") -> str:
         """The broker for peers of a dialect."""
@@ -54,7 +60,7 @@ class Stage:
 
     def client(self, dialect: str = "mdp") -> Client:
         """One that speaks it."""
-        return Client(self.url(dialect), timeout=15.0)
+        return Client(self.url(dialect), timeout=CALL_PATIENCE)
 
     def start_worker(self, name: str, dialect: str = "mdp") -> Child:
         """A worker of `demo/workers.py` in a process of its own; `offered` waits for it."""
@@ -83,6 +89,20 @@ class Stage:
             if time.monotonic() > deadline:
                 raise Failed(f"nobody offered {service} within {WORKER_PATIENCE:g} s")
             await asyncio.sleep(0.01)
+
+    async def written(self, jobs: int) -> None:
+        """Until the ledger has so many jobs. What it has of durable ones may come later."""
+        from pyarrow import parquet  # only here: nobody else needs it
+
+        folder = self.household.data / "ledger" / "jobs"
+        deadline = time.monotonic() + WORKER_PATIENCE
+        while True:
+            there = sum(parquet.read_metadata(path).num_rows for path in folder.glob("[!.]*.parquet"))
+            if there >= jobs:
+                return
+            if time.monotonic() > deadline:
+                raise Failed(f"the ledger has {there} jobs of {jobs}")
+            await asyncio.sleep(0.1)
 
     def tell(self, text: str) -> None:
         """What is about to happen, or why it matters."""

@@ -1,0 +1,196 @@
+"""`polydomo spark run`, `backfill`, `compact` and `synth`: from the ledger to the tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from polydomo.cli import common
+from polydomo.cli.call import seconds
+from polydomo.cli.config import ConfigFile
+from polydomo.cli.spark import options, running
+
+if TYPE_CHECKING:
+    from polydomo.pipeline.run import RunResult
+
+Since = Annotated[str | None, typer.Option(metavar="DAY", help="Only from this day on: 2026-11-16.")]
+Until = Annotated[str | None, typer.Option(metavar="DAY", help="Only up to this day.")]
+
+
+def run(
+    once: Annotated[bool, typer.Option("--once", help="What is there now, then end.")] = False,
+    master: options.Master = None,
+    data: options.Data = None,
+    ledger: options.Ledger = None,
+    tables: options.Tables = None,
+    file: ConfigFile = None,
+    sets: options.Sets = None,
+    verbose: options.Verbose = False,
+    as_json: common.Json = False,
+) -> None:
+    """Keep the tables up to date with the ledger until SIGTERM or Ctrl-C: bronze, silver, gold.
+
+    It can be stopped and started at will, also with kill -9: every row arrives once.
+    """
+    settings = options.gather(file, sets, master=master, data=data, ledger=ledger, tables=tables)
+    found = options.places(settings)
+    if once:
+        options.need_ledger(found)
+    from polydomo.pipeline.lake import Lake
+    from polydomo.pipeline.run import run as work
+
+    stop = threading.Event()
+    title = "taking what is there" if once else "following the ledger (Ctrl-C ends it)"
+    with running.running(settings, title, verbose=verbose) as (spark, bar), Lake(found) as lake:
+        if not once:
+            running.on_ending(stop)
+        result = work(spark, lake, settings, once=once, progress=bar.tell, stop=stop)
+    _tell(result, found.tables, as_json)
+
+
+def backfill(
+    since: Since = None,
+    until: Until = None,
+    master: options.Master = None,
+    data: options.Data = None,
+    ledger: options.Ledger = None,
+    tables: options.Tables = None,
+    file: ConfigFile = None,
+    sets: options.Sets = None,
+    verbose: options.Verbose = False,
+    as_json: common.Json = False,
+) -> None:
+    """Make all tables anew from the segments that are there."""
+    first, last = running.day(since, "--since"), running.day(until, "--until")
+    settings = options.gather(file, sets, master=master, data=data, ledger=ledger, tables=tables)
+    found = options.places(settings)
+    options.need_ledger(found)
+    from polydomo.pipeline.lake import Lake
+    from polydomo.pipeline.run import backfill as work
+
+    with (
+        running.running(settings, "making the tables anew", verbose=verbose) as (spark, bar),
+        Lake(found) as lake,
+    ):
+        result = work(spark, lake, settings, since=first, until=last, progress=bar.tell)
+    _tell(result, found.tables, as_json)
+
+
+def compact(
+    keep: Annotated[
+        str, typer.Option(metavar="TIME", help="What readers of older snapshots may need is kept so long.")
+    ] = "24h",
+    master: options.Master = None,
+    data: options.Data = None,
+    tables: options.Tables = None,
+    file: ConfigFile = None,
+    sets: options.Sets = None,
+    verbose: options.Verbose = False,
+    as_json: common.Json = False,
+) -> None:
+    """Make few large files of many small ones, and remove what no snapshot needs any more."""
+    settings = options.gather(file, sets, master=master, data=data, tables=tables)
+    found = options.places(settings)
+    kept = timedelta(seconds=seconds(keep, "--keep") or 0)
+    from polydomo.pipeline.compact import compact as work
+    from polydomo.pipeline.lake import Lake
+
+    with running.running(settings, "compacting", verbose=verbose) as (spark, bar), Lake(found) as lake:
+        result = work(spark, lake, settings, keep=kept, progress=bar.tell)
+    if as_json:
+        common.print_json(dataclasses.asdict(result))
+        return
+    common.out.print(
+        Text.assemble(
+            ("✓ ", "bold green"),
+            (f"{result.before} files are {result.after}", "bold"),
+            f" ({result.rows:,} rows rewritten); {result.expired} snapshots and {result.removed} files removed, ",
+            f"{common.size(result.freed)} freed",
+            (f"  {common.duration(result.seconds['all'])}", "dim"),
+        ),
+        soft_wrap=True,
+    )
+
+
+def synth(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where the ledger goes: a new folder, or an empty one.")
+    ] = Path("ledger"),
+    jobs: Annotated[str, typer.Option(metavar="N", help="How many jobs.")] = "1_000_000",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same ledger.")] = 0,
+    days: Annotated[int, typer.Option(min=1, help="Over so many days.")] = 30,
+    services: Annotated[int, typer.Option(min=1, help="Of so many services.")] = 24,
+    clients: Annotated[int, typer.Option(min=1, help="From so many clients.")] = 200,
+    master: options.Master = None,
+    file: ConfigFile = None,
+    sets: options.Sets = None,
+    verbose: options.Verbose = False,
+    as_json: common.Json = False,
+) -> None:
+    """Make up a ledger: days and weeks, bursts, long tails, outages. For trying things out."""
+    wanted = running.number(jobs, "--jobs")
+    settings = options.gather(file, sets, master=master)
+    options.need_spark()
+    from polydomo.pipeline.synth import synth as work
+
+    began = running.clock()
+    with running.running(settings, "making up a ledger", verbose=verbose) as (spark, bar):
+        made = work(spark, folder, wanted, seed, days, services, clients, progress=bar.count)
+        took = running.clock() - began
+    if as_json:
+        common.print_json(made.to_json() | {"seconds": round(took, 3)})
+        return
+    common.out.print(
+        Text.assemble(
+            ("✓ ", "bold green"),
+            (f"{made.jobs:,}", "bold"),
+            f" jobs, {made.attempts:,} lost attempts and {made.events:,} events in {made.segments} segments: ",
+            (made.folder, "bold"),
+            (f"  {common.duration(took)}", "dim"),
+        ),
+        soft_wrap=True,
+    )
+    common.out.print(Text(f"  next: polydomo spark run --once --ledger {made.folder} --tables tables", "dim"))
+
+
+def _tell(result: RunResult, tables: str, as_json: bool) -> None:
+    rejected = [{"segment": verdict.segment.path, "reason": verdict.reason} for verdict in result.rejected]
+    told: dict[str, Any] = {
+        "tables": tables,
+        "batches": result.batches,
+        "segments": result.segments,
+        "rows": result.rows,
+        "added": result.added,
+        "duplicates": result.duplicates,
+        "counts": {name: vars(count) for name, count in result.counts.items()},
+        "gold": result.gold,
+        "rejected": rejected,
+        "seconds": {step: round(took, 3) for step, took in result.seconds.items()},
+    }
+    if as_json:
+        common.print_json(told)
+        return
+    rows = [
+        [f"ledger {name}", count.segments, f"{count.rows:,}", f"{count.added:,}", f"{count.duplicates:,}"]
+        for name, count in result.counts.items()
+    ]
+    rows += [[f"gold {name}", "", "", f"{number:,}", ""] for name, number in sorted(result.gold.items())]
+    if rows:
+        common.show(common.table(["table", ">segments", ">rows", ">written", ">seen before"], rows))
+    else:
+        common.out.print(Text("nothing new", "dim"))
+    for one in rejected:
+        common.complain(f"set aside: {one['segment']}: {one['reason']}")
+    took = result.seconds.get("all", 0.0)
+    common.out.print(
+        Text.assemble(
+            ("✓ ", "bold green"), running.shown_path(tables), (f"  {common.duration(took)}", "dim")
+        ),
+        soft_wrap=True,
+    )

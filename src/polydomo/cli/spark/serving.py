@@ -1,0 +1,83 @@
+"""`polydomo spark serve`: SQL over the tables as a service, for any client of any protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Annotated
+
+import structlog
+import typer
+
+from polydomo.cli import common
+from polydomo.cli.config import ConfigFile
+from polydomo.cli.spark import options, running
+from polydomo.errors import PolydomoError
+from polydomo.runtime import log
+from polydomo.runtime.units import parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from polydomo.pipeline.serve import Service
+    from polydomo.sdk import Worker
+
+logger = structlog.get_logger("polydomo")
+
+
+def serve(
+    url: common.Url = common.DEFAULT_URL,
+    service: Annotated[
+        str, typer.Option("--service", "-s", metavar="NAME", help="Under which name.")
+    ] = "sql",
+    queries: Annotated[int, typer.Option(min=1, help="Queries at the same time.")] = 4,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of a result, at most.")] = 1_000_000,
+    size: Annotated[str, typer.Option(metavar="SIZE", help="Bytes of a result, at most.")] = "32MiB",
+    limit: Annotated[str, typer.Option("--time", metavar="TIME", help="For one query, at most.")] = "5m",
+    master: options.Master = None,
+    data: options.Data = None,
+    tables: options.Tables = None,
+    file: ConfigFile = None,
+    sets: options.Sets = None,
+    verbose: options.Verbose = False,
+) -> None:
+    """Answer SQL over the tables until SIGTERM or Ctrl-C: read-only, bounded, with progress and cancel."""
+    settings = options.gather(file, sets, master=master, data=data, tables=tables)
+    try:
+        most_bytes, seconds = parse_size(size), parse_duration(limit)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--size, --time") from None
+    lake = options.open_lake(settings)
+    from polydomo.pipeline import serve as serving
+    from polydomo.pipeline.sql import USUAL
+
+    bounds = USUAL._replace(queries=queries, most_rows=rows, bytes=most_bytes, seconds=seconds)
+    place = serving.nfp_url(url)
+    log.setup(settings.log)
+    logger.info("starting Spark", master=settings.spark.master)
+    with lake, running.running(settings, "", verbose=verbose, conf=serving.conf(bounds)) as (spark, _):
+        worker, made = serving.make_worker(place, spark, lake, service=service, bounds=bounds)
+        made.engine.warm()
+        try:
+            asyncio.run(_serve(worker, made))
+        finally:
+            made.close()
+        if made.lost:
+            raise PolydomoError(
+                "Spark ended", hint="a query may have needed more memory than it has: spark.driver.memory"
+            )
+    logger.info("stopped")
+
+
+async def _serve(worker: Worker, made: Service) -> None:
+    """Until SIGTERM or SIGINT; the second one does not wait for running queries."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    brokers = [str(place) for place in worker.url.places]
+    logger.info("looking for a broker", brokers=brokers, dialect=worker.url.dialect)
+
+    def tell(at: str) -> None:
+        logger.info("offering", services=worker.services, concurrency=worker.concurrency, broker=at)
+
+    worker.on_offering = tell
+    made.on_lost = worker.stop
+    await worker.run()

