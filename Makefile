@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint unit docs bench bench-nfp bench-memo bench-http wheel test-wheel soak fuzz-api survival clean
+.PHONY: help setup demo test lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-spark wheel test-wheel soak fuzz-api survival clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,7 +34,7 @@ docs: setup      ## write the reference pages that are made from the code anew
 
 test: lint       ## everything: lint, the whole suite, and the hot rooms' suite again on the compiled wheel
 	@sh tools/system_packages.sh
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 	$(MAKE) --no-print-directory test-wheel
 
 wheel: setup     ## build the wheel with its hot rooms compiled by mypyc, into dist/
@@ -57,6 +57,16 @@ bench-memo: wheel ## MemoDB's jobs with NNG peers, against a loop on pynng's own
 
 bench-http: wheel ## submit-and-wait over HTTP against a bare FastAPI echo
 	$(BIN)/python bench/web.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
+
+bench-ledger: wheel ## what the ledger costs the broker
+	$(BIN)/python bench/ledger.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
+
+bench-spark: setup ## the pipeline beside bare Spark: ingest, aggregation, bulk calls, plans, growth with the data
+	$(BIN)/python bench/ingest.py
+	$(BIN)/python bench/aggregate.py
+	$(BIN)/python bench/bulk.py
+	$(BIN)/python bench/plan.py
+	$(BIN)/python bench/growth.py
 
 soak: setup      ## a million requests while peers are killed, frozen and reconnected
 	$(BIN)/python -m pytest -q -s tests/runtime/test_soak.py --soak-requests 1000000 --timeout 3600

@@ -1,4 +1,4 @@
-"""Write the reference pages that are made from the code: cli, configuration, errors, http and sdk.
+"""Write the reference pages that are made from the code: cli, configuration, errors, http, sdk and tables.
 
     python tools/make_reference.py [FOLDER]         default: docs/reference
 
@@ -17,6 +17,7 @@ from typing import Any
 import typer
 from http_page import http_page
 from markdown_parts import escape, flow, table
+from tables_page import tables_page
 
 import polydomo
 from polydomo import errors, testing
@@ -59,7 +60,7 @@ LINKS = {
 def main(folder: Path) -> None:
     """All pages."""
     pages = {"cli": cli_page, "configuration": configuration_page, "errors": errors_page, "sdk": sdk_page}
-    pages["http"] = http_page
+    pages |= {"http": http_page, "tables": tables_page}
     folder.mkdir(parents=True, exist_ok=True)
     for name, make in pages.items():
         title, *rest = make()
