@@ -42,7 +42,7 @@ TEXTS = Yardstick(
         "CPU ×",
         "goal",
     ),
-    width=112,
+    width=118,
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow
 import pytest
 
+from polydomo.core.columns import Rows
 from polydomo.core.extras import Options
 from polydomo.core.job import Job
 from polydomo.core.ports import Journal
@@ -31,10 +32,17 @@ class Ends(Journal):
         pass
 
     def rows(self) -> list[dict[str, Any]]:
-        batch = batch_of(self.jobs, EPOCH, "house", "run")
+        batch = batch_of(rows_of(self.jobs), EPOCH, "house", "run")
         table = with_ids(pyarrow.Table.from_batches([batch]), "run").cast(arrow_schema(JOBS))
         rows: list[dict[str, Any]] = table.to_pylist()
         return rows
+
+
+def rows_of(jobs: list[Job]) -> Rows:
+    rows = Rows(len(jobs))
+    for job in jobs:
+        rows.add(job)
+    return rows
 
 
 @pytest.fixture
@@ -220,7 +228,7 @@ def test_rows_that_were_made_otherwise_fit_into_the_same_segment(bench: Bench, e
     worker = bench.worker(b"echo")
     bench.client().ask(b"echo")
     worker.answer()
-    live = batch_of(ends.jobs, EPOCH, "house", "run")
+    live = batch_of(rows_of(ends.jobs), EPOCH, "house", "run")
     made = batch_of_rows([with_ids(pyarrow.Table.from_batches([live]), "run").to_pylist()[0]])
     table = with_ids(pyarrow.Table.from_batches([live, made]), "run").cast(arrow_schema(JOBS))
     assert table.to_pylist()[0] == table.to_pylist()[1]

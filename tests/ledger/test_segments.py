@@ -127,13 +127,13 @@ def test_closing_writes_the_rest(tmp_path: Path) -> None:
 
 def test_nobody_sees_half_a_segment(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[Path]] = []
-    write = parquet.write_table
+    write = parquet.ParquetWriter.write_table
 
     def slow(*args: Any, **options: Any) -> None:
         write(*args, **options)
         seen.append(desk.files())
 
-    monkeypatch.setattr(module.parquet, "write_table", slow)
+    monkeypatch.setattr(module.parquet.ParquetWriter, "write_table", slow)
     desk.add(1)
     desk.flush()
     assert seen == [[]]
@@ -150,7 +150,7 @@ def test_what_a_killed_broker_left_half_written_is_removed(tmp_path: Path) -> No
 
 def test_a_full_disk_delays_rows_and_loses_none(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY", 0.01)
-    write = parquet.write_table
+    write = parquet.ParquetWriter.write_table
     full = True
 
     def fails(*args: Any, **options: Any) -> None:
@@ -158,7 +158,7 @@ def test_a_full_disk_delays_rows_and_loses_none(desk: Desk, monkeypatch: pytest.
             raise OSError(28, "No space left on device")
         write(*args, **options)
 
-    monkeypatch.setattr(module.parquet, "write_table", fails)
+    monkeypatch.setattr(module.parquet.ParquetWriter, "write_table", fails)
     desk.add(1, ending=4)
     desk.segments.flush()
     wait_for(lambda: desk.segments.trouble)
@@ -178,7 +178,7 @@ def test_if_too_much_waits_the_oldest_go_and_nothing_is_called_safe_any_more(
     """Then the durable ones among them are made from the store after a restart."""
     monkeypatch.setattr(module, "RETRY", 0.01)
     monkeypatch.setattr(module, "BACKLOG", 4)
-    write = parquet.write_table
+    write = parquet.ParquetWriter.write_table
     full = True
 
     def fails(*args: Any, **options: Any) -> None:
@@ -186,7 +186,7 @@ def test_if_too_much_waits_the_oldest_go_and_nothing_is_called_safe_any_more(
             raise OSError(28, "No space left on device")
         write(*args, **options)
 
-    monkeypatch.setattr(module.parquet, "write_table", fails)
+    monkeypatch.setattr(module.parquet.ParquetWriter, "write_table", fails)
     desk.add(1, 2, ending=2)
     desk.segments.flush()
     wait_for(lambda: desk.segments.trouble)

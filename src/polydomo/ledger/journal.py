@@ -8,9 +8,8 @@ import pyarrow
 
 from polydomo.core.broker import Broker
 from polydomo.core.client import Client
-from polydomo.core.columns import countable, latest_ending
+from polydomo.core.columns import RowJournal, Rows
 from polydomo.core.job import Job
-from polydomo.core.ports import Journal
 from polydomo.core.worker import Worker
 from polydomo.ledger.rows import arrow_schema, batch_of, is_durable, job_id, text
 from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, Table
@@ -23,24 +22,19 @@ BATCH: Final = 2048
 _MICROS: Final = 1_000_000
 
 
-class LedgerJournal(Journal):
+class LedgerJournal(RowJournal):
     """Belongs to one broker. The owner calls `collect` from time to time."""
 
     def __init__(self, broker: Broker, name: str, run: str, segments: Segments) -> None:
+        super().__init__(BATCH)
         self.broker = broker
         self.name = name
         self.run = run
         self.segments = segments
         self.jobs = 0  # rows
-        self._ended: list[Job] = []
         self._attempts: list[dict[str, object]] = []
         self._events: list[dict[str, object]] = []
         self._number = 0  # of events
-
-    def finished(self, job: Job) -> None:
-        self._ended.append(job)
-        if len(self._ended) >= BATCH:
-            self.collect()
 
     def attempt(self, job: Job, reason: str) -> None:
         extra, worker = job.extra, job.worker
@@ -94,12 +88,11 @@ class LedgerJournal(Journal):
             self._attempts = self._hand_over(ATTEMPTS, self._attempts)
         if self._events:
             self._events = self._hand_over(EVENTS, self._events)
-        if self._ended:
-            ended, self._ended = countable(self._ended), []
-            if ended:
-                self.jobs += len(ended)
-                batch = batch_of(ended, self.broker.lifecycle.epoch, self.name, self.run)
-                self.segments.add(JOBS.name, batch, latest_ending(ended))
+        if self.rows.count:
+            rows, self.rows = self.rows, Rows(BATCH)
+            self.jobs += rows.count
+            batch = batch_of(rows, self.broker.lifecycle.epoch, self.name, self.run)
+            self.segments.add(JOBS.name, batch, rows.ending)
 
     def _hand_over(self, table: Table, rows: list[dict[str, object]]) -> list[dict[str, object]]:
         self.segments.add(table.name, rows_batch(table, rows, self.name, self.run))

@@ -214,22 +214,33 @@ class Segments:
         self._number += 1
         folder = self.folder / table.name
         name = f"{table.name}-{self._started}-{self._run}-{self._number:06d}.parquet"
-        rows = pyarrow.Table.from_batches(batches)
+        rows = pyarrow.Table.from_batches(batches).unify_dictionaries()
         if table is JOBS:
             rows = with_ids(rows, self._run)
-        metadata = {
-            META_VERSION: str(VERSION).encode(),
-            META_TABLE: table.name.encode(),
-            META_BROKER: self._broker.encode(),
-            META_RUN: self._run.encode(),
-        }
-        rows = rows.cast(arrow_schema(table)).replace_schema_metadata(metadata)
+        rows = rows.cast(arrow_schema(table, coded=True))
+        deltas = _deltas(table)
         aside = folder / f".{name}"
         try:
             with aside.open("wb") as file:
-                parquet.write_table(
-                    rows, file, compression="zstd", compression_level=1, write_page_checksum=True
-                )
+                with parquet.ParquetWriter(
+                    file,
+                    rows.schema,
+                    compression="zstd",
+                    compression_level=1,
+                    write_page_checksum=True,
+                    store_schema=False,  # words are coded here only so that they need not be looked up again
+                    use_dictionary=[column.name for column in table.columns if column.name not in deltas],
+                    column_encoding=deltas,
+                ) as writer:
+                    writer.write_table(rows)
+                    writer.add_key_value_metadata(
+                        {
+                            META_VERSION: str(VERSION),
+                            META_TABLE: table.name,
+                            META_BROKER: self._broker,
+                            META_RUN: self._run,
+                        }
+                    )
                 file.flush()
                 os.fsync(file.fileno())
             aside.rename(folder / name)
@@ -273,6 +284,13 @@ class Segments:
             and size + sum(entry[1] for entry in found[: self.pruned - before]) > self.limits.bytes
         ):
             self._warn("segments of the ledger were removed to make room", f"{self.pruned - before} of them")
+
+
+def _deltas(table: Table) -> dict[str, str]:
+    """Columns in which nearly every row has another value, but one close to that of the row before."""
+    numbers = {column.name for column in table.columns if column.kind in ("timestamp", "int64")}
+    ids = {name for name in table.key if table.column(name).kind == "string"}
+    return dict.fromkeys(numbers, "DELTA_BINARY_PACKED") | dict.fromkeys(ids, "DELTA_BYTE_ARRAY")
 
 
 def _sync_folder(folder: Path) -> None:
