@@ -4,6 +4,10 @@ Rows of silver's `jobs` are made by Spark: some services of very different size,
 evenly, waits and runs with heavy tails. They are written once. Then, in one session and in turns:
 
 - *bare*: read them, count and sum, mean and maximum of three times and two sizes by service and minute, write that;
+- *percentiles*: the same and Spark's own `percentile_approx` of the three times: what answers the same questions, but
+  cannot be merged to hours and days;
+- *sketches*: read them, three sketches by service and minute, write that, and nothing else: the floor below which no
+  table with mergeable percentiles can come;
 - *service_minute*: the same rows, the table with all of its columns, sketches and percentiles included, written.
 
 Afterwards every p50, p90, p95 and p99 of every service and minute, and of the hours and the day that are merged from
@@ -39,26 +43,28 @@ TIMES = ("wait", "run", "total")
 FILE_ROWS = 500_000
 
 
-@dataclass
-class Round:
-    """One of each, one after the other."""
+OURS = "service_minute"
 
-    bare_s: float
-    ours_s: float
-    bare_cpu_s: float
-    ours_cpu_s: float
+
+@dataclass
+class Took:
+    """By the wall's clock, and by the CPU's in Spark's process."""
+
+    wall_s: float
+    cpu_s: float
 
 
 @dataclass
 class Speed:
-    """`ratio`: of the rates, ours to the bare one's; the median of the rounds' ratios."""
+    """`rounds`: one of each, one after the other. `ratios`: of our rate to each other one's; the median of the rounds'
+    ratios. `cpu_ratios`: the same by CPU time."""
 
     rows: int
     groups: int
-    rounds: list[Round]
+    rounds: list[dict[str, Took]]
     rows_per_second: float
-    ratio: float
-    cpu_ratio: float
+    ratios: dict[str, float]
+    cpu_ratios: dict[str, float]
 
 
 @dataclass
@@ -148,37 +154,67 @@ def bare(jobs: DataFrame) -> DataFrame:
     """What anybody would write."""
     from pyspark.sql import functions as F
 
-    sums = [
-        make(name).alias(f"{name}_{make.__name__}") for name in MEASURES for make in (F.sum, F.avg, F.max)
-    ]
+    return jobs.groupBy("service", F.date_trunc("minute", "finished").alias("minute")).agg(*sums())
+
+
+def with_percentiles(jobs: DataFrame) -> DataFrame:
+    """What anybody would write who wants percentiles, too; as exact as ours (1 in 250 is Spark's word for 0.4 %)."""
+    from pyspark.sql import functions as F
+
+    ranks = F.array(*[F.lit(rank) for rank in (0.5, 0.9, 0.95, 0.99)])
     return jobs.groupBy("service", F.date_trunc("minute", "finished").alias("minute")).agg(
-        F.count("*").alias("jobs"), *sums
+        *sums(), *[F.percentile_approx(f"{name}_s", ranks, 250).alias(f"{name}_p") for name in TIMES]
     )
 
 
+def only_sketches(jobs: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    from polydomo.pipeline.tables.sketches import K
+
+    return jobs.groupBy("service", F.date_trunc("minute", "finished").alias("minute")).agg(
+        *[
+            F.kll_sketch_agg_float(F.col(f"{name}_s").cast("float"), F.lit(K)).alias(f"{name}_sketch")
+            for name in TIMES
+        ]
+    )
+
+
+def sums() -> list[Column]:
+    from pyspark.sql import functions as F
+
+    made = [
+        make(name).alias(f"{name}_{make.__name__}") for name in MEASURES for make in (F.sum, F.avg, F.max)
+    ]
+    return [F.count("*").alias("jobs"), *made]
+
+
 def measure(spark: SparkSession, folder: Path, options: argparse.Namespace) -> Speed:
-    """Both, in turns. Each reads the same files and writes its own."""
+    """All, in turns. Each reads the same files and writes its own."""
     from polydomo.pipeline.tables.service_minutes import SERVICE_MINUTE
 
-    def timed(what: str, make: Callable[[DataFrame], DataFrame]) -> tuple[float, float]:
+    ways: dict[str, Callable[[DataFrame], DataFrame]] = {
+        "bare": bare,
+        "percentiles": with_percentiles,
+        "sketches": only_sketches,
+        OURS: lambda jobs: SERVICE_MINUTE.delta({"jobs": jobs}, ()),
+    }
+
+    def timed(what: str) -> Took:
         shutil.rmtree(folder / what, ignore_errors=True)
         began, used = time.perf_counter(), cpu_seconds(spark)
-        make(spark.read.parquet(str(folder / "jobs"))).write.parquet(str(folder / what))
-        return time.perf_counter() - began, cpu_seconds(spark) - used
+        ways[what](spark.read.parquet(str(folder / "jobs"))).write.parquet(str(folder / what))
+        return Took(time.perf_counter() - began, cpu_seconds(spark) - used)
 
-    rounds = []
-    for number in range(options.rounds + 1):
-        bare_s, bare_cpu = timed("bare", bare)
-        ours_s, ours_cpu = timed("ours", lambda jobs: SERVICE_MINUTE.delta({"jobs": jobs}, ()))
-        if number:
-            rounds.append(Round(bare_s, ours_s, bare_cpu, ours_cpu))
+    rounds = [{what: timed(what) for what in ways} for _ in range(options.rounds + 1)][1:]
+    others = [what for what in ways if what != OURS]
     return Speed(
         options.rows,
-        spark.read.parquet(str(folder / "ours")).count(),
+        spark.read.parquet(str(folder / OURS)).count(),
         rounds,
-        options.rows / statistics.median(one.ours_s for one in rounds),
-        statistics.median(one.bare_s / one.ours_s for one in rounds),
-        statistics.median(one.bare_cpu_s / one.ours_cpu_s for one in rounds),
+        options.rows / statistics.median(one[OURS].wall_s for one in rounds),
+        {what: statistics.median(one[what].wall_s / one[OURS].wall_s for one in rounds) for what in others},
+        {what: statistics.median(one[what].cpu_s / one[OURS].cpu_s for one in rounds) for what in others},
     )
 
 
@@ -244,26 +280,19 @@ def cpu_seconds(spark: SparkSession) -> float:
 
 
 def show(speed: Speed, accuracy: Accuracy | None) -> None:
-    console = Console(width=100)
+    console = Console(width=120)
     table = Table(title=f"{speed.rows:,} rows to {speed.groups:,} services' minutes")
-    for heading in ("round", "bare", "service_minute", "ratio", "CPU: bare", "service_minute", "ratio"):
-        table.add_column(heading, justify="right")
+    table.add_column("round", justify="right")
+    for what in speed.rounds[0]:
+        table.add_column(what, justify="right")
     for number, one in enumerate(speed.rounds, 1):
-        table.add_row(
-            str(number),
-            f"{one.bare_s:.2f} s",
-            f"{one.ours_s:.2f} s",
-            f"{one.bare_s / one.ours_s:.2f}",
-            f"{one.bare_cpu_s:.2f} s",
-            f"{one.ours_cpu_s:.2f} s",
-            f"{one.bare_cpu_s / one.ours_cpu_s:.2f}",
-        )
+        cells = [f"{took.wall_s:.2f} s ({took.cpu_s:.1f} s CPU)" for took in one.values()]
+        table.add_row(str(number), *cells)
+    ratios = [f"{speed.ratios[what]:.2f}x ({speed.cpu_ratios[what]:.2f}x)" for what in speed.ratios]
+    table.add_section()
+    table.add_row("ours", *ratios, "1")
     console.print(table)
-    console.print(
-        f"service_minute: {speed.rows_per_second:,.0f} rows/s, {speed.ratio:.2f}x of the bare rate "
-        f"({speed.cpu_ratio:.2f}x by CPU time)",
-        highlight=False,
-    )
+    console.print(f"service_minute: {speed.rows_per_second:,.0f} rows/s", highlight=False)
     if accuracy is None:
         return
     labels = list(next(iter(accuracy.worst.values())))
@@ -288,7 +317,7 @@ def main(argv: list[str] | None = None) -> int:
             accuracy = None
             if not options.no_accuracy:
                 read = spark.read.parquet
-                accuracy = rank_errors(read(str(folder / "jobs")), read(str(folder / "ours")))
+                accuracy = rank_errors(read(str(folder / "jobs")), read(str(folder / OURS)))
         finally:
             spark.stop()
     show(speed, accuracy)

@@ -43,6 +43,8 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.showConsoleProgress": "false",
+    # Nobody minds a pause of a few milliseconds, and everything takes a tenth less.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
 }
 
 # With executors elsewhere: their Python must be in the same time zone as ours.
