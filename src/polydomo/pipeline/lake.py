@@ -167,23 +167,26 @@ class Lake:
             return []
         return self._pieces(table, table.metadata.snapshot_by_id(snapshot))
 
-    def bounds(self, name: str, pieces: Sequence[Piece], column: str) -> tuple[int, int] | None:
-        """The least and the greatest value in these files; None: all are null. Files that do not say have any value."""
+    def bounds(self, name: str, pieces: Sequence[Piece], *columns: str) -> tuple[int, int] | None:
+        """The least and the greatest value of these columns in these files; None: all are null. Files that do not say
+        have any value."""
         from pyiceberg.conversions import from_bytes
 
-        field = self._made(name).schema().find_field(column)
-        kind: Any = field.field_type
+        schema = self._made(name).schema()
         lows: list[Any] = []
         highs: list[Any] = []
-        for piece in pieces:
-            least = (piece.data.lower_bounds or {}).get(field.field_id)
-            most = (piece.data.upper_bounds or {}).get(field.field_id)
-            nulls = (piece.data.null_value_counts or {}).get(field.field_id)
-            if least is not None and most is not None:
-                lows.append(from_bytes(kind, least))
-                highs.append(from_bytes(kind, most))
-            elif nulls != piece.rows:
-                return -(2**62), 2**62
+        for column in columns:
+            field = schema.find_field(column)
+            kind: Any = field.field_type
+            for piece in pieces:
+                least = (piece.data.lower_bounds or {}).get(field.field_id)
+                most = (piece.data.upper_bounds or {}).get(field.field_id)
+                nulls = (piece.data.null_value_counts or {}).get(field.field_id)
+                if least is not None and most is not None:
+                    lows.append(from_bytes(kind, least))
+                    highs.append(from_bytes(kind, most))
+                elif nulls != piece.rows:
+                    return -(2**62), 2**62
         return (min(lows), max(highs)) if lows else None
 
     # Writing
