@@ -40,7 +40,7 @@ from polydomo.runtime.settings import BrokerSection, Settings, SparkSection
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What is promised (issue: streaming ingest to gold ≥ 0.1 × a bare copy; a refresh ≤ 0.1 × a rebuild at 10 M rows).
+# The goals: streaming ingest to gold ≥ 0.1 × a bare copy; a refresh ≤ 0.1 × a rebuild.
 LEAST_RATIO = 0.1
 MOST_REFRESH = 0.1
 

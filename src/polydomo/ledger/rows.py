@@ -1,8 +1,7 @@
 """Ended jobs become columns.
 
 This runs in the broker's own loop, so it is made for many jobs at once: the numbers that `core.columns` has noted
-become columns by numpy, a fifth of a microsecond for all columns of a job that has nothing special about it. What only
-some jobs have (a key, a deadline, parts) is looked at only for those.
+become columns by numpy. What only some jobs have (a key, a deadline, parts) is looked at only for those.
 """
 
 from __future__ import annotations

@@ -50,9 +50,9 @@ LOCAL: Final[Mapping[str, str]] = {
 
 # With all of it in one process.
 ALONE: Final[Mapping[str, str]] = {
-    # Nobody minds a pause of a few milliseconds, and everything takes a tenth less.
+    # Nobody minds a pause of a few milliseconds here; what counts is how much gets done.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
-    # With as many partitions as there are cores there is nothing to adapt, but planning each stage again takes a fifth
+    # With as many partitions as there are cores there is little to adapt, and planning each stage again is a good part
     # of a small refresh.
     "spark.sql.adaptive.enabled": "false",
 }
