@@ -8,6 +8,7 @@ evenly, waits and runs with heavy tails. They are written once. Then, in one ses
   cannot be merged to hours and days;
 - *sketches*: read them, three sketches by service and minute, write that, and nothing else: the floor below which no
   table with mergeable percentiles can come;
+- *unasked*: the table without its percentiles, which stay in its sketches until somebody asks;
 - *service_minute*: the same rows, the table with all of its columns, sketches and percentiles included, written.
 
 Afterwards every p50, p90, p95 and p99 of every service and minute, and of the hours and the day that are merged from
@@ -192,11 +193,14 @@ def sums() -> list[Column]:
 def measure(spark: SparkSession, folder: Path, options: argparse.Namespace) -> Speed:
     """All, in turns. Each reads the same files and writes its own."""
     from polydomo.pipeline.tables.service_minutes import SERVICE_MINUTE
+    from polydomo.pipeline.tables.sketches import RANKS
 
+    percentiles = [f"{time}_{label}" for time in TIMES for label in RANKS]
     ways: dict[str, Callable[[DataFrame], DataFrame]] = {
         "bare": bare,
         "percentiles": with_percentiles,
         "sketches": only_sketches,
+        "unasked": lambda jobs: SERVICE_MINUTE.delta({"jobs": jobs}, ()).drop(*percentiles),
         OURS: lambda jobs: SERVICE_MINUTE.delta({"jobs": jobs}, ()),
     }
 

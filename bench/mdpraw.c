@@ -7,6 +7,8 @@
  * was given. A request carries its send time in the first 8 bytes of its body, so latency needs no
  * bookkeeping. One line of JSON goes to stdout at the end.
  *
+ * WMP has no clients: they speak MDP, and its workers are woken, ask for the job, get it, answer and are ready again.
+ *
  * NFP in norfab's form differs: bodies are JSON, the send time is in the job's UUID (with a number, so that no
  * two are alike), a worker's answer has a status, and a request is done when its 200 is there.
  *
@@ -45,11 +47,12 @@ enum { EXIT_USAGE = 1, EXIT_IO = 2, EXIT_HANDSHAKE = 3, EXIT_CLOSED = 4, EXIT_ST
 
 /* ---- dialects: which frames a broker of that kind expects ------------------------------------ */
 
-enum part_kind { END, TEXT, SERVICE, UUID };
+enum part_kind { END, TEXT, SERVICE, UUID, ROLES };
 struct part { enum part_kind kind; const char *text; size_t size; };
 #define T(literal) {TEXT, literal, sizeof(literal) - 1}
 #define SVC {SERVICE, NULL, 0}
 #define ID {UUID, NULL, 0}
+#define ROLE {ROLES, NULL, 0}
 #define NO_COMMAND (-1)
 #define UUID_SIZE 32                 /* hexadecimal: send time, then the request's number */
 #define NUMBERS (1u << 20)           /* of requests under way that can be told apart */
@@ -60,13 +63,14 @@ struct dialect {
     struct part request[8];            /* what stands before the body */
     int reply_command_at, reply_final; /* index of the command frame, FINAL's value */
     /* as a worker */
-    struct part ready[5], heartbeat[5];
+    struct part ready[6], heartbeat[5];
     struct part final[4];              /* what stands before the address */
     int command_at, command_request, command_disconnect; /* index of the command frame, its values */
     int address_at;                    /* index of the client's address; echoed from here on */
     /* with UUIDs and statuses; 0 for those without */
     int command_char;                  /* commands are text: which character of it says which */
     int uuid_at, status_at;            /* of a reply; a worker's request ends with UUID and body */
+    bool wakes;                        /* workers are woken: WMP */
 };
 
 static const struct dialect DIALECTS[] = {
@@ -91,6 +95,9 @@ static const struct dialect DIALECTS[] = {
      .heartbeat = {T(""), T("NFPW01"), T("0x02"), SVC},
      .command_at = 2, .command_request = '4', .command_disconnect = '3', .address_at = 3,
      .command_char = 3, .uuid_at = 4, .status_at = 5},
+    {.name = "wmp",
+     .request = {T("MDPC02"), T("\x01"), SVC}, .reply_command_at = 1, .reply_final = 3,
+     .ready = {T(""), T("WMP1"), T("\x01"), T(""), ROLE}, .command_at = 2, .wakes = true},
     /* No protocol at all, for a bare ROUTER-DEALER proxy: workers send [address][body] back. The ceiling. */
     {.name = "raw", .reply_command_at = NO_COMMAND, .command_at = NO_COMMAND, .address_at = 0},
     /* A ROUTER that answers by itself: no workers. */
@@ -113,7 +120,8 @@ static struct {
 static const char USAGE[] =
     "usage: mdpraw [options]\n"
     "  -e ENDPOINT  broker, tcp://IPV4:PORT              -w ENDPOINT  for workers, if another one\n"
-    "  -d DIALECT   mdp02, mdp01, tomo, nfp, raw, echo   -S NAME      service\n"
+    "  -d DIALECT   mdp02, mdp01, tomo, nfp, wmp, raw, echo\n"
+    "                                                    -S NAME      service\n"
     "  -c N         clients                              -n N         requests under way per client\n"
     "  -k N         workers                              -s BYTES     body size (at least 8)\n"
     "  -t SECONDS   measured time                        -W SECONDS   warm-up before it\n"
@@ -205,6 +213,17 @@ static void put_frame(struct buffer *b, const void *bytes, size_t n, bool more)
     put(b, bytes, n);
 }
 
+/* WMP's headers of a worker of one service, with a name of less than 24 bytes: {"roles": [service]} in CBOR. */
+static void put_roles(struct buffer *b, const char *service, bool more)
+{
+    unsigned char headers[64] = "\xa1\x65roles\x81";
+    size_t size = strlen(service) < 24 ? strlen(service) : 23;
+
+    headers[8] = 0x60 | size;
+    memcpy(headers + 9, service, size);
+    put_frame(b, headers, 9 + size, more);
+}
+
 /* Appends the parts as frames; `open` sets MORE on the last one too: a head, with a body to follow. */
 static void put_parts(struct buffer *b, const struct part *parts, const char *service, bool open)
 {
@@ -215,6 +234,8 @@ static void put_parts(struct buffer *b, const struct part *parts, const char *se
             put_frame(b, service, strlen(service), more);
         else if (parts[i].kind == UUID)
             put_frame(b, "00000000000000000000000000000000", UUID_SIZE, more);
+        else if (parts[i].kind == ROLES)
+            put_roles(b, service, more);
         else
             put_frame(b, parts[i].text, parts[i].size, more);
     }
@@ -537,11 +558,49 @@ static void put_result(struct conn *c, const struct message *m)
     put_frame(&c->out, result, size, false);
 }
 
+/* A WMP worker: WAKE is answered with GIVE, TAKE with DONE and READY. What is before the second empty frame is the
+ * way back. Headers are CBOR maps in the deterministic order, so what is needed is at their beginning. */
+static void on_wmp(struct conn *c, const struct message *m)
+{
+    int command = command_of(m, 2), empty = 3;
+    unsigned char *headers;
+
+    while (empty < m->frames && m->size[empty])
+        empty++;
+    if (empty + 1 >= m->frames || (command != 2 && command != 4))
+        return;
+    headers = m->frame[empty + 1];
+    put(&c->out, m->head[3], m->head[empty] - m->head[3]);
+    put_frame(&c->out, "", 0, true);
+    put_frame(&c->out, "WMP1", 4, true);
+    put_frame(&c->out, command == 2 ? "\3" : "\6", 1, true);
+    put_frame(&c->out, "", 0, true);
+    if (command == 2) { /* {"wake": number, "roles": ...} to {"wake": number} */
+        unsigned char give[15] = "\xa1\x64wake";
+        int size = headers[6] < 24 ? 1 : 1 + (1 << (headers[6] - 24));
+
+        memcpy(give + 6, headers + 6, size);
+        put_frame(&c->out, give, 6 + size, false);
+    } else { /* {"job": eight letters, ...} to {"job": eight letters, "status": 200} */
+        unsigned char done[] = "\xa2\x63job\x68........\x66status\x18\xc8";
+
+        memcpy(done + 6, headers + 6, 8);
+        put_frame(&c->out, done, sizeof done - 1, true);
+        put(&c->out, m->head[empty + 2], m->end - m->head[empty + 2]);
+        send_ready(c);
+    }
+}
+
 static void on_work(struct conn *c, const struct message *m)
 {
     const struct dialect *d = opt.dialect;
+
     int command = d->command_at == NO_COMMAND ? d->command_request : command_of(m, d->command_at);
 
+    if (d->wakes) {
+        on_wmp(c, m);
+        return;
+    }
     if (command == d->command_request && d->address_at < m->frames) {
         /* Address, empty frame and body go back as they came, heads and all; or, instead of the body, a result. */
         unsigned char *from = m->head[d->address_at];

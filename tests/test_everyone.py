@@ -1,4 +1,4 @@
-"""Six kinds of clients call five kinds of workers, through one broker."""
+"""Six kinds of clients call six kinds of workers, through one broker."""
 
 from __future__ import annotations
 

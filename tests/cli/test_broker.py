@@ -46,6 +46,7 @@ def test_every_flag_reaches_its_setting(monkeypatch: pytest.MonkeyPatch) -> None
         "--ledger": "l",
         "--inventory": "i.yaml",
         "--files": "f",
+        "--join": "wmp://h:5",
         "--name": "n",
         "--drain": "1s",
         "--heartbeat": "250ms",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core.broker import ANSWERED, LATE, STRAY
+from polydomo.core.answers import ANSWERED, LATE, STRAY
 from polydomo.core.job import RUNNING, WAITING
 from tests.support.core import Bench, check_empty
 

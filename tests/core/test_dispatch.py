@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydomo.core.broker import ANSWERED
+from polydomo.core.answers import ANSWERED
 from polydomo.core.job import DONE, FAILED, RUNNING, WAITING
 from tests.support.core import Bench, check_empty
 

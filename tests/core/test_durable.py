@@ -280,6 +280,19 @@ def test_cancelling_a_waiting_a_delayed_and_a_running_job(bench: Bench, keeper: 
     assert not lifecycle.cancel(running)
 
 
+def test_one_that_is_cancelled_on_its_way_to_the_disk_never_runs(bench: Bench, keeper: FakeKeeper) -> None:
+    worker = bench.worker(b"safe")
+    client = bench.client()
+    job = client.ask(b"safe")
+    assert job is not None
+    assert bench.broker.lifecycle.cancel(job)
+    assert client.reasons() == []
+    keeper.commit()
+    keeper.commit()
+    assert client.reasons() == [jobs.CANCELLED]
+    assert worker.jobs == []
+
+
 def test_a_paused_service_dispatches_nothing_until_it_is_resumed(bench: Bench) -> None:
     worker = bench.worker(b"echo")
     client = bench.client()

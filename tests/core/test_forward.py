@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydomo.core.broker import ANSWERED
+from polydomo.core.answers import ANSWERED
 from polydomo.core.policy import Bounds
 from tests.support.core import Bench, check_empty
 

@@ -44,7 +44,7 @@ def test_what_nobody_speaks_is_dropped_and_counted(frames: list[bytes]) -> None:
 
 def test_every_header_has_one_opener() -> None:
     mdp = {b"MDPC01", b"MDPC02", b"MDPW01", b"MDPW02"}
-    assert set(OPENERS) == {*mdp, b"DGBX\x01", b"NFPC01", b"NFPW01"}
+    assert set(OPENERS) == {*mdp, b"DGBX\x01", b"NFPC01", b"NFPW01", b"WMP1"}
 
 
 def test_looking_for_the_header_takes_nothing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -96,6 +97,52 @@ class BrokerProcess:
         if self.process.poll() is None:
             self.kill()
         self.folder.cleanup()
+
+
+class DeviceProcess:
+    """`polydomo device` on a port of its own."""
+
+    def __init__(self, *up: str, endpoint: str = "", http: str = "", name: str = "") -> None:
+        self.endpoint = endpoint or f"tcp://127.0.0.1:{free_port()}"
+        self.http = http
+        self.log_file = tempfile.NamedTemporaryFile(prefix="polydomo-device-")  # noqa: SIM115
+        urls = [text.replace("tcp://", "wmp://") for text in up]
+        command = [sys.executable, "-m", "polydomo", "device", *urls, "--zmq", self.endpoint]
+        command += ["--http", http] if http else []
+        command += ["--name", name] if name else []
+        self.process = subprocess.Popen(command, stdout=self.log_file, stderr=self.log_file)
+        wait_for(lambda: "listening" in self.log() or self.process.poll() is not None, 20)
+        assert self.process.poll() is None, self.log()
+
+    @property
+    def url(self) -> str:
+        return self.endpoint.replace("tcp://", "wmp://")
+
+    def log(self) -> str:
+        return Path(self.log_file.name).read_text(errors="replace")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(15)
+
+    def __enter__(self) -> DeviceProcess:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        self.log_file.close()
+
+
+def free_port() -> int:
+    """One that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def wait_for(condition: Callable[[], object], timeout: float = 10.0, message: str = "") -> None:

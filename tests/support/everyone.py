@@ -21,6 +21,7 @@ import zmq
 from tests.support.broker import BrokerProcess
 from tests.support.nfp import NfpClient, NfpWorker
 from tests.support.peers import PATIENCE, DcpPeer, Disconnected, MdpClient, MdpWorker, Serving, Silence, Task
+from tests.support.wmp_peer import WmpWorker
 
 OCTETS = "application/octet-stream"
 
@@ -196,6 +197,7 @@ WORKERS: dict[str, Callable[[BrokerProcess, bytes], Serving]] = {
     "nfp": lambda broker, name: Serving(lambda context: NfpWorker(broker.endpoint, name, context=context)),
     "memo": lambda broker, name: Serving(lambda context: MemoWorker(broker.nng, name, context)),
     "http": lambda broker, name: Serving(lambda context: HttpWorker(broker.http, name, context)),
+    "wmp": lambda broker, name: Serving(lambda context: WmpWorker(broker.endpoint, name, context=context)),
 }
 
 

@@ -19,7 +19,8 @@ from collections.abc import Callable
 
 from polydomo.core import job as jobs
 from polydomo.core.alarms import NEVER
-from polydomo.core.broker import ANSWERED, LATE, STRAY, Broker
+from polydomo.core.answers import ANSWERED, LATE, STRAY
+from polydomo.core.broker import Broker
 from polydomo.core.extras import Options
 from polydomo.core.gather import Piece, unpack
 from polydomo.core.job import Failure, Job
@@ -510,8 +511,10 @@ class World:
         if alive:
             job = self._pick(alive)
             state = job.state
+            follows = job.extra is not None and job.extra.leader is not None
             done = self.broker.lifecycle.cancel(job)
-            assert done == (state in (jobs.WAITING, jobs.RUNNING, jobs.DELAYED, jobs.GATHERING))
+            at_once = (jobs.WAITING, jobs.RUNNING, jobs.DELAYED, jobs.GATHERING)
+            assert done == (state in at_once or (state == jobs.STORING and not follows))
 
     def _pauses_or_resumes(self) -> None:
         own = [service for service in self.broker.services.values() if not service.name.startswith(b"mmi.")]

@@ -19,6 +19,7 @@ KEYS = {
     "--ledger": "ledger.folder",
     "--inventory": "inventory.file",
     "--files": "files.folder",
+    "--join": "join.up",
     "--name": "broker.name",
     "--drain": "broker.drain",
     "--heartbeat": "heartbeat.interval",
@@ -72,6 +73,14 @@ def broker(
     files: Annotated[
         str | None, typer.Option(metavar="DIR", help="Share the files in this folder, as nf://FILE.")
     ] = None,
+    join: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--join",
+            metavar="URL",
+            help="Offer idle workers to this broker: wmp://HOST:PORT; again for more.",
+        ),
+    ] = None,
     file: ConfigFile = None,
     name: Annotated[str | None, typer.Option(help="What the broker calls itself.")] = None,
     heartbeat: Annotated[str | None, typer.Option(metavar="TIME", help="Signs of life this often.")] = None,
@@ -100,6 +109,7 @@ def broker(
         ledger,
         inventory,
         files,
+        join,
         name,
         drain,
         heartbeat,

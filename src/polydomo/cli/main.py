@@ -19,6 +19,7 @@ from polydomo.cli import (
     config,
     demo,
     dev,
+    device,
     doctor,
     durable,  # noqa: F401 (its commands join those of `catalogue`)
     files,
@@ -74,12 +75,13 @@ def main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """A service broker: Majordomo (MDP/0.2, MDP/0.1, majortomo's) and DagBox (DCP) peers call each other."""
+    """A service broker: clients and workers of Majordomo, DagBox, NORFAB, WMP and MemoDB call each other."""
 
 
 RUN, USE, LOOK, TOOLS = "Run", "Use", "Look", "Tools"
 
 app.command(rich_help_panel=RUN)(broker.broker)
+app.command(rich_help_panel=RUN)(device.device)
 app.command(rich_help_panel=RUN)(dev.dev)
 app.command(rich_help_panel=RUN)(worker.worker)
 app.command(rich_help_panel=USE)(call.call)

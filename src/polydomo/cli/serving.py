@@ -10,6 +10,7 @@ import typer
 from polydomo import __version__, web
 from polydomo.cli import build, common
 from polydomo.cli.config import print_problems
+from polydomo.joins import broker as joined
 from polydomo.runtime import config, log, serve
 from polydomo.runtime.config import Flag
 from polydomo.runtime.house import House
@@ -17,7 +18,7 @@ from polydomo.runtime.settings import Settings
 
 logger = structlog.get_logger("polydomo")
 
-JOINERS = (web.join,)
+JOINERS = (web.join, joined.join)
 
 
 def run(flags: list[Flag], file: str | None) -> None:
@@ -62,6 +63,8 @@ def announce(house: House) -> None:
             logger.info("listening", **{door.name: endpoint})
     for endpoint in house.events.bound:
         logger.info("publishing", events=endpoint)
+    for url in house.settings.join.up:
+        logger.info("joining", broker=url)
 
 
 class Reloader:

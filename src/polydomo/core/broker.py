@@ -8,9 +8,10 @@ the owner before each call.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from polydomo.core import job as jobs
+from polydomo.core.answers import ANSWERED, LATE, STRAY
 from polydomo.core.client import Client
 from polydomo.core.dispatch import DISOWNED, OVERRUN, WORKER_LOST, Dispatch
 from polydomo.core.extras import Options
@@ -27,11 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from polydomo.core.results import Ended
-
-# What became of an answer.
-ANSWERED: Final = 0
-LATE: Final = 1  # the attempt had been taken from this worker; its answer is dropped and it may work again
-STRAY: Final = 2  # this worker never had such an attempt
+    from polydomo.core.service import Service
 
 
 class Broker(Dispatch):
@@ -165,7 +162,8 @@ class Broker(Dispatch):
             if not worker.internal:
                 self.alarms.set(worker, self.now + worker.beat.interval)
         service.workers[worker] = None
-        service.names[worker.name] = worker
+        if not worker.relay:
+            service.names[worker.name] = worker
         worker.services.append(service)
         if self.journal is not None and not worker.internal:
             self.journal.event("joined", worker, "")
@@ -178,6 +176,13 @@ class Broker(Dispatch):
         self._offer(worker)
         return True
 
+    def withdraw(self, worker: Worker, service: Service) -> None:
+        """It offers this service no longer, and stays. What it is at it may finish."""
+        if worker in service.workers:
+            self._part(worker, service)
+            worker.services.remove(service)
+            self._sweep(service)
+
     def leave(self, worker: Worker, reason: str) -> None:
         """It is gone: what it held goes to others."""
         if worker not in self.workers:
@@ -189,12 +194,7 @@ class Broker(Dispatch):
         services = worker.services
         worker.services = []
         for service in services:
-            del service.workers[worker]
-            service.idle.pop(worker, None)
-            if service.names.get(worker.name) is worker:
-                del service.names[worker.name]
-            if self.resources.shares or worker.resources:
-                self.resources.left(worker, service)
+            self._part(worker, service)
         held = list(worker.running.values())
         worker.running.clear()
         worker.late.clear()
@@ -203,6 +203,14 @@ class Broker(Dispatch):
             if worker.anonymous and worker.name in service.named:
                 self._nobodys(service, worker.name)
             self._sweep(service)
+
+    def _part(self, worker: Worker, service: Service) -> None:
+        del service.workers[worker]
+        service.idle.pop(worker, None)
+        if service.names.get(worker.name) is worker:
+            del service.names[worker.name]
+        if self.resources.shares or worker.resources:
+            self.resources.left(worker, service)
 
     def seen(self, worker: Worker) -> None:
         """A sign of life that is no answer. One that comes while it has held a job for more than an interval proves

@@ -31,6 +31,7 @@ class Client(Timed):
         self.retries = -1  # further attempts after a worker was lost; below 0: as their service says
         self.held = False  # no longer read from until some jobs are answered
         self.gone = False  # for good: answers are dropped
+        self.relay = False  # another broker, whose jobs are not passed on to a third
         self.lanes: dict[Line, Lane] = {}
         self.shadow: Client | None = None  # has those of its jobs that it will not be told of unasked
         self.gathers: dict[Job, None] = {}  # its jobs for several workers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from polydomo.core import job as jobs
+from polydomo.core.answers import ANSWERED, STRAY
 from polydomo.core.books import Books
 from polydomo.core.job import FAILED, RUNNING, WAITING, Failure, Job
 from polydomo.core.line import Line
@@ -25,6 +26,7 @@ WORKER_LOST: Final = "worker-lost"
 OVERRUN: Final = "overrun"  # it ran for too long
 DISOWNED: Final = "disowned"  # after a restart, its worker did not know it
 CALLED_BACK: Final = "called-back"  # the job was cancelled, or its deadline had come
+DECLINED: Final = "declined"  # it had no room for it after all
 
 
 class Dispatch(Books):
@@ -183,6 +185,45 @@ class Dispatch(Books):
                 service.idle.pop(worker, None)
             self._dispatch(worker, found.next())
 
+    def fetch(self, worker: Worker, services: list[Service]) -> bool:
+        """A worker that is given nothing unasked (its credit is 0) asks for one job of these services. False: there is
+        none for it."""
+        count = len(services)
+        for step in range(count):
+            index = (worker.turn + step) % count
+            service = services[index]
+            if service.paused or worker not in service.workers:
+                continue
+            found: Line | None = self._own_line(worker, service) if service.named else None
+            if found is None and service.waiting:
+                found = service
+            if found is not None:
+                job = self._our_own(found) if worker.relay else found.next()
+                if job is not None:
+                    worker.turn = index + 1
+                    self._dispatch(worker, job)
+                    return True
+        return False
+
+    def _our_own(self, line: Line) -> Job | None:
+        """Take out the first job that was not another broker's: so none can go from broker to broker for ever."""
+        for ring in line.rings():
+            for lane in ring.ring_of_lanes:
+                if not lane.client.relay:
+                    job = lane.jobs[0]
+                    ring.remove(job)
+                    return job
+        return None
+
+    def decline(self, worker: Worker, token: bytes) -> int:
+        """It was given a job for which it has no room after all, and has not begun it: that was no attempt."""
+        job = worker.running.pop(token, None)
+        if job is None:
+            return STRAY
+        job.attempt -= 1
+        self._lost([job], DECLINED)
+        return ANSWERED
+
     def _own_line(self, worker: Worker, service: Service) -> Line | None:
         """Jobs for it alone, if it is their turn: they alternate with those for anybody."""
         own = service.named.get(worker.name)
@@ -239,6 +280,8 @@ class Dispatch(Books):
         line.add(job)
         if job.expires < line.alarm:
             self.alarms.set(line, job.expires)
+        if service.herald is not None:
+            service.herald.wanted(service, job)
 
     def _queue_first(self, service: Service, job: Job) -> None:
         """For a job that has waited already."""
@@ -247,6 +290,8 @@ class Dispatch(Books):
         job.expires = self._expiry(service, job)
         line.add_first(job)
         self.alarms.set(line, job.expires)
+        if service.herald is not None:
+            service.herald.wanted(service, job)
 
     def _expiry(self, service: Service, job: Job) -> float:
         """When waiting that begins now ends."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from polydomo.core.alarms import Timed
     from polydomo.core.gather import Gather
-    from polydomo.core.job import Job
+    from polydomo.core.job import Failure, Job
     from polydomo.core.line import Line
     from polydomo.core.targets import Place, Target
 
@@ -86,6 +86,7 @@ class Extra:
         "timer",
         "uid",
         "unsafe",
+        "unwanted",
         "wait",
         "waiters",
         "watchers",
@@ -112,6 +113,7 @@ class Extra:
         self.waiters: list[Callable[[], None]] = []  # called when it has ended, and that is on disk
         self.added = False  # its keeper was told of it
         self.accepted = False  # its client was told, or may be
+        self.unwanted: Failure | None = None  # it was cancelled before it was on disk: why
         self.unsafe = False  # it follows a durable one, and that is not yet on disk
         self.aliases: list[str] = []  # ids under which it was asked for before the restart
         self.leader: Job | None = None  # it follows this one itself

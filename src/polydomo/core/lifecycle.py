@@ -206,6 +206,9 @@ class Lifecycle(Restoring):
         elif job.state == DELAYED:
             self.orphans.pop(job.token, None)
             self.back(job)
+        elif job.state == STORING and job.extra is not None and job.extra.leader is None:
+            job.extra.unwanted = failure or Failure(jobs.CANCELLED, "it was cancelled")
+            return True  # it ends as soon as it is on disk: what was promised of it is true by then
         else:
             return False
         self.broker.fail_job(job, failure or Failure(jobs.CANCELLED, "it was cancelled"))
@@ -221,6 +224,9 @@ class Lifecycle(Restoring):
         service.paused = False
         for worker in list(service.workers):
             self.broker.offer(worker)
+        if service.herald is not None:
+            for job in service.jobs():
+                service.herald.wanted(service, job)
 
     def close(self) -> None:
         """The broker stops: who waits for something that is not on disk is told."""
@@ -380,6 +386,8 @@ class Lifecycle(Restoring):
         extra = job.extra
         if extra is not None and extra.deadline <= self.broker.now:  # it passed while the disk was written
             self.broker.fail_job(job, Failure(jobs.DEADLINE, "its deadline passed"))
+        elif extra is not None and extra.unwanted is not None:
+            self.broker.fail_job(job, extra.unwanted)
         elif extra is not None and extra.ready > self.broker.now:
             self._delay(job, extra.ready)
         else:

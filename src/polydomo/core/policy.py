@@ -5,6 +5,42 @@ from typing import Final
 FOREVER: Final = float("inf")
 
 
+class Waking:
+    """How workers that fetch their jobs themselves are told that there are some."""
+
+    __slots__ = ("first", "labels", "patience", "rule", "widest")
+
+    def __init__(
+        self,
+        rule: str = "idle",
+        first: int = 1,
+        widest: int = 32,
+        patience: float = 0.1,
+        labels: dict[str, object] | None = None,
+    ) -> None:
+        self.rule = rule  # which of them come first
+        self.first = first  # how many one job wakes
+        self.widest = widest  # twice as many each time that nobody answers, up to this
+        self.patience = patience  # within so many seconds
+        self.labels: dict[str, object] = (
+            {} if labels is None else labels
+        )  # only workers that have all of these
+
+    def suits(self, labels: dict[str, object]) -> bool:
+        """May a worker with these labels be woken?"""
+        return all(name in labels and labels[name] == value for name, value in self.labels.items())
+
+    def values(self) -> tuple[object, ...]:
+        """Everything, to compare."""
+        return (
+            self.rule,
+            self.first,
+            self.widest,
+            self.patience,
+            tuple(sorted(self.labels.items(), key=str)),
+        )
+
+
 class Policy:
     """How the jobs of one service are treated. Times are seconds; FOREVER turns a limit off."""
 
@@ -22,6 +58,7 @@ class Policy:
         "timeout",
         "volatile",
         "wait",
+        "waking",
     )
 
     def __init__(
@@ -39,6 +76,7 @@ class Policy:
         memo: bool = False,
         memo_ttl: float = 86400.0,
         memo_bytes: int = 64 * 1024 * 1024,
+        waking: Waking | None = None,
     ) -> None:
         self.wait = wait  # how long a job may wait for a worker
         self.timeout = timeout  # how long one attempt may run, from dispatch
@@ -55,6 +93,7 @@ class Policy:
         self.memo = memo  # the same request again gets the same answer, without a worker
         self.memo_ttl = memo_ttl  # for so long
         self.memo_bytes = memo_bytes  # as far as all its answers together fit in here
+        self.waking = Waking() if waking is None else waking
 
     def values(self) -> tuple[object, ...]:
         """Everything, to compare."""
@@ -72,6 +111,7 @@ class Policy:
             self.memo,
             self.memo_ttl,
             self.memo_bytes,
+            *self.waking.values(),
         )
 
     def __eq__(self, other: object) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from polydomo.core.gather import Piece
     from polydomo.core.job import Failure, Job
     from polydomo.core.results import Ended
+    from polydomo.core.service import Service
     from polydomo.core.worker import Worker
 
 
@@ -102,6 +103,15 @@ class ClientPort(ABC):
 
     def forget(self) -> None:  # noqa: B027
         """The client was away for longer than its grace time; its jobs are gone."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Herald(ABC):
+    """Towards workers that fetch their jobs themselves (`Broker.fetch`), and must be told that there are some."""
+
+    @abstractmethod
+    def wanted(self, service: Service, job: Job) -> None:
+        """This job waits at this service, which has nobody idle."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -10,6 +10,7 @@ from polydomo.core.policy import Policy
 
 if TYPE_CHECKING:
     from polydomo.core.job import Job
+    from polydomo.core.ports import Herald
     from polydomo.core.registry import Registry
     from polydomo.core.worker import Worker
 
@@ -34,6 +35,7 @@ class Service(Line):
             0  # being stored, recorded or delayed: no job of any queue, but the service is needed
         )
         self.paused = False
+        self.herald: Herald | None = None  # tells workers that fetch their jobs when there are some
         self.done = 0
         self.failed = 0
         self.retried = 0

@@ -47,6 +47,7 @@ class Worker(Timed):
         self.deaf = False  # its connection is not being read (back-pressure): silence proves nothing
         self.done = 0
         self.internal = False  # part of the broker itself: no liveness
+        self.relay = False  # another broker: it has jobs of our own clients only, never another broker's
         self.anonymous = False  # its name is made up: it cannot come back under it
         self.own_turn = (
             True  # a job for it alone comes before one for anybody, if both wait; then the other way

@@ -10,6 +10,8 @@ from polydomo.dialects.nfp.broker import NfpSession, resume_norfab
 from polydomo.dialects.nfp.messages import HEADERS as NFP_HEADERS
 from polydomo.dialects.nfp.messages import NORFAB
 from polydomo.dialects.session import Context, Link, Opener, Session
+from polydomo.dialects.wmp.broker import WmpSession
+from polydomo.dialects.wmp.messages import PROTOCOL as WMP_PROTOCOL
 
 
 def _open_mdp(context: Context, link: Link) -> Session:
@@ -24,10 +26,15 @@ def _open_nfp(context: Context, link: Link) -> Session:
     return NfpSession(context, link)
 
 
+def _open_wmp(context: Context, link: Link) -> Session:
+    return WmpSession(context, link)
+
+
 OPENERS: Final[dict[bytes, Opener]] = {
     **dict.fromkeys(MDP_HEADERS, _open_mdp),
     DCP_PROTOCOL: _open_dcp,
     **dict.fromkeys(NFP_HEADERS, _open_nfp),
+    WMP_PROTOCOL: _open_wmp,
 }
 
 # Dialects whose clients go on, under their names, with what they had under way before the broker was restarted, and

@@ -133,12 +133,15 @@ class Context:
         self.broker = broker
         self.outbox = outbox
         self.openers = openers  # protocol header → opens a session of that dialect
+        self.fallback: Opener | None = None  # for messages of no protocol among them
         self.beat = beat
         self.credit_max = credit_max  # jobs a worker may hold at once by asking for more
         self.events: list[str] = []  # where the broker publishes workers' events
         self.nfp_durable = True  # NFP's jobs are durable unless their client says otherwise
         self.nfp_credit = 32  # jobs a worker of norfab's may hold at once: it cannot say how many it likes
         self.broker_name = "polydomo"  # what peers are told that ask
+        self.broker_id = b"polydomo"  # the name that no other broker has
+        self.wmp_workers = 100_000  # behind one connection
 
 
 class Link(Handler, Sender):
@@ -248,7 +251,7 @@ class Link(Handler, Sender):
         for session in self.others:
             if session.receive(message):
                 return
-        opener = self.context.openers.get(header(message))
+        opener = self.context.openers.get(header(message), self.context.fallback)
         if opener is None:
             self.complain("a message of no protocol that is known here")
             return
@@ -260,6 +263,7 @@ class Link(Handler, Sender):
         opened.receive(message)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Session(ABC):
     """One dialect on one connection."""
 

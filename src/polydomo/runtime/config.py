@@ -24,7 +24,7 @@ import msgspec
 from polydomo.core.registry import SERVICE_NAME_MAX
 from polydomo.errors import ConfigError
 from polydomo.runtime import endpoints
-from polydomo.runtime.settings import Section, ServiceSection, Settings
+from polydomo.runtime.settings import Section, ServiceSection, Settings, in_effect
 from polydomo.runtime.units import (
     parse_count,
     parse_duration,
@@ -114,7 +114,7 @@ def rows(config: Config) -> list[Row]:
     for key in KEYS.values():
         value = getattr(getattr(settings, key.section), key.name)
         if value is None:  # only [defaults] leaves things to the core
-            value = getattr(policy, key.name)
+            value = in_effect(policy, key.name)
         found.append(Row(key.path, show(key, value), config.sources.get(key.path, "default"), key.doc))
     for name, section in settings.services.items():
         for key in SERVICE_KEYS.values():

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from polydomo.runtime.house import House
+
+
+class Figure(NamedTuple):
+    """One that Prometheus is told: by the values of `labels`, if there are any. A counter only goes up."""
+
+    name: str
+    what: str
+    values: dict[tuple[str, ...], float]
+    labels: tuple[str, ...] = ()
+    counter: bool = True
 
 
 class Door(ABC):
@@ -31,6 +41,10 @@ class Door(ABC):
 
     def inspect(self, now: float) -> None:  # noqa: B027
         """Every few seconds: is somebody overdue?"""
+
+    def figures(self) -> list[Figure]:
+        """For `/metrics`."""
+        return []
 
     def show(self) -> dict[str, Any]:
         """For people."""

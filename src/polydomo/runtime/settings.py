@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from polydomo.core.policy import Beat, Bounds, Policy
+from polydomo.core.policy import Beat, Bounds, Policy, Waking
+from polydomo.errors import ConfigError
 from polydomo.wire.zmtp.connection import Limits
 
 MIB = 1024 * 1024
@@ -201,6 +202,31 @@ class ServiceSection(Section):
     ) = None
     memo_ttl: Annotated[float, seconds("how long such an answer is good", endless=True)] | None = None
     memo_bytes: Annotated[int, size("all answers that are kept for this service together")] | None = None
+    wake_rule: (
+        Annotated[
+            Literal["idle", "least-loaded", "weighted"],
+            text(
+                "which WMP workers are woken first: the longest idle, the less loaded of two, by their label weight"
+            ),
+        ]
+        | None
+    ) = None
+    wake_first: Annotated[int, count("WMP workers that one job wakes")] | None = None
+    wake_widest: (
+        Annotated[int, count("twice as many each time that none of them answers, up to this")] | None
+    ) = None
+    wake_patience: Annotated[float, seconds("how long they have to answer")] | None = None
+    wake_labels: (
+        Annotated[list[str], text("only WMP workers with these labels are woken: NAME=VALUE")] | None
+    ) = None
+
+
+class JoinSection(Section):
+    """Other brokers that this one helps out: it offers them its idle workers, over WMP."""
+
+    up: Annotated[list[str], text("URLs of brokers, wmp://HOST:PORT", restart=True)] = msgspec.field(
+        default_factory=list
+    )
 
 
 class StoreSection(Section):
@@ -301,6 +327,7 @@ class Settings(Section):
     nfp: NfpSection = msgspec.field(default_factory=NfpSection)
     memodb: MemodbSection = msgspec.field(default_factory=MemodbSection)
     http: HttpSection = msgspec.field(default_factory=HttpSection)
+    join: JoinSection = msgspec.field(default_factory=JoinSection)
     defaults: ServiceSection = msgspec.field(default_factory=ServiceSection)
     services: dict[str, ServiceSection] = msgspec.field(default_factory=dict)
     store: StoreSection = msgspec.field(default_factory=StoreSection)
@@ -371,4 +398,38 @@ def _policy(section: ServiceSection, base: Policy) -> Policy:
         memo=base.memo if section.memo is None else section.memo,
         memo_ttl=base.memo_ttl if section.memo_ttl is None else section.memo_ttl,
         memo_bytes=base.memo_bytes if section.memo_bytes is None else section.memo_bytes,
+        waking=_waking(section, base.waking),
     )
+
+
+def in_effect(policy: Policy, name: str) -> object:
+    """What a policy has for the setting `name` of a service."""
+    if not name.startswith("wake_"):
+        return getattr(policy, name)
+    value = getattr(policy.waking, name.removeprefix("wake_"))
+    return [f"{label}={meant}" for label, meant in value.items()] if isinstance(value, dict) else value
+
+
+def _waking(section: ServiceSection, base: Waking) -> Waking:
+    return Waking(
+        rule=section.wake_rule or base.rule,
+        first=base.first if section.wake_first is None else section.wake_first,
+        widest=base.widest if section.wake_widest is None else section.wake_widest,
+        patience=base.patience if section.wake_patience is None else section.wake_patience,
+        labels=base.labels if section.wake_labels is None else _labels(section.wake_labels),
+    )
+
+
+def _labels(texts: list[str]) -> dict[str, object]:
+    """NAME=VALUE; numbers, true and false are what they look like."""
+    found: dict[str, object] = {}
+    for one in texts:
+        name, equals, value = one.partition("=")
+        if not name or not equals:
+            raise ConfigError(f"{one!r} in wake_labels is not NAME=VALUE", hint="write gpu=true, or zone=a")
+        try:
+            meant: object = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            meant = value
+        found[name] = value if isinstance(meant, (list, dict)) else meant
+    return found

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from polydomo.sdk.gather import Gather
     from polydomo.sdk.handle import Event, Handle
     from polydomo.sdk.job import Job
+    from polydomo.sdk.manager import Manager
     from polydomo.sdk.subscription import Subscription
     from polydomo.sdk.sync import SyncClient, SyncGather, SyncHandle, SyncJob, SyncSubscription, SyncWorker
     from polydomo.sdk.worker import Worker
@@ -29,6 +30,7 @@ __all__ = [
     "Gather",
     "Handle",
     "Job",
+    "Manager",
     "Subscription",
     "SyncClient",
     "SyncContext",
@@ -49,6 +51,7 @@ _HOMES = {
     "Gather": "gather",
     "Handle": "handle",
     "Job": "job",
+    "Manager": "manager",
     "Subscription": "subscription",
     "SyncClient": "sync",
     "SyncContext": "context",

@@ -26,7 +26,15 @@ from typing import Any, Final, Literal, Unpack
 
 from polydomo.core.job import CANCELLED, DRAINING
 from polydomo.core.registry import RESERVED
-from polydomo.errors import JobFailed, PolydomoError, Refused, Timeout, UnknownService, Unreachable
+from polydomo.errors import (
+    ConfigError,
+    JobFailed,
+    PolydomoError,
+    Refused,
+    Timeout,
+    UnknownService,
+    Unreachable,
+)
 from polydomo.runtime.endpoints import Endpoint
 from polydomo.sdk import codecs, failures, pieces
 from polydomo.sdk.channel import Call, Channel, NoResult, service_name
@@ -112,6 +120,11 @@ class Client:
         self.codec = codecs.find(codec)
         self.timeout = timeout
         self.retries = retries
+        if self.url.dialect == "wmp":
+            raise ConfigError(
+                "WMP has workers and managers, and no clients",
+                hint="ask the broker over mdp://, or be a manager: polydomo.Manager",
+            )
         roster = Roster(self.url, failback)
         self.clock = roster.clock
         self._channel: Channel

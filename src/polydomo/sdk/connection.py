@@ -40,11 +40,17 @@ class Dealer(Link, Handler):
         on_lost: Callable[[str], None],
         properties: dict[bytes, bytes],
         ping: float,
+        identity: bytes = b"",
     ) -> None:
         super().__init__(place, clock, on_lost, ping)
         self._on_message = on_message
         self._connection = Connection(
-            self, b"DEALER", False, LIMITS, properties={NATIVE_PROPERTY: __version__.encode(), **properties}
+            self,
+            b"DEALER",
+            False,
+            LIMITS,
+            identity=identity,
+            properties={NATIVE_PROPERTY: __version__.encode(), **properties},
         )
         self._settling: deque[asyncio.Future[None]] = deque()
 
@@ -112,8 +118,9 @@ async def connect(
     properties: dict[bytes, bytes] | None = None,
     ping: float = 5.0,
     timeout: float | None = 5.0,
+    identity: bytes = b"",
 ) -> Dealer:
-    """A connection whose handshake is done, or Lost with the reason."""
-    dealer = Dealer(place, clock, on_message, on_lost, properties or {}, ping)
+    """A connection whose handshake is done, or Lost with the reason. `identity`: what the other side knows us by."""
+    dealer = Dealer(place, clock, on_message, on_lost, properties or {}, ping, identity)
     await open_link(dealer, timeout)
     return dealer

@@ -3,7 +3,8 @@ the jobs that come in it.
 
 MDP knows one service and one job at a time per worker, so there a Worker has many stations; DCP's one station
 has all services and several slots; NFP has one for each service, with several slots (`sdk.station_nfp`); MemoDB's is
-like DCP's, but for its conversations, which outlive connections (`sdk.station_memo`). What a
+like DCP's, but for its conversations, which outlive connections (`sdk.station_memo`); WMP's has all its managers at
+once (`sdk.station_wmp`). What a
 handler began is finished even if its conversation ends meanwhile; the answer is dropped then (the broker has given
 the job to another), and the slot is not offered again before.
 
@@ -56,7 +57,7 @@ class Station:
         self._conversation: Conversation | None = None
         self._better: asyncio.Future[None]  # than the broker of this conversation
         self._lingering: dict[Conversation, asyncio.Task[None]] = {}  # those we move away from
-        self._jobs: dict[asyncio.Task[None], Conversation] = {}
+        self._jobs: dict[asyncio.Task[None], Conversation | None] = {}
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
 

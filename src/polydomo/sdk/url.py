@@ -4,6 +4,7 @@ mdp://127.0.0.1:5555             Majordomo over TCP
 dcp://broker.example             DagBox; the port is 5555 unless given
 nfp://127.0.0.1:5555             NORFAB
 memo://127.0.0.1:12703           MemoDB, over NNG; the port is 12703 unless given
+wmp://a:5555,b:5556              WMP, for workers: all managers (brokers, devices) at once
 mdp://a:5555,b:5556              two brokers: the second takes over when the first is lost
 mdp+ipc:///run/polydomo.sock     a Unix socket (several: separated by commas)
 mdp+local://name                 a broker in the same process (`polydomo.sdk.testing.LocalBroker`)
@@ -20,7 +21,7 @@ from polydomo.runtime import endpoints
 DEFAULT = "mdp://127.0.0.1:5555"
 DEFAULT_PORT = 5555
 DEFAULT_PORTS = {"memo": 12703}  # as in its specification's example
-DIALECTS = ("mdp", "dcp", "nfp", "memo")
+DIALECTS = ("mdp", "dcp", "nfp", "memo", "wmp")
 
 # Where the default comes from when nothing is given.
 VARIABLE = "POLYDOMO_URL"

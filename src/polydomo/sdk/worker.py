@@ -25,9 +25,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -62,7 +63,8 @@ from polydomo.sdk.service import Service
 from polydomo.sdk.station import Station
 from polydomo.sdk.station_memo import MemoStation
 from polydomo.sdk.station_nfp import NfpStation, Records
-from polydomo.sdk.url import parse
+from polydomo.sdk.station_wmp import WmpStation
+from polydomo.sdk.url import VARIABLE, parse
 
 log = logging.getLogger("polydomo.sdk")
 
@@ -86,10 +88,17 @@ class Worker:
     - `failback`: with several brokers, seconds between two looks whether an earlier one than ours is back; the
       worker moves there then, and leaves the other when nobody asks there any more. 0: it stays.
 
+    NFP and WMP:
+
+    - `name`: by which jobs can be addressed to it. A worker with a name can come back under it, and (NFP) go on with
+      what it was given; one without is another each time.
+
+    WMP only:
+
+    - `labels`: what managers may choose workers by; `weight` is how much of the work it wants beside others.
+
     NFP only:
 
-    - `name`: by which jobs can be addressed to it. A worker with a name can come back under it, and go on with what it
-      was given; one without is another each time.
     - `resources`: names of what it looks after; a job can be addressed to one of them.
     - `store`: a file in which requests and results are kept (SQLite), for those who ask later, also after a restart of
       the worker; a job that was done is not run again.
@@ -115,6 +124,7 @@ class Worker:
         resources: Sequence[str] = (),
         store: str | Path | None = None,
         keep: float = DAY,
+        labels: Mapping[str, object] | None = None,
     ) -> None:
         if concurrency < 1:
             raise ValueError("a worker needs a concurrency of at least 1")
@@ -130,6 +140,7 @@ class Worker:
         self.resources = list(resources)
         self.store = store
         self.keep = keep
+        self.labels = dict(labels or {})
         self.on_offering: Callable[[str], None] | None = None
         self.on_resources: Callable[[str, list[str]], None] | None = None
         self._url_text = url
@@ -206,7 +217,7 @@ class Worker:
             raise RuntimeError("this worker is running")
         roster = Roster(self.url, self.failback)
         roster.on_return = self._reconsider
-        self._client = Client(self._url_text, failback=self.failback)
+        self._client = Client(self._asking(), failback=self.failback)
         self._stopping = False
         self._records = Memory() if self.store is None else WorkerStore(self.store, self.keep)
         self._stations = self._make_stations(roster)
@@ -297,9 +308,13 @@ class Worker:
 
     def _make_stations(self, roster: Roster) -> list[Station]:
         dialect = self.url.dialect
-        if dialect != "nfp" and (self.name or self.resources or self.store is not None):
-            raise ConfigError(f"name, resources and store are for nfp:// URLs, not for {dialect}://", hint="")
-        each = {"dcp": 0, "memo": 0, "nfp": 1}.get(dialect, self.concurrency)
+        if dialect != "nfp" and (self.resources or self.store is not None):
+            raise ConfigError(f"resources and store are for nfp:// URLs, not for {dialect}://", hint="")
+        if self.name and dialect not in ("nfp", "wmp"):
+            raise ConfigError(f"a name is for nfp:// and wmp:// URLs, not for {dialect}://", hint="")
+        if self.labels and dialect != "wmp":
+            raise ConfigError(f"labels are for wmp:// URLs, not for {dialect}://", hint="")
+        each = {"dcp": 0, "memo": 0, "wmp": 0, "nfp": 1}.get(dialect, self.concurrency)
         number = len(self._services) * each or 1
         notices = Notices(roster.clock, self.services, number, self.on_offering)
         if self.url.dialect == "dcp":
@@ -309,6 +324,10 @@ class Worker:
             station = MemoStation(roster, self.concurrency, self._memo_side, self._perform, {}, notices)
             station.silence = self.heartbeat * self.liveness
             return [station]
+        if dialect == "wmp":
+            far = WmpStation(roster, self.concurrency, self._no_side, self._perform, {}, notices)
+            far.furnish(list(self._services), self.concurrency, self.labels, self.name.encode())
+            return [far]
         if dialect == "nfp":
             return [self._nfp_station(name, roster, notices) for name in self._services]
         return [
@@ -316,6 +335,16 @@ class Worker:
             for name in self._services
             for _ in range(self.concurrency)
         ]
+
+    def _asking(self) -> str | None:
+        """Where its functions' own calls go. WMP has no clients: its brokers are asked in another dialect."""
+        if self.url.dialect != "wmp":
+            return self._url_text
+        text = self._url_text or os.environ.get(VARIABLE, "")
+        return "mdp" + text.strip().removeprefix("wmp")
+
+    def _no_side(self, dealer: Link) -> Side:
+        raise NotImplementedError("WMP's station has one side for all its links")
 
     def _mdp_side(self, name: bytes, dealer: Link) -> Side:
         return MdpWorkerSide(name, self.heartbeat, self.liveness)

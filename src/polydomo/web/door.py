@@ -34,8 +34,8 @@ class HttpDoor(Door):
         from polydomo.web.server import Server
 
         app = make_app(self.house)
-        self.clients = app.state.clients
-        self.workers = app.state.workers
+        self.clients = getattr(app.state, "clients", None)
+        self.workers = getattr(app.state, "workers", None)
         self.server = Server(self.house, app)
         self.bound = self.server.bound
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from polydomo.core.broker import ANSWERED
+from polydomo.core.answers import ANSWERED
 from polydomo.core.policy import Beat
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker

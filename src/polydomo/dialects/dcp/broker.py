@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from polydomo.core.broker import STRAY
+from polydomo.core.answers import STRAY
 from polydomo.core.extras import Options
 from polydomo.core.job import Job
 from polydomo.core.ports import WorkerPort

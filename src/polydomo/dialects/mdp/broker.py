@@ -8,7 +8,7 @@ are remembered. Whatever does not match is looked at frame by frame, and only th
 
 from __future__ import annotations
 
-from polydomo.core.broker import ANSWERED, LATE
+from polydomo.core.answers import ANSWERED, LATE
 from polydomo.core.job import Job
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from polydomo.core.broker import ANSWERED, STRAY, Broker
+from polydomo.core.answers import ANSWERED, STRAY
+from polydomo.core.broker import Broker
 from polydomo.core.job import WORKER_ERROR, Failure, Job
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker

@@ -90,6 +90,9 @@ def make_app(house: House) -> FastAPI:
             Exception: _unexpected,
         },
     )
+    if house.only_devices:
+        app.router.routes += [*health.make_router(house).routes, *metrics.make_router(house).routes]
+        return app
     app.state.house = house
     app.state.clients = clients = WebClients(house)
     app.state.workers = polling = PollingWorkers(house)

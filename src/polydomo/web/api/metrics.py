@@ -80,6 +80,15 @@ class Books(Collector):
         yield from self._store()
         yield from self._ledger()
         yield from self._memos()
+        yield from self._doors()
+
+    def _doors(self) -> Iterable[Metric]:
+        for door in self.house.doors:
+            for figure in door.figures():
+                kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
+                family = kind(figure.name, figure.what, labels=list(figure.labels))
+                _fill(family, [(list(labels), value) for labels, value in figure.values.items()])
+                yield family
 
     def _jobs(self) -> Iterable[Metric]:
         """As `show_broker` has them: what the broker is asked itself is not counted."""
@@ -141,14 +150,14 @@ class Books(Collector):
             "zmq": len(house.peers),
             "events": len(house.events.subscribers),
             "nng": len(house.nng.peers),
-        } | {name: found.get("connections", 0) for name, found in shown.items()}
+        } | {name: found["connections"] for name, found in shown.items() if "connections" in found}
         family = GaugeMetricFamily("polydomo_connections", "Open connections.", labels=["wire"])
         _fill(family, [([wire], count) for wire, count in connections.items()])
         yield family
         for name, found in shown.items():
-            yield counter(
-                f"polydomo_{name}_requests", "Requests that were answered.", found.get("requests", 0)
-            )
+            if "requests" not in found:
+                continue
+            yield counter(f"polydomo_{name}_requests", "Requests that were answered.", found["requests"])
 
     def _store(self) -> Iterable[Metric]:
         store = self.house.store

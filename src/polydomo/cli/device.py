@@ -1,0 +1,53 @@
+"""`polydomo device`: a WMP device, until it is told to stop."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from polydomo.runtime.config import Flag
+
+# Flag → the key it sets; the rest of a broker's settings does not concern a device.
+KEYS = {
+    "--zmq": "broker.zmq",
+    "--http": "broker.http",
+    "--log-level": "log.level",
+    "--log-format": "log.format",
+}
+
+
+def device(
+    up: Annotated[
+        list[str], typer.Argument(metavar="URL...", help="The managers above: wmp://HOST:PORT, one or more.")
+    ],
+    zmq: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--zmq",
+            metavar="ENDPOINT",
+            help="Workers connect here; again for more. tcp://HOST:PORT, ipc://PATH.",
+        ),
+    ] = None,
+    http: Annotated[
+        list[str] | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Serve /metrics and /healthz here; again for more."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What managers know it by; unique. Default: made up.")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
+    ] = None,
+    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, text or json.")] = None,
+) -> None:
+    """Pass WMP's messages on between workers below and managers above: brokers, other devices, or programs."""
+    from polydomo.cli import passing  # only here: the other commands need none of it
+
+    values: dict[str, object] = {
+        "--zmq": zmq or ["tcp://127.0.0.1:5556"],
+        "--http": http,
+        "--log-level": log_level,
+        "--log-format": log_format,
+    }
+    passing.run([Flag(flag, KEYS[flag], value) for flag, value in values.items() if value], up, name or "")

@@ -1,0 +1,49 @@
+"""A device in this process."""
+
+from __future__ import annotations
+
+import structlog
+
+from polydomo import __version__, web
+from polydomo.cli import serving
+from polydomo.errors import ConfigError
+from polydomo.joins import device
+from polydomo.runtime import serve
+from polydomo.runtime.config import Flag
+from polydomo.runtime.house import House
+from polydomo.sdk.url import Place, Url, parse
+
+logger = structlog.get_logger("polydomo")
+
+
+def run(flags: list[Flag], up: list[str], name: str) -> None:
+    """`polydomo device`."""
+    url = above(up)
+    settings = serving.prepare(flags, None)
+    settings.broker.data = ""
+    settings.join.up = []
+    own = name.encode() or device.make_name()
+    if own.startswith(b"\0") or len(own) > 255:
+        raise ConfigError("a device's name has 1 to 255 bytes, and does not begin with a zero byte", hint="")
+    joiners = (device.joiner(url, own), web.join)
+
+    def announce(house: House) -> None:
+        logger.info(f"polydomo {__version__} device", name=own.decode())
+        for endpoint in house.bound:
+            logger.info("listening", zmq=endpoint)
+        for door in house.doors:
+            for endpoint in door.bound:
+                logger.info("listening", **{door.name: endpoint})
+
+    serve.run(serve.serve(settings, started=announce, joiners=joiners))
+
+
+def above(urls: list[str]) -> Url:
+    """All managers."""
+    places: list[Place] = []
+    for text in urls:
+        url = parse(text)
+        if url.dialect != "wmp":
+            raise ConfigError(f"{text!r}: a device speaks WMP only", hint="write wmp://HOST:PORT")
+        places += url.places
+    return Url("wmp", tuple(dict.fromkeys(places)))

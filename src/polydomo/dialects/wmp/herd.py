@@ -1,0 +1,237 @@
+"""The workers that wait for jobs of one service, and how many of them one job wakes.
+
+A job that nobody idle can take wakes `first` workers. If none of them has asked for it (GIVE) within `patience`, it
+wakes twice as many, and so on up to `widest` at a time, with pauses that double as well: so what one job costs depends
+on this rule and not on how many workers there are. Who was woken and said nothing is not woken again before everybody
+else was, or it has said something.
+
+Joined brokers (`far`) are woken when none of our own workers is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from polydomo.core.alarms import Timed
+from polydomo.core.job import Job
+from polydomo.core.policy import Waking
+from polydomo.core.ports import Herald
+from polydomo.core.service import Service
+from polydomo.dialects.wmp import messages
+from polydomo.dialects.wmp.pools import RULES, Pool
+
+if TYPE_CHECKING:
+    from polydomo.core.broker import Broker
+    from polydomo.dialects.wmp.workers import WmpWorker
+
+# Pauses between two rounds do not get longer, in units of `patience`.
+LONGEST: Final = 64
+
+# A worker that has taken so many times as long as others was busy.
+SLOW: Final = 4.0
+
+
+class Wake:
+    """One WAKE. `open`: it is counted on to be answered soon."""
+
+    __slots__ = ("at", "herd", "id", "open", "worker")
+
+    def __init__(self, id: int, herd: Herd, worker: WmpWorker, at: float, open: bool) -> None:
+        self.id = id
+        self.herd = herd
+        self.worker = worker
+        self.at = at
+        self.open = open
+
+
+class Herd(Herald):
+    """See the module's text. It belongs to a service (`Service.herald`)."""
+
+    def __init__(self, broker: Broker, service: Service, random: Callable[[], float]) -> None:
+        rule = service.policy.waking
+        pool = RULES[rule.rule]
+        self.broker = broker
+        self.service = service
+        self.near = pool(random)
+        self.far = pool(random)
+        self.members: dict[WmpWorker, None] = {}  # everybody who offers the service over WMP
+        self.names: dict[bytes, WmpWorker] = {}  # of two with one name the newer
+        self.silent: dict[WmpWorker, None] = {}  # woken in vain, and not heard since
+        self.open: dict[Wake, None] = {}  # oldest first
+        self.width = rule.first
+        self.pause = rule.patience
+        self.barred = False  # what waits here is other brokers', and not for others
+        self.woken = 0  # WAKEs so far
+        self.widened = 0  # rounds in which more than the first were woken
+        self._answers = rule.patience / SLOW  # how long a worker takes to answer, about
+        self.call_tail = messages.wake_tail(service.name)
+        self._timer = Widening(self)
+
+    @property
+    def rule(self) -> Waking:
+        """As it is now: settings may be read again."""
+        return self.service.policy.waking
+
+    # The core's side
+
+    def wanted(self, service: Service, job: Job) -> None:
+        """A job waits."""
+        extra = job.extra
+        if not job.client.relay:
+            self.barred = False
+        if extra is not None and (extra.worker or extra.resource):
+            self._call_named(service)
+        elif len(self.open) < service.waiting * self.rule.first and not service.paused:
+            self._wake(self.rule.first)
+
+    # The workers' side
+
+    def join(self, worker: WmpWorker) -> None:
+        """It offers this service."""
+        self.members[worker] = None
+        self.names[worker.core.name] = worker
+
+    def leave(self, worker: WmpWorker) -> None:
+        """No longer."""
+        self.members.pop(worker, None)
+        if self.names.get(worker.core.name) is worker:
+            del self.names[worker.core.name]
+        self.asleep(worker)
+        self.silent.pop(worker, None)
+        for wake in [wake for wake in self.open if wake.worker is worker]:
+            del self.open[wake]
+        if not self.members:
+            self.broker.alarms.clear(self._timer)
+            self.service.herald = None
+        elif self.service.waiting:
+            # Not at once: many may be leaving, and each would be woken for the one before.
+            self.broker.alarms.set(self._timer, self.broker.now + self.rule.patience)
+
+    def awake(self, worker: WmpWorker) -> None:
+        """It could do something now."""
+        self.silent.pop(worker, None)
+        if self.rule.suits(worker.labels):
+            self._pool(worker).add(worker)
+
+    def asleep(self, worker: WmpWorker) -> None:
+        """It must not be woken for now."""
+        self._pool(worker).remove(worker)
+
+    def balance(self) -> None:
+        """Are enough awake for what waits?"""
+        service = self.service
+        if service.named:
+            self._call_named(service)
+        missing = service.waiting - len(self.open)
+        if missing > 0 and not service.paused:
+            self._wake(missing)
+
+    def answered(self, wake: Wake) -> None:
+        """Somebody came: the first ones woken are enough again."""
+        if wake in self.open:
+            del self.open[wake]
+            self._answers += (self.broker.now - wake.at - self._answers) / 8
+        self.width = self.rule.first
+        self.pause = self.rule.patience
+
+    def ignored(self, wake: Wake) -> bool:
+        """Its worker says READY behind it. Was it too busy then, or has it not seen the WAKE yet? By how long others
+        take to answer. If it was busy, it can be woken again."""
+        if self.broker.now - wake.at < SLOW * self._answers:
+            return False
+        self.open.pop(wake, None)
+        return True
+
+    def refused(self, worker: WmpWorker) -> None:
+        """There was nothing for it."""
+        if worker.core.relay and self.service.waiting:
+            self.barred = True
+
+    def look(self, now: float) -> None:
+        """The time of those woken first is over: wake more, if there is still something to be done."""
+        ripe = now - self.rule.patience * 0.999
+        for wake in list(self.open):
+            if wake.at > ripe:
+                break
+            del self.open[wake]
+            worker = wake.worker
+            wake.open = False
+            worker.overslept(self)
+            if worker.last_ready > wake.at and worker.may_be_woken():
+                self.awake(worker)  # it was busy, and is not any more
+            else:
+                self.silent[worker] = None
+        service = self.service
+        if service.waiting and not service.paused:
+            self.width = min(self.width * 2, self.rule.widest)
+            self.pause = min(self.pause * 2, self.rule.patience * LONGEST)
+            if self._wake(max(self.width - len(self.open), 1)):
+                self.widened += 1
+        if self.open:  # otherwise nobody is left; who is ready next is woken at once
+            self.broker.alarms.set(self._timer, now + self.pause)
+
+    # Inside
+
+    def _pool(self, worker: WmpWorker) -> Pool:
+        return self.far if worker.core.relay else self.near
+
+    def _wake(self, count: int) -> int:
+        """So many more; how many there were."""
+        woken = 0
+        again = len(self.silent)  # each of them once
+        while woken < count:
+            worker = self.near.pick()
+            if worker is None and not self.barred:
+                worker = self.far.pick()
+            if worker is not None:
+                self._call(worker, True)
+            elif again > 0 and self.width > self.rule.first:
+                again -= 1
+                woken += self._again()
+                continue
+            else:
+                break
+            woken += 1
+        return woken
+
+    def _call(self, worker: WmpWorker, hopeful: bool) -> None:
+        """`hopeful`: it should answer, and is counted on until its time is over."""
+        now = self.broker.now
+        self.woken += 1
+        wake = worker.wake(self, now, hopeful)
+        if hopeful:
+            self.open[wake] = None
+            if worker.may_be_woken():
+                self._pool(worker).add(worker)
+        else:
+            self.silent[worker] = None
+        self.broker.alarms.set(self._timer, now + self.pause)
+
+    def _again(self) -> int:
+        """Everybody was woken: once more the one that has been silent for longest. 0: it cannot be woken."""
+        worker = next(iter(self.silent))
+        del self.silent[worker]
+        if not worker.may_be_woken() or (worker.core.relay and self.barred):
+            return 0
+        self._call(worker, False)
+        return 1
+
+    def _call_named(self, service: Service) -> None:
+        """Jobs for one worker only, which may be one of ours."""
+        for name in service.named:
+            worker = self.names.get(name)
+            if worker is not None and worker.may_be_woken():
+                self._pool(worker).remove(worker)
+                self._call(worker, True)
+
+
+class Widening(Timed):
+    """Rings when the time of those woken is over."""
+
+    def __init__(self, herd: Herd) -> None:
+        super().__init__()
+        self.herd = herd
+
+    def ring(self, now: float) -> None:
+        self.herd.look(now)

@@ -1,0 +1,1 @@
+"""What connects brokers and managers with each other over WMP: devices, and joined brokers."""

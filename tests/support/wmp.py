@@ -1,0 +1,349 @@
+"""WMP without sockets: managers (real cores and sessions), devices and workers on one simulated network.
+
+Time is virtual, latencies are random by seed, and each link keeps its order unless it is told to be bad. Everything
+that happens is counted, so tests can say what a job cost.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import cbor2
+
+from polydomo.core.broker import Broker
+from polydomo.core.job import Failure, Job
+from polydomo.core.policy import Beat, Policy
+from polydomo.core.ports import ClientPort
+from polydomo.dialects.registry import OPENERS
+from polydomo.dialects.session import Context, Link, Outbox, Wire
+from polydomo.dialects.wmp import messages
+from polydomo.dialects.wmp.device import Device
+from polydomo.dialects.wmp.worker import WmpRequest, WmpWorkerSide
+from polydomo.errors import ProtocolError
+from polydomo.wire.frames import Message, join, split
+from polydomo.wire.zmtp.connection import Peer
+
+
+def wmp(
+    command: int,
+    headers: dict[str, object] | None = None,
+    *payload: bytes,
+    to: tuple[bytes, ...] = (),
+    source: tuple[bytes, ...] = (),
+) -> list[bytes]:
+    """A message as frames, written by what docs/reference/wmp-framing.md says alone."""
+    return [*to, b"", b"WMP1", bytes((command,)), *source, b"", cbor2.dumps(headers or {}), *payload]
+
+
+def understood(frames: list[bytes]) -> tuple[list[bytes], int, list[bytes], dict[str, object], list[bytes]]:
+    """Destination, command, source, headers, payload."""
+    end = frames.index(b"")
+    assert frames[end + 1] == b"WMP1"
+    command = frames[end + 2]
+    rest = frames[end + 3 :]
+    middle = rest.index(b"")
+    return frames[:end], command[0], rest[:middle], cbor2.loads(rest[middle + 1]), rest[middle + 2 :]
+
+
+class World:
+    """The clock and the network."""
+
+    def __init__(self, seed: int = 1, latency: float = 0.001) -> None:
+        self.dice = random.Random(seed)
+        self.latency = latency
+        self.now = 1000.0
+        self.events: list[tuple[float, int, Callable[[], None]]] = []
+        self.sent: Counter[str] = Counter()  # messages on the network, by command
+        self.duplicates = 0.0  # how often a message comes twice
+        self.disorder = 0.0  # how often it overtakes those before it
+        self.managers: list[Manager] = []
+        self.devices: list[Box] = []
+        self.workers: list[Hand] = []
+        self._number = 0
+
+    def after(self, seconds: float, do: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self.events, (self.now + seconds, self._number, do))
+
+    def run(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
+        """Let time pass; True as soon as `until` holds."""
+        end = self.now + seconds
+        while self.events and self.events[0][0] <= end:
+            when, _, do = heapq.heappop(self.events)
+            self.now = max(self.now, when)
+            do()
+            if until is not None and until():
+                return True
+        self.now = end
+        return until is not None and until()
+
+
+class Cable:
+    """One direction of a connection."""
+
+    def __init__(self, world: World, deliver: Callable[[Message], None]) -> None:
+        self.world = world
+        self.deliver = deliver
+        self.cut = False
+        self._last = 0.0
+
+    def send(self, data: bytes) -> None:
+        """One or more messages."""
+        for frames in _messages(data):
+            self._send(frames)
+
+    def _send(self, data: bytes) -> None:
+        world = self.world
+        if self.cut:
+            return
+        world.sent[messages.NAMES[_command(data)]] += 1
+        for _ in range(2 if world.dice.random() < world.duplicates else 1):
+            due = world.now + world.latency * (0.5 + world.dice.random())
+            if world.dice.random() < world.disorder:
+                due += 10 * world.latency
+            else:
+                due = self._last = max(due, self._last)
+            world.after(due - world.now, lambda: self._arrive(data))
+
+    def _arrive(self, data: bytes) -> None:
+        if not self.cut:
+            self.deliver(Message(data, 0, len(data)))
+
+
+class Manager(ClientPort):
+    """A core that is asked by one client, with WMP sessions below."""
+
+    def __init__(self, world: World, name: bytes, policy: Policy | None = None) -> None:
+        self.world = world
+        self.name = name
+        self.broker = Broker(None, policy)
+        self.broker.now = world.now
+        self.broker.lifecycle.random = world.dice.random
+        self.context = Context(self.broker, Outbox(), OPENERS, Beat())
+        self.context.broker_id = name
+        self.client = self.broker.join_client(b"client", "test", self)
+        self.finals: Counter[int] = Counter()
+        self.failures: list[str] = []
+        self.partials = 0
+        self.links: list[Link] = []
+        self._alarm = float("inf")
+        self.broker.alarms.on_sooner = self._arm
+        world.managers.append(self)
+
+    def ask(self, service: bytes = b"echo", body: bytes = b"x") -> Job | None:
+        self.broker.now = self.world.now
+        job = self.broker.submit(self.client, service, join([body]), b"")
+        self.flush()
+        return job
+
+    def open(self, identity: bytes, down: Cable) -> Link:
+        """Somebody connects from below."""
+        link = Link(self.context, Silent(), down.send)
+        link.identity = identity
+        link.named = identity[:1] != b"\0"
+        self.links.append(link)
+        return link
+
+    def close(self, link: Link) -> None:
+        """A connection is lost."""
+        self.broker.now = self.world.now
+        for session in link.sessions():
+            session.lost()
+        self.links.remove(link)
+        self.flush()
+
+    def receive(self, link: Link, message: Message) -> None:
+        if link in self.links:
+            self.broker.now = self.world.now
+            link.message(message)
+            self.flush()
+
+    def flush(self) -> None:
+        outbox = self.context.outbox
+        while outbox.dirty or outbox.patient:
+            outbox.flush()
+
+    def partial(self, job: Job, body: bytes) -> None:
+        self.partials += 1
+
+    def final(self, job: Job, body: bytes) -> None:
+        self.finals[job.id] += 1
+
+    def failed(self, job: Job, failure: Failure) -> None:
+        self.failures.append(failure.reason)
+
+    def _arm(self, when: float) -> None:
+        if when < self._alarm:
+            self._alarm = when
+            self.world.after(max(when - self.world.now, 0.0), lambda: self._ring(when))
+
+    def _ring(self, when: float) -> None:
+        if when != self._alarm:
+            return
+        self._alarm = float("inf")
+        self.broker.now = self.world.now
+        following = self.broker.tick()
+        self.flush()
+        if following < float("inf"):
+            self._arm(following)
+
+
+class Silent(Wire):
+    """The socket that is not there."""
+
+    def transmit(self, data: bytes) -> None: ...
+    def ready(self, peer: Peer) -> None: ...
+    def failed(self, error: ProtocolError) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def forget(self) -> None: ...
+    def complain(self, reason: str) -> None: ...
+
+
+class Box:
+    """A device."""
+
+    def __init__(self, world: World, name: bytes) -> None:
+        self.world = world
+        self.name = name
+        self.device = Device(name)
+        self.complaints: list[str] = []
+        world.devices.append(self)
+
+    def from_below(self, identity: bytes, message: Message) -> None:
+        if identity in self.device.below:
+            try:
+                self.device.from_below(identity, message)
+            except ProtocolError as error:
+                self.complaints.append(error.message)
+
+    def from_above(self, hop: bytes, message: Message) -> None:
+        if hop in self.device.above:
+            try:
+                self.device.from_above(hop, message)
+            except ProtocolError as error:
+                self.complaints.append(error.message)
+
+
+class Hand:
+    """A worker: it takes `seconds` for a job, and counts what it did."""
+
+    def __init__(
+        self,
+        world: World,
+        name: bytes,
+        slots: int = 1,
+        seconds: float = 0.01,
+        roles: tuple[bytes, ...] = (b"echo",),
+        labels: dict[str, object] | None = None,
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.seconds = seconds
+        self.side = WmpWorkerSide(list(roles), slots, labels, random=world.dice.random)
+        self.cables: dict[int, Cable] = {}
+        self.runs: Counter[tuple[bytes, bytes]] = Counter()
+        self.by_manager: Counter[bytes] = Counter()
+        self.most = 0  # jobs at once
+        self.dead = False
+        self._alarm = float("inf")
+        world.workers.append(self)
+
+    def receive(self, link: int, message: Message) -> None:
+        if self.dead:
+            return
+        request = self.side.receive(link, message, self.world.now)
+        if request is not None and not request.cancelled:
+            self.runs[(request.manager, request.job)] += 1
+            self.by_manager[request.manager] += 1
+            self.most = max(self.most, len(self.side.held))
+            self.world.after(self.seconds * (0.5 + self.world.dice.random()), lambda: self._done(request))
+        self.pump()
+
+    def pump(self) -> None:
+        for link, data in self.side.take_output():
+            if link in self.cables:
+                self.cables[link].send(data)
+        if self.side.due < self._alarm:
+            self._alarm = due = self.side.due
+            self.world.after(max(due - self.world.now, 0.0), lambda: self._ring(due))
+
+    def _done(self, request: WmpRequest) -> None:
+        if not self.dead:
+            self.side.final(request, request.body, self.world.now)
+            self.pump()
+
+    def _ring(self, due: float) -> None:
+        if self.dead or due != self._alarm:
+            return
+        self._alarm = float("inf")
+        if self.side.due <= self.world.now:
+            self.side.tick(self.world.now)
+        self.pump()
+
+
+def connect(lower: Hand | Box, upper: Manager | Box) -> Callable[[], None]:
+    """A connection from below to above; what is returned cuts it."""
+    world = lower.world
+    number = 0
+    if isinstance(lower, Hand):
+        number = len(lower.cables)
+        down = Cable(world, lambda message: lower.receive(number, message))
+    else:
+        hop = b"u%d" % len(lower.device.above)
+        down = Cable(world, lambda message: lower.from_above(hop, message))
+    if isinstance(upper, Manager):
+        link = upper.open(lower.name, down)
+        up = Cable(world, lambda message: upper.receive(link, message))
+    else:
+        upper.device.join_below(lower.name, down.send)
+        up = Cable(world, lambda message: upper.from_below(lower.name, message))
+    if isinstance(lower, Hand):
+        lower.cables[number] = up
+        lower.side.connected(number, world.now)
+        lower.pump()
+    else:
+        lower.device.join_above(hop, up.send)
+
+    def cut() -> None:
+        up.cut = down.cut = True
+        if isinstance(upper, Manager):
+            if link in upper.links:
+                upper.close(link)
+        else:
+            upper.device.part_below(lower.name)
+        if isinstance(lower, Hand):
+            lower.cables.pop(number, None)
+            lower.side.disconnected(number, world.now)
+            if not lower.dead:
+                lower.pump()
+        else:
+            lower.device.part_above(hop)
+
+    return cut
+
+
+def _messages(data: bytes) -> list[bytes]:
+    """The messages in wire bytes, each by itself."""
+    found = []
+    pos = 0
+    while pos < len(data):
+        start = pos
+        more = True
+        while more:
+            flags = data[pos]
+            more = bool(flags & 1)
+            if flags & 2:
+                pos += 9 + int.from_bytes(data[pos + 1 : pos + 9], "big")
+            else:
+                pos += 2 + data[pos + 1]
+        found.append(data[start:pos])
+    return found
+
+
+def _command(data: bytes) -> int:
+    frames = split(data)
+    return frames[frames.index(b"") + 2][0]
