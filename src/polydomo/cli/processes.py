@@ -97,6 +97,14 @@ class Household:
             time.sleep(0.005)
         return child, self.places()["zmq"][0]
 
+    def start_another(self, *flags: str) -> tuple[Child, str]:
+        """A broker beside the last one, which `data` and `places` still mean."""
+        data = self.data
+        try:
+            return self.start_broker("tcp://127.0.0.1:*", *flags)
+        finally:
+            self.data = data
+
     def places(self) -> dict[str, list[str]]:
         """Where the last broker listens, by kind."""
         found: dict[str, list[str]] = msgspec.json.decode((self.data / "broker.json").read_bytes())

@@ -113,6 +113,10 @@ class Herald(ABC):
     def wanted(self, service: Service, job: Job) -> None:
         """This job waits at this service, which has nobody idle."""
 
+    @abstractmethod
+    def ready(self) -> int:
+        """How many workers would come at once."""
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Journal(ABC):

@@ -232,7 +232,7 @@ def service_row(service: Service) -> dict[str, Any]:
     return {
         "name": printable(service.name),
         "workers": len(service.workers),
-        "idle": len(service.idle),
+        "idle": len(service.idle) + (0 if service.herald is None else service.herald.ready()),
         "waiting": service.waiting + service.targeted,
         "paused": service.paused,
         "running": service.running,

@@ -130,6 +130,32 @@ async def web_and_memo(stage: Stage) -> None:
     stage.happened("3 of 6 requests cost nothing: ", (f"{saved} saved", "bold green"))
 
 
+async def joined(stage: Stage) -> None:
+    """A second broker offers its idle worker to the first, over WMP: what is too much for one goes to the other."""
+    other, endpoint = stage.household.start_another("--join", stage.url("wmp"), "--drain", "1s")
+    here = stage.start_worker("porter")
+    away = stage.start_worker("porter", "wmp", endpoint)
+    stage.tell(f"a second broker, {endpoint}, is joined to the first; each has one worker that can carry")
+    async with stage.client() as client:
+        await stage.offered(client, "carry", workers=2)
+        start = time.perf_counter()
+        jobs = [client.submit("carry", load) for load in ("a box", "another box")]
+        answers = await asyncio.gather(*(job.result() for job in jobs))
+        took = common.duration(time.perf_counter() - start)
+    stage.check("what was carried", [answer["load"] for answer in answers], ["a box", "another box"])
+    stage.check(
+        "who carried it", sorted(answer["worker"] for answer in answers), sorted((here.pid, away.pid))
+    )
+    for answer in answers:
+        where = "here" if answer["worker"] == here.pid else "at the other broker: its job overflowed"
+        stage.happened(
+            (answer["load"], "cyan"), " was carried by process ", (str(answer["worker"]), "bold"), f" {where}"
+        )
+    stage.tell(f"both at the same time: {took}")
+    away.kill()
+    other.stop()
+
+
 async def killed_broker(stage: Stage) -> None:
     """Durable jobs, some of them done, when the broker dies."""
     stage.start_worker("careful", "nfp")
@@ -175,6 +201,7 @@ ACTS = [
     Act("A worker is killed in the middle of a job", killed_worker),
     Act("One request for all workers of three protocols (NFP)", broadcast),
     Act("curl, NNG and ZeroMQ call the same service; a repeat costs nothing", web_and_memo),
+    Act("Two brokers joined: what is too much for one overflows to the other (WMP)", joined),
     Act("The broker itself is killed, with durable jobs under way", killed_broker),
     Act("What the broker knows of it (polydomo services ls)", books),
     Act("All of it as tables, and a capacity plan, by Spark (polydomo spark)", on_spark),

@@ -62,11 +62,10 @@ class Stage:
         """One that speaks it."""
         return Client(self.url(dialect), timeout=CALL_PATIENCE)
 
-    def start_worker(self, name: str, dialect: str = "mdp") -> Child:
-        """A worker of `demo/workers.py` in a process of its own; `offered` waits for it."""
-        child = self.household.start(
-            "worker", f"polydomo.cli.demo.workers:{name}", "--url", self.url(dialect)
-        )
+    def start_worker(self, name: str, dialect: str = "mdp", endpoint: str | None = None) -> Child:
+        """A worker of `demo/workers.py` in a process of its own, at our broker or another; `offered` waits for it."""
+        url = self.url(dialect) if endpoint is None else processes.url_of(endpoint, dialect)
+        child = self.household.start("worker", f"polydomo.cli.demo.workers:{name}", "--url", url)
         self.workers.setdefault(name, []).append(child)
         return child
 

@@ -57,6 +57,16 @@ async def cube(number: int) -> int:
     return number**3
 
 
+porter = Worker(grace=1.0)
+
+
+@porter.service("carry")
+async def carry(load: str) -> dict[str, Any]:
+    """Keeps its hands full for a while, and says whose they were."""
+    await asyncio.sleep(0.3)
+    return {"load": load, "worker": os.getpid()}
+
+
 careful = Worker(grace=1.0, concurrency=4)
 
 

@@ -85,6 +85,9 @@ class Herd(Herald):
         elif len(self.open) < service.waiting * self.rule.first and not service.paused:
             self._wake(self.rule.first)
 
+    def ready(self) -> int:
+        return self.near.size() + self.far.size()
+
     # The workers' side
 
     def join(self, worker: WmpWorker) -> None:
@@ -110,8 +113,10 @@ class Herd(Herald):
 
     def awake(self, worker: WmpWorker) -> None:
         """It could do something now."""
-        self.silent.pop(worker, None)
-        if self.rule.suits(worker.labels):
+        if self.silent:
+            self.silent.pop(worker, None)
+        rule = self.service.policy.waking
+        if not rule.labels or rule.suits(worker.labels):
             self._pool(worker).add(worker)
 
     def asleep(self, worker: WmpWorker) -> None:

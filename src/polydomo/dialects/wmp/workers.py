@@ -283,14 +283,15 @@ class WmpWorker(WorkerPort):
 
     def _settle(self) -> None:
         """After a READY or a GIVE: can it be woken again, and who must be?"""
-        if self.held > self._open:
-            for herd in self.herds:
+        ready = self.held > self._open
+        for herd in self.herds:
+            if ready:
                 herd.awake(self)
-        else:
-            for herd in self.herds:
+            else:
                 herd.asleep(self)
-        for herd in list(self.herds):
-            if herd.service.waiting or herd.service.named:
+        for herd in self.herds if len(self.herds) == 1 else list(self.herds):
+            service = herd.service
+            if service.waiting > len(herd.open) or service.named:
                 herd.balance()
 
     def _no(self, wake: int) -> None:

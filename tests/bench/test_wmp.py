@@ -1,0 +1,41 @@
+"""The benchmark of WMP works and sums up correctly. Nothing here asserts how fast anything is."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+sys.path.insert(0, str(BENCH))  # the benchmark is a folder of scripts, not a package
+
+wmp = importlib.import_module("wmp")
+
+
+def way(rps, cpu_us=10.0, away_us=0.0):
+    return wmp.Way(rps, 1000, cpu_us, away_us)
+
+
+def test_each_way_is_compared_with_mdp_round_by_round():
+    own, mdp = [way(50, 20), way(30, 40), way(100, 10)], [way(100), way(50), way(200)]
+    row = wmp.summarise("plain", 10, "wmp", own, mdp)
+    assert (row.rps, row.rps_ratio, row.rps_low, row.rps_high, row.cpu_ratio) == (50, 0.5, 0.5, 0.6, 2.0)
+    assert wmp.cells(row, True)[-3:] == ["0.50 (0.50–0.60)", "2.00", "≥ 0.5"]
+
+
+def test_wrong_words_are_wrong_usage(capsys):
+    for words in (["--ways", "pigeon"], ["--workers", "some"]):
+        with pytest.raises(SystemExit) as found:
+            wmp.parse_options(words)
+        assert found.value.code == 2
+
+
+def test_all_ways_work(tmp_path, capsys):
+    told = tmp_path / "told.json"
+    words = ["--rounds", "1", "--seconds", "0.2", "--warmup", "0.1", "--workers", "3", "--json", str(told)]
+    assert wmp.main(words) == 0
+    rows = json.loads(told.read_text())["results"]
+    assert [row["way"] for row in rows] == list(wmp.WAYS)
+    assert all(row["rps"] > 0 for row in rows)
+    assert [row["away_us"] > 0 for row in rows] == [False, False, True, True]
