@@ -88,12 +88,14 @@ def test_jobs_overflow_to_where_there_is_room():
 async def test_an_http_client_here_and_our_nfp_worker_there_with_partials_cancel_and_deadline():
     with BrokerProcess(http=True) as a, BrokerProcess("--join", wmp(a)) as b:
         site = Site(a.http)
+        begun: list[str] = []
         stopped: list[str] = []
         worker = Worker(nfp(b), concurrency=4)
 
         @worker.service
         async def work(body: str, ctx: Context) -> str:
             ctx.progress("half")
+            begun.append(body)
             if body != "quick":
                 try:
                     await asyncio.sleep(60)
@@ -118,14 +120,16 @@ async def test_an_http_client_here_and_our_nfp_worker_there_with_partials_cancel
             assert b"half" in events
             # Cancelled by its client
             job = (await asyncio.to_thread(post, "cancel me")).headers["location"]
-            await until(lambda: site.get(job).json()["state"] == "running")
+            await until(lambda: "cancel me" in begun)
+            assert site.get(job).json()["state"] == "running"
             assert (await asyncio.to_thread(site.delete, job)).status == 204
             await until(lambda: stopped == ["cancel me"])
             # By its deadline
-            late = await asyncio.to_thread(post, "too long", "deadline=1", prefer="wait=20")
+            late = await asyncio.to_thread(post, "too long", "deadline=2", prefer="wait=20")
             assert late.status == 504
             assert late.json()["reason"] == "deadline"
-            await until(lambda: stopped == ["cancel me", "too long"])
+            if "too long" in begun:  # on a busy machine it may not have got so far
+                await until(lambda: stopped == ["cancel me", "too long"])
 
 
 @pytest.mark.slow

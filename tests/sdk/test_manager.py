@@ -67,23 +67,23 @@ async def test_a_cancelled_and_a_late_job_are_stopped_at_the_worker():
         worker = Worker(manager.worker_url)
 
         @worker.service
-        async def wait(body: str) -> str:
+        async def wait(body: dict[str, str]) -> str:
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
-                stopped.append(body)
+                stopped.append(body["why"])
                 raise
-            return body
+            return "never"
 
         async with worker:
-            handle = manager.submit("wait", "cancelled")
+            handle = manager.submit("wait", {"why": "cancelled"})
             await handle.accepted()
             await asyncio.sleep(0.1)
             handle.cancel()
             with pytest.raises((JobFailed, asyncio.CancelledError)):
                 await handle.result()
             with pytest.raises(JobFailed) as late:
-                await manager.call("wait", "late", deadline=0.3)
+                await manager.call("wait", {"why": "late"}, deadline=0.3)
             assert late.value.reason == "deadline"
             async with asyncio.timeout(5):
                 while stopped != ["cancelled", "late"]:

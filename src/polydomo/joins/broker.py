@@ -24,6 +24,7 @@ from polydomo.core.job import CANCELLED, CLIENT_GONE, WORKER_ERROR, Failure, Job
 from polydomo.core.policy import FOREVER
 from polydomo.core.ports import ClientPort
 from polydomo.core.service import Service
+from polydomo.dialects.options import HIGHEST
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.herd import Herd
 from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerSide
@@ -188,19 +189,19 @@ class JoinDoor(Door, Above):
     def _begin(self, number: int, request: WmpRequest) -> None:
         guest = self.guests[number]
         self.taken += 1
-        options = Options()
         try:
             left = messages.whole(request.headers, "deadline")
             timeout = messages.whole(request.headers, "timeout")
         except ProtocolError as error:
             self.side.failed(request, messages.FAILED, {"message": error.message}, EMPTY_BODY, self._now())
             return
-        options.deadline = left / 1000.0 if left else FOREVER
-        options.timeout = timeout / 1000.0
         priority = request.headers.get("priority")
-        if isinstance(priority, int) and -9 <= priority <= 9:
-            options.priority = priority
-        guest.take(request, options)
+        options: Options | None = None
+        if left or isinstance(priority, int):
+            options = Options(deadline=left / 1000.0 if left else FOREVER, timeout=timeout / 1000.0)
+            if isinstance(priority, int) and -HIGHEST <= priority <= HIGHEST:
+                options.priority = priority
+        guest.take(request, options, timeout / 1000.0)
 
     def _cancel(self, request: WmpRequest) -> None:
         job = self.lent.get(request.address)
@@ -217,7 +218,7 @@ class JoinDoor(Door, Above):
 
     def _look(self) -> None:
         """What do we have to offer?"""
-        self._looker = self.house.loop.call_later(LOOK, self._look)
+        began = self._now()
         roles: list[bytes] = []
         room = 0
         for service in self.house.broker.services.values():
@@ -230,6 +231,9 @@ class JoinDoor(Door, Above):
         roles.sort()
         self.side.lend(roles, room, self._now())
         self._pump()
+        # Of very many services: no more than a few per cent of the time.
+        pause = max(LOOK, (self._now() - began) * 30)
+        self._looker = self.house.loop.call_later(pause, self._look)
 
     def _pump(self) -> None:
         for number, data in self.side.take_output():
@@ -287,10 +291,10 @@ class Guest(ClientPort):
         self.requests: dict[Job, WmpRequest] = {}
         self._taking: WmpRequest | None = None
 
-    def take(self, request: WmpRequest, options: Options) -> None:
+    def take(self, request: WmpRequest, options: Options | None, limit: float) -> None:
         self._taking = request
-        body = request.body
-        job = self.door.house.broker.submit(self.core, request.service, body, b"", options)
+        broker = self.door.house.broker
+        job = broker.submit(self.core, request.service, request.body, b"", options, limit)
         self._taking = None
         if job is not None and request.address in self.door.side.held:
             self.requests[job] = request

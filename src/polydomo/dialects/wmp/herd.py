@@ -81,7 +81,9 @@ class Herd(Herald):
         if not job.client.relay:
             self.barred = False
         if extra is not None and (extra.worker or extra.resource):
-            self._call_named(service)
+            worker = self.names.get(extra.worker)
+            if worker is not None and worker.may_be_woken():
+                self.call(worker)
         elif len(self.open) < service.waiting * self.rule.first and not service.paused:
             self._wake(self.rule.first)
 
@@ -102,8 +104,9 @@ class Herd(Herald):
             del self.names[worker.core.name]
         self.asleep(worker)
         self.silent.pop(worker, None)
-        for wake in [wake for wake in self.open if wake.worker is worker]:
-            del self.open[wake]
+        for wake in worker.wakes.values():
+            if wake.herd is self:
+                self.open.pop(wake, None)
         if not self.members:
             self.broker.alarms.clear(self._timer)
             self.service.herald = None
@@ -126,11 +129,14 @@ class Herd(Herald):
     def balance(self) -> None:
         """Are enough awake for what waits?"""
         service = self.service
-        if service.named:
-            self._call_named(service)
         missing = service.waiting - len(self.open)
         if missing > 0 and not service.paused:
             self._wake(missing)
+
+    def call(self, worker: WmpWorker) -> None:
+        """There is something for this one alone."""
+        self._pool(worker).remove(worker)
+        self._call(worker, True)
 
     def answered(self, wake: Wake) -> None:
         """Somebody came: the first ones woken are enough again."""
@@ -221,14 +227,6 @@ class Herd(Herald):
             return 0
         self._call(worker, False)
         return 1
-
-    def _call_named(self, service: Service) -> None:
-        """Jobs for one worker only, which may be one of ours."""
-        for name in service.named:
-            worker = self.names.get(name)
-            if worker is not None and worker.may_be_woken():
-                self._pool(worker).remove(worker)
-                self._call(worker, True)
 
 
 class Widening(Timed):

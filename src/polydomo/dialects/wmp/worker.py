@@ -423,10 +423,11 @@ class WmpWorkerSide:
             break
         if not self.stopping:
             due = min(due, self._repeat_at)
-        self._few_at = NEVER
-        if self._owed and self._may_ask():
+        if not self._owed or not self._may_ask():
+            self._few_at = NEVER
+        elif self._few_at <= now or self._few_at == NEVER:
             self._few_at = now + MOMENT
-            due = min(due, self._few_at)
+        due = min(due, self._few_at)
         self.due = due
 
 

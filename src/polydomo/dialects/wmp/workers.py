@@ -291,7 +291,9 @@ class WmpWorker(WorkerPort):
                 herd.asleep(self)
         for herd in self.herds if len(self.herds) == 1 else list(self.herds):
             service = herd.service
-            if service.waiting > len(herd.open) or service.named:
+            if service.named and self.core.name in service.named and self.held > self._open:
+                herd.call(self)
+            if service.waiting > len(herd.open):
                 herd.balance()
 
     def _no(self, wake: int) -> None:
