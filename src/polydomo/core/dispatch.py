@@ -38,6 +38,7 @@ class Dispatch(Books):
     def __init__(self, bounds: Bounds, policy: Policy, first_token: int) -> None:
         super().__init__(bounds, policy)
         self._token = first_token  # random in a real broker: no answer of before a restart fits a new job
+        self.era = first_token  # so this, too, tells this start of the broker from others
 
     # For the lifecycle of jobs that are more than a queue's entry
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from polydomo.wire.frames import join
 from tests.dialects.nfp.desk import TASK, ClientTalker, WorkerTalker, nothing_left, said, status
 from tests.support import invariants
+from tests.support.core import FakeClient
 from tests.support.dialects import Desk
 
 
@@ -348,3 +350,19 @@ def test_an_mdp_client_calls_a_norfab_worker(desk: Desk):
     assert json.loads(body)["w1"]["result"] == "for mdp"
     mdp.send(b"MDPC02", b"\1", b"svc", b"no json")
     assert worker.heard() == []
+
+
+def test_a_job_of_a_client_without_uuids_is_cancelled_under_the_name_it_was_given(desk: Desk):
+    worker = desk.seat(b"w1")
+    worker.send(b"", b"NFPW01", b"0x01", b"net")
+    asker = FakeClient(desk.broker, b"client")
+    job = asker.ask(b"net", join([b'{"task":"echo","args":[],"kwargs":{}}']))
+    desk.settle()
+    given = worker.take()[-1]
+    desk.broker.lifecycle.epoch += 0.5  # the wall clock goes on, and is set
+    assert job is not None
+    assert desk.broker.lifecycle.cancel(job)
+    desk.settle()
+    told = worker.take()[-1]
+    assert (given[2], told[2]) == (b"0x04", b"0x07")
+    assert given[5] == told[5]

@@ -461,7 +461,7 @@ def uid_of(broker: Broker, job: Job) -> bytes:
     """A job's UUID towards workers: its client's, or one made up for clients whose dialect has none."""
     if job.extra is not None:
         return job.extra.uid.encode()
-    return b"%x-%x" % (broker.lifecycle.wall(job.submitted), job.id)
+    return b"%x-%x" % (broker.era, job.id)
 
 
 def _first(body: bytes) -> bytes:
