@@ -243,7 +243,7 @@ class Hand:
         self.world = world
         self.name = name
         self.seconds = seconds
-        self.side = WmpWorkerSide(list(roles), slots, labels, random=world.dice.random)
+        self.side = WmpWorkerSide(list(roles), world.dice.random, slots, labels)
         self.cables: dict[int, Cable] = {}
         self.runs: Counter[tuple[bytes, bytes]] = Counter()
         self.by_manager: Counter[bytes] = Counter()

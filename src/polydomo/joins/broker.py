@@ -262,7 +262,7 @@ class Lending(WmpWorkerSide):
     """A worker's side whose slots are other workers'."""
 
     def __init__(self, door: JoinDoor, random: Callable[[], float]) -> None:
-        super().__init__([], 0, random=random)
+        super().__init__([], random, 0)
         self.door = door
         self.offered = 0  # idle workers that others were last told of
 

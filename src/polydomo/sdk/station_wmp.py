@@ -88,7 +88,7 @@ class WmpStation(Station, Above):
 
     def furnish(self, roles: list[bytes], slots: int, labels: dict[str, object], identity: bytes) -> None:
         """What it offers; `identity` is what managers know it by, empty: they make something up."""
-        self.side = WmpWorkerSide(roles, slots, labels, random=random.random)
+        self.side = WmpWorkerSide(roles, random.random, slots, labels)
         self._identity = identity
         self._links: dict[int, Dealer] = {}
         self._errands: dict[bytes, Errand] = {}

@@ -18,7 +18,7 @@ class Bench:
     def __init__(self, slots: int = 1, managers: int = 1) -> None:
         self.now = 100.0
         self.dice = 0.5
-        self.side = WmpWorkerSide([b"echo"], slots, random=lambda: self.dice)
+        self.side = WmpWorkerSide([b"echo"], lambda: self.dice, slots)
         self.said: list[tuple[int, int, dict[str, object], list[bytes]]] = []
         self.paths: list[list[bytes]] = []
         for number in range(managers):

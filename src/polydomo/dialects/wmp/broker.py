@@ -2,9 +2,14 @@
 
 One session is one connection: a worker, or a device with any number of workers behind it. Jobs are the core's; they
 wait there until a worker that was woken asks for one (`herd`), or somebody else was faster.
+
+Of a worker with one job at a time it is known what it will say next: GIVE when it was woken, DONE when it has a job. As
+in MDP the bytes that this begins with are prepared, and everything else is looked at frame by frame.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from polydomo.core.service import Service
 from polydomo.dialects.session import Context, Link, Session
@@ -14,7 +19,11 @@ from polydomo.dialects.wmp.messages import DONE, GIVE, NAMES, PROTOCOL, READY, S
 from polydomo.dialects.wmp.workers import WmpWorker
 from polydomo.errors import ProtocolError
 from polydomo.wire import cbor
-from polydomo.wire.frames import Message
+from polydomo.wire.frames import DELIMITER, Message, frame
+
+# How these begin that come from a worker without a device between.
+GIVE_HEAD: Final = messages.HEADS[GIVE] + DELIMITER
+DONE_HEAD: Final = messages.HEADS[DONE] + DELIMITER
 
 
 class WmpSession(Session):
@@ -25,9 +34,30 @@ class WmpSession(Session):
         self.manager = context.broker_id
         self.workers: dict[tuple[bytes, ...], WmpWorker] = {}
         self.direct: WmpWorker | None = None  # the one without a device between
+        self.awaited = 0  # GIVE or DONE: what it will probably say next
 
     def receive_expected(self, body: bytes) -> None:
-        """Nothing is expected here."""
+        """GIVE, up to its headers; or DONE with all of them, for the job that was given last."""
+        worker = self.direct
+        if worker is None:
+            return
+        try:
+            if self.awaited == GIVE:
+                worker.give(body[2:] if body[0] == 0 else messages.only_frame(body))
+            else:
+                worker.done_well(body)
+        except ProtocolError as error:
+            self.link.complain(error.message)
+
+    def await_give(self) -> None:
+        """It was woken."""
+        self.awaited = GIVE
+        self.link.expect(self, GIVE_HEAD)
+
+    def await_done(self, token: bytes) -> None:
+        """It was given a job."""
+        self.awaited = DONE
+        self.link.expect(self, DONE_HEAD + frame(messages.done_headers(token), True))
 
     def receive(self, message: Message) -> bool:
         start = message.pos

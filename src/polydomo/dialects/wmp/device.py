@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Final
 
 from polydomo.dialects.wmp import messages
-from polydomo.dialects.wmp.messages import FROM_MANAGERS, FROM_WORKERS, GONE, HOPS, READY, Parcel
+from polydomo.dialects.wmp.messages import FROM_MANAGERS, FROM_WORKERS, GONE, HOPS, PROTOCOL, READY
 from polydomo.errors import ProtocolError
-from polydomo.wire.frames import Message
+from polydomo.wire.frames import Message, frame
 
 # READYs that are kept; of more workers than this only those already known are said again.
 KEPT: Final = 100_000
@@ -37,15 +37,15 @@ class Device:
         self.lost = 0  # for somebody who is not here
         self.refused = 0  # bad ones
         self.loops = 0  # that had been here before
-        self._ready: dict[tuple[bytes, ...], Parcel] = {}
+        self._ready: dict[tuple[bytes, ...], bytes] = {}  # by path: the last of each worker, as it went up
 
     # Connections
 
     def join_above(self, hop: bytes, send: Send) -> None:
         """A manager, or a device before it: it hears of everybody who is ready."""
         self.above[hop] = send
-        for parcel in self._ready.values():
-            send(parcel.write())
+        for data in self._ready.values():
+            send(data)
 
     def part_above(self, hop: bytes) -> None:
         """It is gone."""
@@ -63,57 +63,57 @@ class Device:
         for path in behind:
             del self._ready[path]
         if behind:
-            self._spread(Parcel([], READY, [identity], GONE, b""))
+            self._spread(messages.write([], READY, [identity], GONE, b""))
 
-    # Messages
+    # Messages. Nothing is taken apart but the paths: what is passed on is cut out of what came.
 
     def from_below(self, identity: bytes, message: Message) -> None:
         """Up. ProtocolError if it cannot be passed on at all."""
-        parcel = self._read(message)
-        if parcel.command not in FROM_WORKERS:
-            raise self._refusal(f"{messages.NAMES[parcel.command]} from below, where only workers are")
-        if self.name in parcel.source:
+        way = self._look(message)
+        command = way.command
+        if command not in FROM_WORKERS:
+            raise self._refusal(f"{messages.NAMES[command]} from below, where only workers are")
+        if self.name in way.source:
             self.loops += 1
             raise self._refusal("a message that has been here before: devices are connected in a circle")
-        parcel.source.insert(0, identity)
-        if parcel.destination:
-            send = self.above.get(parcel.destination.pop(0))
+        if way.hop:
+            send = self.above.get(way.hop)
             if send is None:
                 self.lost += 1
                 return
-            self.passed[parcel.command] += 1
-            send(parcel.write())
-        elif parcel.command == READY:
-            self._note(parcel)
+            self.passed[command] += 1
+            send(way.passed_on(identity))
+        elif command == READY:
+            data = way.passed_on(identity)
+            self._note((identity, *way.source), data, way.headers())
             self.passed[READY] += 1
-            self._spread(parcel)
+            self._spread(data)
         else:
-            raise self._refusal(f"{messages.NAMES[parcel.command]} without a path to its manager")
+            raise self._refusal(f"{messages.NAMES[command]} without a path to its manager")
 
     def from_above(self, hop: bytes, message: Message) -> None:
         """Down. ProtocolError if it cannot be passed on at all."""
-        parcel = self._read(message)
-        if parcel.command not in FROM_MANAGERS:
-            raise self._refusal(f"{messages.NAMES[parcel.command]} from above, where only managers are")
-        if not parcel.destination:
-            raise self._refusal(f"{messages.NAMES[parcel.command]} without a path to its worker")
-        identity = parcel.destination.pop(0)
-        send = self.below.get(identity)
+        way = self._look(message)
+        command = way.command
+        if command not in FROM_MANAGERS:
+            raise self._refusal(f"{messages.NAMES[command]} from above, where only managers are")
+        if not way.hop:
+            raise self._refusal(f"{messages.NAMES[command]} without a path to its worker")
+        send = self.below.get(way.hop)
         if send is None:
             self.lost += 1
             back = self.above.get(hop)
             if back is not None:
-                back(messages.write(parcel.source, READY, [identity], GONE, b""))
+                back(messages.write(way.source, READY, [way.hop], GONE, b""))
             return
-        parcel.source.insert(0, hop)
-        self.passed[parcel.command] += 1
-        send(parcel.write())
+        self.passed[command] += 1
+        send(way.passed_on(hop))
 
     # Inside
 
-    def _read(self, message: Message) -> Parcel:
+    def _look(self, message: Message) -> Way:
         try:
-            return messages.read(message, self.hops)
+            return Way(message, self.hops)
         except ProtocolError:
             self.refused += 1
             raise
@@ -122,16 +122,52 @@ class Device:
         self.refused += 1
         return ProtocolError(f"WMP {reason}")
 
-    def _note(self, parcel: Parcel) -> None:
+    def _note(self, path: tuple[bytes, ...], data: bytes, headers: bytes) -> None:
         """Remember it for managers that come later, and forget those who are gone."""
-        path = tuple(parcel.source)
-        if parcel.headers == GONE:
+        if headers == GONE:
             for other in [other for other in self._ready if other[: len(path)] == path]:
                 del self._ready[other]
         elif path in self._ready or len(self._ready) < KEPT:
-            self._ready[path] = parcel
+            self._ready[path] = data
 
-    def _spread(self, parcel: Parcel) -> None:
-        data = parcel.write()
+    def _spread(self, data: bytes) -> None:
         for send in list(self.above.values()):
             send(data)
+
+
+class Way:
+    """Where a message goes and where it comes from, by positions in its bytes."""
+
+    __slots__ = ("_begin", "_data", "_end", "_middle", "_tail", "command", "hop", "source")
+
+    def __init__(self, message: Message, hops: int) -> None:
+        self._data = message.data
+        self._end = message.end
+        self._begin = message.pos  # of what is passed on
+        first = message.take()
+        if first is None:
+            raise ProtocolError("a WMP message without anything")
+        self.hop = first  # the next one; empty: it is for whoever gets it
+        if first:
+            self._begin = message.pos
+            messages.path(message, hops - 1)
+        if message.take() != PROTOCOL:
+            raise ProtocolError("a WMP message without its header")
+        command = message.take()
+        if command is None or len(command) != 1 or not READY <= command[0] <= messages.CANCEL:
+            raise ProtocolError("a WMP message with an unknown command")
+        self.command = command[0]
+        self._middle = message.pos  # where the source begins
+        self.source = messages.path(message, hops)
+        self._tail = message.pos
+        if message.pos >= message.end:
+            raise ProtocolError("a WMP message without headers")
+
+    def passed_on(self, origin: bytes) -> bytes:
+        """Without the hop that it has reached, and with the one that it came from."""
+        data = self._data
+        return data[self._begin : self._middle] + frame(origin, True) + data[self._middle : self._end]
+
+    def headers(self) -> bytes:
+        """Of READY, to see who is gone."""
+        return Message(self._data, self._tail, self._end).take() or b""

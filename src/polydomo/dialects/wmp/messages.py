@@ -45,56 +45,6 @@ HEADERS_MAX: Final = 65536
 FOREVER: Final = float("inf")
 TIMEOUT_MAX: Final = (1 << 53) - 1
 
-NO_HEADERS: Final = cbor.encode({})
-
-
-class Parcel:
-    """One message, taken apart as far as any peer needs it. `headers` and `body` are as they came."""
-
-    __slots__ = ("body", "command", "destination", "headers", "source")
-
-    def __init__(
-        self, destination: list[bytes], command: int, source: list[bytes], headers: bytes, body: bytes
-    ) -> None:
-        self.destination = destination
-        self.command = command
-        self.source = source
-        self.headers = headers
-        self.body = body  # canonical (wire.frames); b"": no payload
-
-    def write(self) -> bytes:
-        """As wire bytes."""
-        return write(self.destination, self.command, self.source, self.headers, self.body)
-
-
-def is_wmp(message: Message) -> bool:
-    """Is it one of these? Takes nothing."""
-    peek = Message(message.data, message.pos, message.end)
-    for _ in range(HOPS + 2):
-        part = peek.take()
-        if part is None:
-            return False
-        if not part:
-            return peek.take() == PROTOCOL
-    return False
-
-
-def read(message: Message, hops: int = HOPS) -> Parcel:
-    """A whole message, or ProtocolError."""
-    destination = path(message, hops)
-    if message.take() != PROTOCOL:
-        raise ProtocolError("a WMP message without its header")
-    command = message.take()
-    if command is None or len(command) != 1 or not READY <= command[0] <= CANCEL:
-        raise ProtocolError("a WMP message with an unknown command")
-    source = path(message, hops)
-    headers = message.take()
-    if headers is None:
-        raise ProtocolError("a WMP message without headers")
-    if len(headers) > HEADERS_MAX:
-        raise ProtocolError(f"WMP headers of {len(headers)} bytes; at most {HEADERS_MAX} are allowed")
-    return Parcel(destination, command[0], source, headers, message.rest())
-
 
 def write(destination: list[bytes], command: int, source: list[bytes], headers: bytes, body: bytes) -> bytes:
     """A message as wire bytes."""

@@ -95,13 +95,12 @@ class WmpWorkerSide:
     def __init__(
         self,
         roles: list[bytes],
+        random: Callable[[], float],
         slots: int = 1,
         labels: dict[str, object] | None = None,
-        *,
         lock: float = 5.0,
         first_repeat: float = 1.0,
         longest_repeat: float = 10.0,
-        random: Callable[[], float],
     ) -> None:
         self.roles = roles
         self.slots = slots

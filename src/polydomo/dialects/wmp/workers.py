@@ -71,6 +71,7 @@ class WmpWorker(WorkerPort):
         self.last_ready = 0.0
         self._ready = b""  # the headers of its last READY
         self._giving = 0  # which wake is being answered
+        self._token = b""  # of the job that was given last
         way = head(*path)
         self._wake_head = way + HEADS[WAKE] + DELIMITER
         self._take_head = way + HEADS[TAKE] + DELIMITER
@@ -105,6 +106,8 @@ class WmpWorker(WorkerPort):
                     other.asleep(self)
         headers = messages.wake_headers(wake.id, herd.call_tail)
         self.link.send(self._wake_head + frame(headers))
+        if not self.path:
+            self.session.await_give()
         return wake
 
     def overslept(self, herd: Herd) -> None:
@@ -134,6 +137,9 @@ class WmpWorker(WorkerPort):
         headers = messages.take_headers(job.token, self._role, self._giving, tail, more)
         body = job.body or EMPTY_BODY
         self.link.send(self._take_head + frame(headers, True) + body)
+        if not self.path:
+            self._token = job.token
+            self.session.await_done(job.token)
 
     def cancel(self, job: Job) -> None:
         """WMP §Extensions: no result is expected any more."""
@@ -197,6 +203,10 @@ class WmpWorker(WorkerPort):
             self._no(id)
             herd.refused(self)
         self._settle()
+
+    def done_well(self, body: bytes) -> None:
+        """DONE, as it was expected: of the job that was given last, and all went well."""
+        self._check(self.broker.final(self.core, self._token, body), "DONE")
 
     def done(self, headers: bytes, body: bytes) -> None:
         """DONE."""
