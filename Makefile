@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-spark wheel test-wheel soak fuzz-api survival clean
+.PHONY: help setup demo test lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel soak fuzz-api survival clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ bench-http: wheel ## submit-and-wait over HTTP against a bare FastAPI echo
 
 bench-ledger: wheel ## what the ledger costs the broker
 	$(BIN)/python bench/ledger.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
+
+bench-wmp: wheel ## WMP, devices and joined brokers beside MDP through the same broker
+	$(BIN)/python bench/wmp.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
 
 bench-spark: setup ## the pipeline beside bare Spark: ingest, aggregation, bulk calls, plans, growth with the data
 	$(BIN)/python bench/ingest.py

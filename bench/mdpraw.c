@@ -109,12 +109,12 @@ static const struct dialect DIALECTS[] = {
 static struct {
     const struct dialect *dialect;
     const char *client_endpoint, *worker_endpoint, *service, *identity_prefix;
-    int clients, workers, window, size, idle_workers, idle_clients;
+    int clients, workers, window, size, idle_workers, idle_clients, slots;
     bool idle_share_service, announce;
     double seconds, warmup, idle_heartbeat;
 } opt = {
     .client_endpoint = "tcp://127.0.0.1:5555", .service = "echo", .clients = 1, .workers = 1, .window = 1,
-    .size = 64, .seconds = 3, .warmup = 0.5, .idle_heartbeat = 2.5,
+    .size = 64, .seconds = 3, .warmup = 0.5, .idle_heartbeat = 2.5, .slots = 1,
 };
 
 static const char USAGE[] =
@@ -127,14 +127,15 @@ static const char USAGE[] =
     "  -t SECONDS   measured time                        -W SECONDS   warm-up before it\n"
     "  -i N         idle workers, on services idle-1..N  -j           ... all on one service, idle\n"
     "  -x N         idle clients, only connected         -H SECONDS   idle workers' heartbeat interval\n"
-    "  -I PREFIX    identities PREFIX1, PREFIX2, ...     -m           mark the window on stderr\n";
+    "  -I PREFIX    identities PREFIX1, PREFIX2, ...     -m           mark the window on stderr\n"
+    "  -z N         wmp: jobs a worker takes at once\n";
 
 static void parse_options(int argc, char **argv)
 {
     const char *name = "mdp02";
     int o;
 
-    while ((o = getopt(argc, argv, "e:w:c:k:n:s:t:d:S:W:I:i:x:H:jmh")) != -1) {
+    while ((o = getopt(argc, argv, "e:w:c:k:n:s:t:d:S:W:I:i:x:H:z:jmh")) != -1) {
         switch (o) {
         case 'e': opt.client_endpoint = optarg; break;
         case 'w': opt.worker_endpoint = optarg; break;
@@ -150,6 +151,7 @@ static void parse_options(int argc, char **argv)
         case 'i': opt.idle_workers = atoi(optarg); break;
         case 'x': opt.idle_clients = atoi(optarg); break;
         case 'H': opt.idle_heartbeat = atof(optarg); break;
+        case 'z': opt.slots = atoi(optarg) < 24 ? atoi(optarg) : 23; break; /* one byte of CBOR */
         case 'j': opt.idle_share_service = true; break;
         case 'm': opt.announce = true; break;
         case 'h': fputs(USAGE, stdout); exit(0);
@@ -213,15 +215,18 @@ static void put_frame(struct buffer *b, const void *bytes, size_t n, bool more)
     put(b, bytes, n);
 }
 
-/* WMP's headers of a worker of one service, with a name of less than 24 bytes: {"roles": [service]} in CBOR. */
+/* WMP's headers of a worker of one service, with a name of less than 24 bytes: {"roles": [service], "slots": n} in
+ * CBOR. */
 static void put_roles(struct buffer *b, const char *service, bool more)
 {
-    unsigned char headers[64] = "\xa1\x65roles\x81";
+    unsigned char headers[64] = "\xa2\x65roles\x81";
     size_t size = strlen(service) < 24 ? strlen(service) : 23;
 
     headers[8] = 0x60 | size;
     memcpy(headers + 9, service, size);
-    put_frame(b, headers, 9 + size, more);
+    memcpy(headers + 9 + size, "\x65slots", 6);
+    headers[15 + size] = opt.slots;
+    put_frame(b, headers, 16 + size, more);
 }
 
 /* Appends the parts as frames; `open` sets MORE on the last one too: a head, with a body to follow. */
@@ -283,6 +288,7 @@ struct conn {
     struct buffer in, out;
     size_t out_sent;    /* how much of `out` the kernel has taken */
     bool awaits_room;   /* EPOLLOUT is on */
+    bool ready_due;     /* a WMP worker that has taken a job: READY behind all that this read causes */
 };
 
 static struct conn *conns;
@@ -587,7 +593,7 @@ static void on_wmp(struct conn *c, const struct message *m)
         memcpy(done + 6, headers + 6, 8);
         put_frame(&c->out, done, sizeof done - 1, true);
         put(&c->out, m->head[empty + 2], m->end - m->head[empty + 2]);
-        send_ready(c);
+        c->ready_due = true;
     }
 }
 
@@ -738,6 +744,10 @@ static void turn(bool loaded)
         if (loaded && c->role == CLIENT)
             while (c->under_way < opt.window)
                 send_request(c);
+        if (c->ready_due) {
+            c->ready_due = false;
+            send_ready(c);
+        }
         if (c->out.used) /* one write for all that this read caused */
             flush(c);
     }

@@ -1,10 +1,11 @@
 """What WMP costs beside MDP, through the same broker in the same run: `python bench/wmp.py`. See bench/README.md.
 
-The clients are always MDP's, eight with 128 jobs under way each; the workers answer at once. Four ways of a job:
+The clients are always MDP's, eight with 128 jobs under way each; the workers answer at once. Ways of a job:
 
-- mdp: the broker gives it to an MDP worker. Two messages;
-- wmp: it wakes a WMP worker, which asks for it and gets it. Five;
-- device: the same with a `polydomo device` between. Ten;
+- mdp: the broker gives it to an MDP worker, which has one job at a time. Two messages;
+- wmp-1: it wakes a WMP worker, which asks for it and gets it. Five messages;
+- wmp-8: the same with workers that take eight jobs at once, as WMP's may; several messages share a system call then;
+- device-1, device-8: the same with a `polydomo device` between. Ten messages;
 - join: the workers are MDP's, at a second broker that is joined to the first.
 
 Each with 10, 100 and 1,000 workers. CPU is that of all processes on the way, the load generator's own aside.
@@ -42,7 +43,7 @@ from harness import (
 from results import Shape, divide
 
 USUAL = Settings(rounds=3, seconds=3.0, warmup=1.0)
-WAYS = ("mdp", "wmp", "device", "join")
+WAYS = ("mdp", "wmp-1", "wmp-8", "device-1", "device-8", "join")
 GOALS = {"wmp": 0.5, "device": 0.3}
 COLUMNS = (
     "broker",
@@ -106,6 +107,11 @@ def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
+def kind_of(way: str) -> str:
+    """What is between, without how many jobs a worker takes."""
+    return way.partition("-")[0]
+
+
 @contextlib.contextmanager
 def house(broker: Broker, way: str) -> Iterator[tuple[Running, Running | None]]:
     """The first broker, and what else is on the way; the workers connect to the last one."""
@@ -116,10 +122,11 @@ def house(broker: Broker, way: str) -> Iterator[tuple[Running, Running | None]]:
             "device": (python, "-m", "polydomo", "device", above, "--zmq"),
             "join": (python, "-m", "polydomo", "broker", "--join", above, "--zmq"),
         }
-        if way not in further:
+        kind = kind_of(way)
+        if kind not in further:
             yield first, None
             return
-        with running(Broker(f"{broker.label} {way}", further[way])) as second:
+        with running(Broker(f"{broker.label} {way}", further[kind])) as second:
             yield first, second
 
 
@@ -132,7 +139,8 @@ def measure(broker: Broker, way: str, workers: int, generator: Generator, settin
             marks[mark] = (first.cpu_seconds(), 0.0 if second is None else second.cpu_seconds())
 
         command = load_command(generator, first.endpoint, shape, settings)
-        command += ["-d", "wmp" if way in ("wmp", "device") else "mdp02"]
+        wmp = kind_of(way) in GOALS
+        command += ["-d", "wmp", "-z", way.partition("-")[2]] if wmp else ["-d", "mdp02"]
         command += ["-w", second.endpoint] if second is not None else []
         where = f"{broker.label}, {way}, {workers} workers"
         try:
@@ -163,7 +171,7 @@ def run_rounds(
             for broker in ours:
                 for way in options.ways if number % 2 else options.ways[::-1]:
                     what = (
-                        f"round {number}/{settings.rounds}  {workers:>5} workers  {broker.label:<8}  {way:<6}"
+                        f"round {number}/{settings.rounds}  {workers:>5} workers  {broker.label:<8}  {way:<8}"
                     )
                     with console.status(what):
                         one = measure(broker, way, workers, generator, settings)
@@ -212,7 +220,7 @@ def cells(row: Row, many: bool) -> list[str]:
         f"{row.away_us:.1f}" if row.away_us else "",
         "" if own else versus.ratio_text(row.rps_ratio, row.rps_low, row.rps_high, many),
         "" if own else f"{row.cpu_ratio:.2f}",
-        f"≥ {GOALS[row.way]:g}" if row.way in GOALS else "",
+        f"≥ {GOALS[kind_of(row.way)]:g}" if kind_of(row.way) in GOALS else "",
     ]
 
 
