@@ -141,7 +141,7 @@ class Context:
         self.nfp_credit = 32  # jobs a worker of norfab's may hold at once: it cannot say how many it likes
         self.broker_name = "polydomo"  # what peers are told that ask
         self.broker_id = b"polydomo"  # the name that no other broker has
-        self.wmp_workers = 100_000  # behind one connection
+        self.wmp_workers = 10_000  # behind one connection
 
 
 class Link(Handler, Sender):

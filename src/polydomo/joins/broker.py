@@ -222,12 +222,11 @@ class JoinDoor(Door, Above):
         roles: list[bytes] = []
         room = 0
         for service in self.house.broker.services.values():
-            if is_internal(service.name) or service.paused or service.waiting:
+            if is_internal(service.name) or all(worker.relay for worker in service.workers):
                 continue
-            here = idle(service)
-            if here:
-                roles.append(service.name)
-                room += here
+            roles.append(service.name)
+            if not service.paused and not service.waiting:
+                room += idle(service)
         roles.sort()
         self.side.lend(roles, room, self._now())
         self._pump()
@@ -270,11 +269,15 @@ class Lending(WmpWorkerSide):
         """So many could begin something now, of these services. Others hear of it when that is something new to them:
         other services, room where there was none, none where there was some, much more or much less."""
         slots = room + len(self.held)
-        if roles == self.roles and room and abs(room - self.offered) * 4 <= self.offered:
+        if (
+            roles == self.roles
+            and bool(room) == bool(self.offered)
+            and abs(room - self.offered) * 4 <= self.offered
+        ):
             self.slots = slots
         else:
             self.offered = room
-            self.offer(roles, slots if roles else 0, now)
+            self.offer(roles, slots, now)
 
     def has_room(self, roles: list[bytes]) -> bool:
         """A place for a job is a worker that is idle, and not promised to somebody else."""

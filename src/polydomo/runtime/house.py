@@ -165,6 +165,7 @@ class House:
         """What sessions go by."""
         self.context.beat = settings.beat()
         self.context.credit_max = settings.limits.worker_jobs
+        self.context.wmp_workers = settings.limits.device_workers
         self.context.broker_name = settings.broker.name
         self.context.nfp_durable = settings.nfp.durable
         self.context.nfp_credit = settings.nfp.credit

@@ -110,6 +110,7 @@ class LimitsSection(Section):
     subscriber_bytes: Annotated[int, size("unread events of one subscriber before it loses some")] = 16 * MIB
     stalled: Annotated[float, seconds("how long a peer may read nothing while answers wait for it")] = 60.0
     worker_jobs: Annotated[int, count("jobs a worker may hold at once by asking for more")] = 64
+    device_workers: Annotated[int, count("WMP workers behind one connection")] = 10_000
     services: Annotated[int, count("service names known at once")] = 100_000
     hops: Annotated[int, count("how often one job may be passed on", ge=0)] = 32
     invalid: Annotated[int, count("bad messages of a peer before it is cut off")] = 100

@@ -237,6 +237,40 @@ def test_a_ready_for_several_jobs_is_several(desk: Desk, client: FakeClient):
     assert [command for command, _, _ in worker.heard()] == [TAKE] * 3
 
 
+def test_a_ready_may_leave_out_what_it_has_said_before(desk: Desk, client: FakeClient):
+    worker = Peer(desk)
+    worker.say(READY, {"slots": 3})  # nobody knows what it could do
+    assert not workers(desk)
+    worker.say(READY, ECHO)
+    ask(desk, client)
+    worker.work()
+    worker.say(READY, {"slots": 2})
+    for _ in range(4):
+        ask(desk, client)
+    assert [command for command, _, _ in worker.heard()] == [WAKE, WAKE]
+
+
+def test_a_ready_for_no_job_keeps_its_place_and_wakes_nobody(desk: Desk, client: FakeClient):
+    worker = Peer(desk)
+    worker.say(READY, ECHO)
+    worker.say(READY, {"roles": ["echo"], "slots": 0})
+    ask(desk, client)
+    desk.wait(5.0)
+    assert worker.heard() == []
+    assert len(workers(desk)) == 1
+    worker.say(READY, {"slots": 1})
+    worker.work()
+
+
+def test_more_workers_behind_one_connection_than_may_be(desk: Desk):
+    desk.context.wmp_workers = 3
+    seat = desk.seat(b"device")
+    for number in range(5):
+        Peer(desk, b"", b"%d" % number, seat=seat).say(READY, ECHO)
+    assert len(workers(desk)) == 3
+    assert len(seat.complaints) == 2
+
+
 @pytest.mark.clause("WMP-L-01")
 def test_an_idle_worker_of_another_dialect_goes_first(desk: Desk, client: FakeClient):
     """Who can be given a job at once gets it; those that must be woken are for what would wait."""

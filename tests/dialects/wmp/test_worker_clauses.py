@@ -85,6 +85,23 @@ def test_a_ready_says_what_it_can_do():
     assert payload == []
 
 
+def test_what_it_can_do_is_said_once_and_when_it_is_repeated():
+    bench = Bench(slots=2)
+    bench.finish(bench.job())
+    readies = [headers for _, command, headers, _ in bench.said if command == READY]
+    assert readies == [
+        {"roles": ["echo"], "slots": 2, "beat": 10_000},
+        {"slots": 1},
+        {"slots": 2},
+    ]
+    bench.said.clear()
+    bench.wait(3.0)
+    assert bench.said[0][2] == readies[0]
+    bench.side.connected(7, bench.now)  # another, who knows nothing
+    bench.pump()
+    assert bench.said[-1][2] == readies[0]
+
+
 @pytest.mark.clause("WMP-D-05")
 def test_a_wake_locks_a_place_and_asks_for_the_job():
     bench = Bench()

@@ -141,7 +141,11 @@ class WmpSession(Session):
             self.workers[worker.path] = worker
             if not path:
                 self.direct = worker
-        elif worker.is_news(headers) and cbor.decode_map(headers).get("gone"):
+        elif (
+            messages.slots_in(headers) < 0
+            and worker.is_news(headers)
+            and cbor.decode_map(headers).get("gone")
+        ):
             self._gone(path)
             return
         try:

@@ -127,7 +127,7 @@ class Device:
         if headers == GONE:
             for other in [other for other in self._ready if other[: len(path)] == path]:
                 del self._ready[other]
-        elif path in self._ready or len(self._ready) < KEPT:
+        elif messages.names_roles(headers) and (path in self._ready or len(self._ready) < KEPT):
             self._ready[path] = data
 
     def _spread(self, data: bytes) -> None:

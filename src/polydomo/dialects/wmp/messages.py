@@ -92,6 +92,8 @@ _KEY_ROLE: Final = cbor.text("role")
 _KEY_WAKE: Final = cbor.text("wake")
 _KEY_ROLES: Final = cbor.text("roles")
 _KEY_STATUS: Final = cbor.text("status")
+_KEY_SLOTS: Final = cbor.text("slots")
+_ONLY_SLOTS: Final = cbor.head(cbor.MAP, 1) + _KEY_SLOTS
 _ONE_WAKE: Final = cbor.head(cbor.MAP, 1) + _KEY_WAKE
 _WAKE_AND_ROLES: Final = cbor.head(cbor.MAP, 2) + _KEY_WAKE
 _ONE_JOB: Final = cbor.head(cbor.MAP, 1) + _KEY_JOB
@@ -150,16 +152,37 @@ def done_headers(job: bytes) -> bytes:
     return _DONE + word(job) + _DONE_WELL
 
 
+def only_slots(slots: int) -> bytes:
+    """READY, of one who has said what it offers."""
+    return _ONLY_SLOTS + cbor.head(cbor.UINT, slots)
+
+
+def names_roles(headers: bytes) -> bool:
+    """Does a READY say what its worker offers? For those who do not read headers otherwise."""
+    return _KEY_ROLES in headers
+
+
 def wake_in(headers: bytes) -> int:
     """The wake in the usual headers of GIVE and NO; -1: they are not the usual ones."""
+    return _only_number(headers, _ONE_WAKE)
+
+
+def slots_in(headers: bytes) -> int:
+    """The same of a READY that has nothing but slots."""
+    return _only_number(headers, _ONLY_SLOTS)
+
+
+def _only_number(headers: bytes, head: bytes) -> int:
+    """A number behind `head` and nothing else; -1: something else."""
     size = len(headers)
-    if not headers.startswith(_ONE_WAKE) or size < 7:
+    at = len(head)
+    if size <= at or not headers.startswith(head):
         return -1
-    first = headers[6]
+    first = headers[at]
     if first < 24:
-        return first if size == 7 else -1
-    if first < 28 and size == 7 + (1 << (first - 24)):
-        return int.from_bytes(headers[7:], "big")
+        return first if size == at + 1 else -1
+    if first < 28 and size == at + 1 + (1 << (first - 24)):
+        return int.from_bytes(headers[at + 1 :], "big")
     return -1
 
 

@@ -50,6 +50,9 @@ MOMENT: Final = 0.02
 # Jobs that ended here are remembered, so that a repeated TAKE is not a second execution.
 REMEMBERED: Final = 1000
 
+# READY's headers of one that is ready for nothing any more.
+NOTHING: Final = cbor.encode({"roles": []})
+
 
 class WmpRequest:
     """A job. Its answers go back to the link and the path that it came from."""
@@ -80,11 +83,12 @@ class WmpRequest:
 class _Manager:
     """One link, and what is at its other end: a manager, or a device before several."""
 
-    __slots__ = ("backoff", "id", "repeat_at")
+    __slots__ = ("backoff", "id", "introduced", "repeat_at")
 
     def __init__(self, id: int, backoff: float) -> None:
         self.id = id
         self.backoff = backoff
+        self.introduced = False  # it knows what we offer
         self.repeat_at = NEVER
 
 
@@ -157,19 +161,20 @@ class WmpWorkerSide:
         self.roles = roles
         self.slots = slots
         self._ready_for = 0
-        for link in self._managers:
+        for link, manager in self._managers.items():
+            manager.introduced = False
             self._owed[link] = None
         self._few = len(self._managers)
         if self._may_ask():
             self._announce(now)
         else:
-            self._withdraw()
+            self._tell_all(self._introduction(0) if roles else NOTHING)
             self._plan(now)
 
     def stop(self, now: float) -> None:
         """Take no more jobs."""
         self.stopping = True
-        self._withdraw()
+        self._tell_all(NOTHING)
         self._plan(now)
 
     def receive(self, link: int, message: Message, now: float) -> WmpRequest | None:
@@ -362,11 +367,17 @@ class WmpWorkerSide:
         return self.free > 0 and not self.stopping and len(self.roles) > 0
 
     def _ready(self, manager: _Manager, now: float) -> None:
+        """What we offer is said once, and when READY is repeated; otherwise how much of it."""
         free = self.free
-        if free != self._ready_for:
-            self._ready_for = free
-            self._ready_message = HEADS[READY] + DELIMITER + frame(self._introduction(free))
-        self._out.append((manager.id, self._ready_message))
+        if manager.introduced:
+            data = HEADS[READY] + DELIMITER + frame(messages.only_slots(free))
+        else:
+            manager.introduced = True
+            if free != self._ready_for:
+                self._ready_for = free
+                self._ready_message = HEADS[READY] + DELIMITER + frame(self._introduction(free))
+            data = self._ready_message
+        self._out.append((manager.id, data))
         self._repeat(manager, now)
 
     def _introduction(self, free: int) -> bytes:
@@ -375,7 +386,7 @@ class WmpWorkerSide:
             "roles": [_text(role) for role in self.roles],
             "beat": round(self.longest_repeat * 1000),
         }
-        if free > 1:
+        if free != 1:
             said["slots"] = free
         if self.labels:
             said["labels"] = self.labels
@@ -396,14 +407,15 @@ class WmpWorkerSide:
                 self._repeat_at = min(self._repeat_at, manager.repeat_at)
                 continue
             manager.backoff = min(manager.backoff * 2, self.longest_repeat)
+            manager.introduced = False
             if self._may_ask():
                 self._ready(manager, now)
             else:
                 self._repeat(manager, now)
 
-    def _withdraw(self) -> None:
-        """Ready for nothing."""
-        data = HEADS[READY] + DELIMITER + frame(cbor.encode({"roles": []}))
+    def _tell_all(self, headers: bytes) -> None:
+        """A READY that is none: it has no room, or offers nothing any more."""
+        data = HEADS[READY] + DELIMITER + frame(headers)
         for link in self._managers:
             self._out.append((link, data))
 

@@ -159,11 +159,15 @@ class WmpWorker(WorkerPort):
         """READY. The same again while one is held changes nothing, but it shows that the worker is there."""
         core = self.core
         core.last_seen = self.broker.now
-        if headers != self._ready or not core.services:
+        slots = messages.slots_in(headers)
+        if 0 <= slots <= SLOTS_MAX:
+            self._slots_ready = slots
+            self.slots = max(slots + len(core.running), self.slots)
+        elif headers != self._ready or not core.services:
             self._introduce(cbor.decode_map(headers))
             self._ready = headers
-            if not core.services:
-                return
+        if not core.services:
+            return
         self.held = self._slots_ready
         self.last_ready = self.broker.now
         if self._open:
@@ -264,7 +268,8 @@ class WmpWorker(WorkerPort):
         self.core.beat = Beat(beat / 1000.0, LIVENESS) if beat else SILENCE
         self.core.beats_busy = beat > 0
         self.core.relay = bool(said.get("relay"))
-        self._offer(roles)
+        if said.get("roles") is not None:
+            self._offer(roles)
 
     def _offer(self, roles: list[bytes]) -> None:
         """It offers these services, and no others."""
