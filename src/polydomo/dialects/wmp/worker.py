@@ -83,12 +83,13 @@ class WmpRequest:
 class _Manager:
     """One link, and what is at its other end: a manager, or a device before several."""
 
-    __slots__ = ("backoff", "id", "introduced", "repeat_at")
+    __slots__ = ("backoff", "id", "introduced", "repeat_at", "told")
 
     def __init__(self, id: int, backoff: float) -> None:
         self.id = id
         self.backoff = backoff
         self.introduced = False  # it knows what we offer
+        self.told = 0  # how many jobs it may believe that we could begin
         self.repeat_at = NEVER
 
 
@@ -315,6 +316,7 @@ class WmpWorkerSide:
         self.held[request.address] = request
         if len(self.held) == 1:
             self._signs_at = now + self._sign_interval()
+        manager.told = max(manager.told - 1, 0)
         self._owe(manager.id)
         self._few = AT_ONCE
         # WMP §Multiple jobs: with room for more, READY right after TAKE, before the job is begun.
@@ -338,8 +340,11 @@ class WmpWorkerSide:
         self._ended[request.address] = None
         if len(self._ended) > REMEMBERED:
             self._ended.popitem(False)
-        if request.link in self._managers:
+        manager = self._managers.get(request.link)
+        if manager is not None:
             self._send(request.link, request.path, DONE, headers, body or EMPTY_BODY)
+            if manager.told * 2 <= self.free:  # it would be surprised how much more could be done
+                self._owe(request.link)
         if not self.held:
             self._signs_at = NEVER
         self._announce(now)
@@ -377,6 +382,7 @@ class WmpWorkerSide:
                 self._ready_for = free
                 self._ready_message = HEADS[READY] + DELIMITER + frame(self._introduction(free))
             data = self._ready_message
+        manager.told = free
         self._out.append((manager.id, data))
         self._repeat(manager, now)
 
