@@ -177,7 +177,7 @@ class Herd(Herald):
         if service.waiting and not service.paused:
             self.width = min(self.width * 2, self.rule.widest)
             self.pause = min(self.pause * 2, self.rule.patience * LONGEST)
-            if self._wake(max(self.width - len(self.open), 1)):
+            if self._wake(max(self.width - len(self.open), 1), len(self.silent)):
                 self.widened += 1
         if self.open:  # otherwise nobody is left; who is ready next is woken at once
             self.broker.alarms.set(self._timer, now + self.pause)
@@ -187,17 +187,16 @@ class Herd(Herald):
     def _pool(self, worker: WmpWorker) -> Pool:
         return self.far if worker.core.relay else self.near
 
-    def _wake(self, count: int) -> int:
-        """So many more; how many there were."""
+    def _wake(self, count: int, again: int = 0) -> int:
+        """So many more, and up to `again` of those that were silent; how many there were."""
         woken = 0
-        again = len(self.silent)  # each of them once
         while woken < count:
             worker = self.near.pick()
             if worker is None and not self.barred:
                 worker = self.far.pick()
             if worker is not None:
                 self._call(worker, True)
-            elif again > 0 and self.width > self.rule.first:
+            elif again > 0:
                 again -= 1
                 woken += self._again()
                 continue
