@@ -401,6 +401,19 @@ def test_other_roles_than_before(desk: Desk, client: FakeClient):
     assert worker.hears(WAKE)["roles"] == ["c"]
 
 
+def test_a_role_given_up_while_it_was_woken_for_it(desk: Desk, client: FakeClient):
+    worker = Peer(desk)
+    worker.say(READY, {"roles": ["a", "b"]})
+    ask(desk, client, b"a")
+    woken = worker.hears(WAKE)
+    worker.say(READY, {"roles": ["b"]})
+    ask(desk, client, b"b")
+    worker.say(GIVE, {"wake": worker.hears(WAKE)["wake"]})
+    assert worker.hears(TAKE)["role"] == "b"
+    worker.say(GIVE, {"wake": woken["wake"]})
+    worker.hears(NO)
+
+
 def test_a_worker_that_says_how_often_it_speaks_is_held_to_it(desk: Desk, client: FakeClient):
     worker = Peer(desk)
     worker.say(READY, {"roles": ["echo"], "beat": 1000})

@@ -267,7 +267,8 @@ class WmpWorker(WorkerPort):
         self.slots = max(slots + len(self.core.running), 1)
         self.core.beat = Beat(beat / 1000.0, LIVENESS) if beat else SILENCE
         self.core.beats_busy = beat > 0
-        self.core.relay = bool(said.get("relay"))
+        if not self.core.services:
+            self.core.relay = bool(said.get("relay"))
         if said.get("roles") is not None:
             self._offer(roles)
 
@@ -280,6 +281,10 @@ class WmpWorker(WorkerPort):
             if herd.service.name not in wanted:
                 self.herds.remove(herd)
                 herd.leave(self)
+                for wake in self.wakes.values():
+                    if wake.open and wake.herd is herd:
+                        wake.open = False
+                        self._open -= 1
                 broker.withdraw(core, herd.service)
         offered = {service.name for service in core.services}
         for role in roles:
