@@ -31,6 +31,7 @@ from polydomo.sdk import (
     client,
     codecs,
     failures,
+    manager,
     options,
     persistence,
     pytest_plugin,
@@ -369,7 +370,8 @@ def sdk_page() -> list[str]:
             "broker's name for this attempt: a job that is run again gets another. Over NFP, `ctx.id` is the "
             "client's UUID for the job, the same each time.",
         ),
-        "## SyncClient, SyncHandle, SyncGather, SyncJob, SyncSubscription, SyncWorker, SyncContext",
+        *_class(polydomo.Manager, after=_after_indented(manager.__doc__)),
+        "## SyncClient, SyncHandle, SyncGather, SyncJob, SyncSubscription, SyncWorker, SyncContext, SyncManager",
         flow("""
             The same methods, blocking: `with` instead of `async with`, `for` instead of `async for`, no
             `await`. They share one event loop in a thread of its own and may be used from several threads.

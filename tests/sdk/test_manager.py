@@ -8,7 +8,7 @@ import pytest
 
 from polydomo.dialects.wmp.pools import LongestIdle
 from polydomo.errors import ConfigError, JobFailed, WorkerError
-from polydomo.sdk import Client, Manager, Worker
+from polydomo.sdk import Client, Manager, SyncManager, Worker
 from polydomo.sdk.context import Context
 from tests.support.wmp_peer import WmpWorker
 
@@ -111,6 +111,17 @@ async def test_a_rule_of_one_s_own():
             for number in range(5):
                 assert await manager.call("work", number) == number
     assert picked == [b"right"] * 5
+
+
+def test_the_same_without_an_event_loop():
+    with (
+        SyncManager("tcp://127.0.0.1:*", codec="raw") as manager,
+        WmpWorker(manager.bound[0], b"raw") as worker,
+    ):
+        assert manager.worker_url.startswith("wmp://127.0.0.1:")
+        handle = manager.submit("raw", b"x")
+        worker.reply(worker.take(), [b"y"])
+        assert handle.result() == b"y"
 
 
 def test_wrong_words_are_refused():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from polydomo.sdk.gather import Gather
     from polydomo.sdk.handle import Event, Handle
     from polydomo.sdk.job import Job
-    from polydomo.sdk.manager import Manager
+    from polydomo.sdk.manager import Manager, SyncManager
     from polydomo.sdk.subscription import Subscription
     from polydomo.sdk.sync import SyncClient, SyncGather, SyncHandle, SyncJob, SyncSubscription, SyncWorker
     from polydomo.sdk.worker import Worker
@@ -37,6 +37,7 @@ __all__ = [
     "SyncGather",
     "SyncHandle",
     "SyncJob",
+    "SyncManager",
     "SyncSubscription",
     "SyncWorker",
     "Worker",
@@ -58,6 +59,7 @@ _HOMES = {
     "SyncGather": "sync",
     "SyncHandle": "sync",
     "SyncJob": "sync",
+    "SyncManager": "manager",
     "SyncSubscription": "sync",
     "SyncWorker": "sync",
     "Worker": "worker",

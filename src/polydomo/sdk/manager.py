@@ -27,6 +27,8 @@ from polydomo.sdk.client import Client
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.codecs import Codec
 from polydomo.sdk.local import Listener
+from polydomo.sdk.portal import portal
+from polydomo.sdk.sync import SyncClient
 
 _numbers = count(1)
 
@@ -121,6 +123,26 @@ class Manager(Client):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+
+class SyncManager(SyncClient):
+    """`Manager`, blocking; it listens as soon as it is made."""
+
+    def __init__(self, bind: str | Sequence[str] = "tcp://127.0.0.1:5555", **options: Any) -> None:
+        """The options are `Manager`'s."""
+        self._portal = portal()
+        self._client = self._manager = Manager(bind, **options)
+        self._portal.run(self._manager.start())
+
+    @property
+    def bound(self) -> list[str]:
+        """Where it listens."""
+        return self._manager.bound
+
+    @property
+    def worker_url(self) -> str:
+        """For workers of this machine."""
+        return self._manager.worker_url
 
 
 def _name_of(rule: Any) -> str:
