@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz.targets import dcp_sessions, mdp_sessions, mixed_sessions, nfp_sessions
+from tests.fuzz.targets import dcp_sessions, mdp_sessions, mixed_sessions, nfp_sessions, wmp_sessions
 from tests.support import invariants, zmtp
 from tests.support.dialects import Desk
 from tests.support.effort import examples
@@ -24,7 +24,7 @@ SERVICES = st.one_of(st.sampled_from([b"echo", b"x" * 255]), st.binary(min_size=
 )
 
 
-@pytest.mark.parametrize("target", [mdp_sessions, dcp_sessions, nfp_sessions, mixed_sessions])
+@pytest.mark.parametrize("target", [mdp_sessions, dcp_sessions, nfp_sessions, wmp_sessions, mixed_sessions])
 @given(data=st.binary(max_size=200))
 @examples(60)
 def test_any_play_leaves_the_books_right(target, data: bytes) -> None:  # type: ignore[no-untyped-def]

@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable
 from typing import NamedTuple
 
+import cbor2
+
 from polydomo.core.policy import Beat, Bounds, Policy
 from polydomo.dialects.mdp.messages import HEADERS
 from polydomo.errors import ConfigError, ProtocolError
@@ -266,6 +268,40 @@ NFP_HEADS = [
     [b"", b"NFPW01", b"0x05"],
     [b"", b"NFPW01", b"0x08", b"00000002", b"", b"u", b"200", b'{"event_type":"result_ready"}'],
 ]
+WMP_HEADERS = [
+    cbor2.dumps(said, canonical=True)
+    for said in (
+        {"roles": ["a"]},
+        {"roles": ["a", "b"], "slots": 3},
+        {"roles": ["b"], "labels": {"weight": 2}, "beat": 500},
+        {"roles": ["a"], "slots": 2, "relay": True},
+        {"roles": []},
+        {"roles": [], "gone": True},
+        {"slots": 2},
+        {"slots": 0},
+        {},
+        *({"wake": number} for number in range(4)),
+        *({"job": f"{number:08x}", "status": 200} for number in range(1, 6)),
+        *({"job": f"{number:08x}"} for number in range(1, 4)),
+        {"job": "00000001", "status": 500, "error": {"message": "no"}},
+        {"job": "00000002", "status": 503},
+        {"job": "00000001", "event": "e"},
+    )
+]
+WMP_WORDS = [b"", b"p", b"q", *WMP_HEADERS, *[bytes((number,)) for number in range(10)], b"x" * 256]
+WMP_HEADS = [
+    *[[b"", b"WMP1", bytes((number,))] for number in range(1, 10)],
+    *[[b"", b"WMP1", b"\1", b"", headers] for headers in WMP_HEADERS[:9]],
+    *[[b"", b"WMP1", b"\1", b"p", b"", headers] for headers in WMP_HEADERS[:9]],
+    *[[b"", b"WMP1", b"\3", b"", headers] for headers in WMP_HEADERS[9:13]],
+    [b"", b"WMP1", b"\3", b"p", b"", WMP_HEADERS[10]],
+    *[[b"", b"WMP1", b"\6", b"", headers] for headers in WMP_HEADERS[13:]],
+    *[[b"", b"WMP1", b"\6", b"p", b"", headers] for headers in WMP_HEADERS[13:]],
+    *[[b"", b"WMP1", b"\7", b"", headers] for headers in WMP_HEADERS[18:]],
+    *[[b"MDPC02", b"\1", service] for service in (b"a", b"b") for _ in range(6)],
+    [b"MDPW02", b"\1", b"a"],
+    [b"MDPW02", b"\4"],
+]
 NAMES = (b"", b"", b"anna", b"00000002")
 
 
@@ -285,9 +321,15 @@ def nfp_sessions(data: bytes) -> None:
     _sessions(data, NFP_HEADS, NFP_WORDS)
 
 
+def wmp_sessions(data: bytes) -> None:
+    """Whatever WMP workers say in whatever order, while MDP clients ask: the same as for MDP."""
+    _sessions(data, WMP_HEADS, WMP_WORDS)
+
+
 def mixed_sessions(data: bytes) -> None:
     """Whatever peers of all dialects say, also on one connection: the same again."""
-    _sessions(data, MDP_HEADS + DCP_HEADS + NFP_HEADS, MDP_WORDS + DCP_WORDS + NFP_WORDS)
+    heads = MDP_HEADS + DCP_HEADS + NFP_HEADS + WMP_HEADS
+    _sessions(data, heads, MDP_WORDS + DCP_WORDS + NFP_WORDS + WMP_WORDS)
 
 
 def _sessions(data: bytes, heads: list[list[bytes]], words: list[bytes]) -> None:
@@ -338,7 +380,9 @@ def _sessions(data: bytes, heads: list[list[bytes]], words: list[bytes]) -> None
 def _look_at(seat: Seat) -> None:
     for message in seat.take():
         header = message[1] if message[0] == b"" else message[0]
-        assert header in (*HEADERS, b"DGBX\x01", b"NFPB01"), message
+        if b"WMP1" in message and header != b"WMP1":  # behind a path
+            header = message[message.index(b"") + 1]
+        assert header in (*HEADERS, b"DGBX\x01", b"NFPB01", b"WMP1"), message
 
 
 # What is behind them
@@ -429,6 +473,7 @@ TARGETS: dict[str, Target] = {
     "mdp_sessions": Target(mdp_sessions, _PLAYS, []),
     "dcp_sessions": Target(dcp_sessions, _PLAYS, []),
     "nfp_sessions": Target(nfp_sessions, _PLAYS, []),
+    "wmp_sessions": Target(wmp_sessions, _PLAYS, []),
     "mixed_sessions": Target(mixed_sessions, _PLAYS, []),
     "sp_rep": Target(memo.sp_rep, memo.STREAMS, memo.WIRE_WORDS),
     "sp_req": Target(memo.sp_req, memo.STREAMS, memo.WIRE_WORDS),

@@ -11,20 +11,41 @@ from polydomo.core.job import DELAYED, DONE, FAILED, GATHERING, RECORDING, RUNNI
 from polydomo.core.line import Line
 from polydomo.core.registry import RESERVED
 from polydomo.core.service import Service
+from polydomo.dialects.wmp.herd import Herd
+
+
+def check_herds(broker: Broker) -> None:
+    """Who is counted on to come was woken, is here, and is counted once."""
+    for service in broker.services.values():
+        herd = service.herald
+        if not isinstance(herd, Herd):
+            continue
+        assert herd.members, "a herd of nobody"
+        assert all(wake.open and wake.herd is herd and wake.worker in herd.members for wake in herd.open)
+        for worker in herd.members:
+            assert herd in worker.herds
+            assert worker.core in service.workers
+            counted = [wake for wake in worker.wakes.values() if wake.open]
+            assert worker._open == len(counted)
+            assert all(wake in wake.herd.open for wake in counted)
 
 
 def check(broker: Broker) -> None:
     """The books agree with what is there."""
+    check_herds(broker)
     jobs: list[Job] = []
     running: Counter[Service] = Counter()
     elsewhere = 0  # with the disk, or delayed
     for worker in broker.workers:
-        assert len(worker.running) <= worker.credit, "a worker holds more than its credit"
+        # Those that fetch their jobs themselves have none: they are given nothing unasked.
+        fetches = worker.dialect == "wmp"
+        assert fetches or len(worker.running) <= worker.credit, "a worker holds more than its credit"
         assert not worker.running.keys() & worker.late.keys()
         if not worker.running and not worker.late:
             assert worker.credit == worker.base_credit, "credit asked for was not given back"
         assert worker.internal or worker.alarm < NEVER, "nobody looks at this worker any more"
-        assert len(set(worker.services)) == len(worker.services) > 0
+        assert len(set(worker.services)) == len(worker.services)
+        assert worker.services or fetches, "a worker of nothing"
         for service in worker.services:
             assert worker in service.workers
             assert broker.services[service.name] is service
@@ -34,7 +55,7 @@ def check(broker: Broker) -> None:
             assert job.token == token
             assert job.worker is worker
             assert job.state == RUNNING
-            assert job.service in worker.services
+            assert fetches or job.service in worker.services
             assert worker.internal or worker.alarm <= job.due, "nobody looks when this job overruns"
             running[job.service] += 1
             jobs.append(job)

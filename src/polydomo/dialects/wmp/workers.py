@@ -211,6 +211,8 @@ class WmpWorker(WorkerPort):
     def done_well(self, body: bytes) -> None:
         """DONE, as it was expected: of the job that was given last, and all went well."""
         self._check(self.broker.final(self.core, self._token, body), "DONE")
+        if not self.core.services:
+            self._finished()
 
     def done(self, headers: bytes, body: bytes) -> None:
         """DONE."""
@@ -229,6 +231,8 @@ class WmpWorker(WorkerPort):
             else:
                 known = broker.fail(self.core, token, _failure(said, status, body))
         self._check(known, "DONE")
+        if not self.core.services:
+            self._finished()
 
     def status(self, headers: bytes, body: bytes) -> None:
         """STATUS: one of several answers, an event, or nothing but a sign of life."""
@@ -298,8 +302,12 @@ class WmpWorker(WorkerPort):
             herd.join(self)
         if not core.services:
             self.held = 0
-            if not core.running:
-                self.leave("it offers nothing any more")
+            self._finished()
+
+    def _finished(self) -> None:
+        """It offers nothing any more; is that all?"""
+        if not self.core.running:
+            self.leave("it offers nothing any more")
 
     def _settle(self) -> None:
         """After a READY or a GIVE: can it be woken again, and who must be?"""
