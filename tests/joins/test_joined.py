@@ -58,8 +58,10 @@ def test_an_mdp_client_here_and_an_mdp_worker_there():
 
 def test_what_can_be_done_here_is_not_sent_away():
     with BrokerProcess() as a, BrokerProcess("--join", wmp(a), http=True) as b:
-        away, here = serve(b, b"both"), serve(a, b"both")
+        here = serve(a, b"both")
         with MdpClient(a.endpoint) as client:
+            client.call(b"both", [b"x"])  # it is there
+            away = serve(b, b"both")
             for _ in range(30):
                 client.call(b"both", [b"x"])
             assert joins(b)["taken_total"] == 0

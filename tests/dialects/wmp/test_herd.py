@@ -157,6 +157,7 @@ def test_the_less_loaded_of_two_is_woken():
     assert max(loads) <= 14
 
 
+@pytest.mark.clause("WMP-G-03")
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_loses_nobody(rule: str):
     world, manager, hands = herd(30, Waking(rule))

@@ -88,6 +88,8 @@ def settled(world: World) -> None:
     held_at_most_once(world)
 
 
+@pytest.mark.clause("WMP-G-01")
+@pytest.mark.clause("WMP-G-04")
 @settings(max_examples=60, deadline=None)
 @given(PLANS)
 def test_every_job_runs_once_and_every_answer_reaches_its_manager(

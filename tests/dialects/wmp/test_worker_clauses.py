@@ -145,6 +145,7 @@ def test_no_unlocks():
 
 
 @pytest.mark.clause("WMP-M-01")
+@pytest.mark.clause("WMP-G-02")
 def test_with_room_for_more_ready_comes_right_behind_take():
     bench = Bench(slots=2)
     bench.took()
