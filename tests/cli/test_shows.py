@@ -139,7 +139,7 @@ def test_the_demo_succeeds() -> None:
     assert "of a DagBox worker: stressed" in done.stdout
     assert "kill -9" in done.stdout
     assert "the client got its answer, 42" in done.stdout
-    assert re.search(r"Spark counts 114 jobs in \d+ rows of the ledger, the broker 114", done.stdout)
+    assert re.search(r"Spark counts 116 jobs in \d+ rows of the ledger, the broker 116", done.stdout)
     assert "✗" not in done.stdout
 
 
