@@ -47,6 +47,7 @@ class Pool(ABC):
         """How many are in here."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LongestIdle(Pool):
     """Who has waited longest for a job."""
 
@@ -67,6 +68,7 @@ class LongestIdle(Pool):
         return len(self._order)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Drawn(Pool):
     """Workers of whom any can be drawn at random."""
 
@@ -96,6 +98,7 @@ class Drawn(Pool):
         return self._workers[min(int(self.random() * len(self._workers)), len(self._workers) - 1)]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LeastLoaded(Drawn):
     """Of two that are drawn, the one with the smaller part of its slots in use: nearly as even as the least loaded of
     all, without looking at all."""
@@ -109,6 +112,7 @@ class LeastLoaded(Drawn):
         return best
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ByWeight(Drawn):
     """Drawn with a chance in proportion to the label `weight`."""
 
