@@ -164,7 +164,7 @@ async def killed_broker(stage: Stage) -> None:
         await stage.offered(client, "square")
         # Its books go with it, but for what it has written down.
         stage.counted = {row["name"]: row["done"] for row in await client.services()}
-        await stage.written(sum(stage.counted.values()))
+        await stage.written(stage.counted)
         handles = [client.submit("square", number) for number in range(JOBS)]
         await asyncio.gather(*(handle.accepted() for handle in handles))
         stage.happened(f"{JOBS} NFP jobs were accepted: they are on disk")

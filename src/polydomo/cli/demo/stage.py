@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -89,18 +90,21 @@ class Stage:
                 raise Failed(f"nobody offered {service} within {WORKER_PATIENCE:g} s")
             await asyncio.sleep(0.01)
 
-    async def written(self, jobs: int) -> None:
-        """Until the ledger has so many jobs. What it has of durable ones may come later."""
+    async def written(self, jobs: dict[str, int]) -> None:
+        """Until the ledger has so many jobs of each service. What it has of durable ones may come later."""
         from pyarrow import parquet  # only here: nobody else needs it
 
         folder = self.household.data / "ledger" / "jobs"
         deadline = time.monotonic() + WORKER_PATIENCE
         while True:
-            there = sum(parquet.read_metadata(path).num_rows for path in folder.glob("[!.]*.parquet"))
-            if there >= jobs:
+            there: Counter[str] = Counter()
+            for path in folder.glob("[!.]*.parquet"):
+                there.update(parquet.read_table(path, columns=["service"])["service"].to_pylist())
+            missing = [name for name, count in jobs.items() if there[name] < count]
+            if not missing:
                 return
             if time.monotonic() > deadline:
-                raise Failed(f"the ledger has {there} jobs of {jobs}")
+                raise Failed(f"the ledger does not have all jobs of {', '.join(missing)}")
             await asyncio.sleep(0.1)
 
     def tell(self, text: str) -> None:

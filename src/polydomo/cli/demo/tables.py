@@ -7,6 +7,7 @@ import json
 import sys
 import time
 import urllib.request
+from collections import Counter
 from importlib.util import find_spec
 from typing import Any
 
@@ -28,7 +29,7 @@ async def on_spark(stage: Stage) -> None:
         return
     start = time.perf_counter()
     counted = await broker_count(stage)
-    await stage.written(sum(counted.values()))
+    await stage.written(counted)
     with common.out.status(Text("     Spark starts, reads the ledger, makes tables, computes", "dim")):
         found = await _compute(stage)
     took = common.duration(time.perf_counter() - start)
@@ -51,8 +52,8 @@ async def broker_count(stage: Stage) -> dict[str, int]:
     """Jobs that are done, by service: what brokers said before they were killed, what this one says, and for durable
     jobs what it has on disk."""
     async with stage.client() as client:
-        now = {row["name"]: row["done"] for row in await client.services()}
-    found = {name: stage.counted.get(name, 0) + done for name, done in now.items()}
+        found = Counter({row["name"]: row["done"] for row in await client.services()})
+    found.update(stage.counted)  # also of services whose workers are not back yet
     for service in stage.durable:
         found[service] = await asyncio.to_thread(_on_disk, stage.http, service)
     return {name: done for name, done in found.items() if done}
