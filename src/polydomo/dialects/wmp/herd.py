@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from polydomo.dialects.wmp.workers import WmpWorker
 
 # Pauses between two rounds do not get longer, in units of `patience`.
-LONGEST: Final = 64
+LONGEST: Final = 8
 
 # A worker that has taken so many times as long as others was busy.
 SLOW: Final = 4.0
