@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -100,6 +101,21 @@ def session(
         if "GATEWAY" in str(error):
             raise ConfigError("Java does not start", hint="'polydomo spark doctor' says more") from error
         raise
+
+
+@contextmanager
+def entered(spark: SparkSession) -> Iterator[None]:
+    """Makes it the thread's session: some calls go by that, whosever method they are. After it the former one is."""
+    jvm: Any = spark._jvm
+    former = jvm.SparkSession.getActiveSession()
+    jvm.SparkSession.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if former.isDefined():
+            jvm.SparkSession.setActiveSession(former.get())
+        else:
+            jvm.SparkSession.clearActiveSession()
 
 
 def end(spark: SparkSession) -> None:

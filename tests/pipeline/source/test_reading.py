@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 )
 
 from polydomo.errors import Unreachable
+from polydomo.pipeline import session
 from polydomo.pipeline.source import register, tables
 from polydomo.pipeline.source.options import reading
 from polydomo.pipeline.source.reading import Reader, cut
@@ -143,6 +144,16 @@ def test_spark_reads_and_pushes_filters_down(spark, live, capsys):
     assert "2026-01-01" not in shown
     by_state = {row["state"]: row["count"] for row in source.load().groupBy("state").count().collect()}
     assert by_state == {"done": DONE + 1, "failed": FAILED, "dead": 1}
+
+
+@pytest.mark.spark
+def test_every_session_can_know_the_format_whichever_is_the_threads(spark):
+    other = spark.newSession()
+    register(other)
+    with session.entered(other):
+        register(spark)
+        register(spark.newSession())
+        register(other)
 
 
 @pytest.mark.spark

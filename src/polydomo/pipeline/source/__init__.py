@@ -18,8 +18,10 @@ _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to this session. Can be done again."""
+    """Make the format known to this session. Can be done again, and to several sessions."""
+    from polydomo.pipeline import session
     from polydomo.pipeline.source.datasource import PolydomoSource
 
     spark.conf.set(_PUSHDOWN, "true")
-    spark.dataSource.register(PolydomoSource)
+    with session.entered(spark):  # or Spark refuses the name if the thread's session is another that has it
+        spark.dataSource.register(PolydomoSource)
