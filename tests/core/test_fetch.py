@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from polydomo.core.answers import ANSWERED, STRAY
+from polydomo.core.extras import Options
 from polydomo.core.job import Job
 from polydomo.core.ports import Herald
 from polydomo.core.service import Service
@@ -126,6 +127,34 @@ def test_another_broker_gets_our_own_clients_jobs_and_no_other_broker_s(bench: B
     assert worker.jobs == [1]
     relay.answer()
     assert own.finals() == [b"answer"]
+
+
+def test_another_broker_gets_the_jobs_in_turn_and_the_urgent_ones_first(bench: Bench):
+    relay = fetcher(bench, b"a", relay=True)
+    guest, anna, bert = bench.client(), bench.client(), bench.client()
+    guest.core.relay = True
+    guest.ask(b"a", body=b"guest's")
+    for number in range(3):
+        anna.ask(b"a", body=b"anna's %d" % number)
+    for number in range(3):
+        bert.ask(b"a", body=b"bert's %d" % number)
+    guest.ask(b"a", body=b"guest's, urgent", options=Options(priority=2))
+    anna.ask(b"a", body=b"urgent", options=Options(priority=1))
+    while bench.broker.fetch(relay.core, relay.core.services):
+        pass
+    assert relay.bodies == [
+        b"urgent",
+        b"anna's 0",
+        b"bert's 0",
+        b"anna's 1",
+        b"bert's 1",
+        b"anna's 2",
+        b"bert's 2",
+    ]
+    worker = bench.worker(b"a")
+    assert worker.bodies == [b"guest's, urgent"]
+    worker.answer()
+    assert worker.bodies == [b"guest's, urgent", b"guest's"]
 
 
 def test_another_broker_cannot_be_addressed(bench: Bench):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polydomo.core.broker import Broker
+from polydomo.core.extras import Options
 from polydomo.core.gather import Piece
 from polydomo.core.job import Failure, Job
 from polydomo.core.lifecycle import Lifecycle
@@ -24,8 +25,14 @@ class FakeClient(ClientPort):
         self.envelopes: list[bytes] = []
         self.core = broker.join_client(name, "fake", self)
 
-    def ask(self, service: bytes, body: bytes = b"body", envelope: bytes = b"") -> Job | None:
-        return self.broker.submit(self.core, service, body, envelope)
+    def ask(
+        self,
+        service: bytes,
+        body: bytes = b"body",
+        envelope: bytes = b"",
+        options: Options | None = None,
+    ) -> Job | None:
+        return self.broker.submit(self.core, service, body, envelope, options)
 
     def partial(self, job: Job, body: bytes) -> None:
         self.heard.append(("partial", job.id, body))

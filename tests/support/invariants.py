@@ -26,7 +26,7 @@ def check_herds(broker: Broker) -> None:
             assert herd in worker.herds
             assert worker.core in service.workers
             counted = [wake for wake in worker.wakes.values() if wake.open]
-            assert worker._open == len(counted)
+            assert list(worker._open.values()) == counted
             assert all(wake in wake.herd.open for wake in counted)
 
 

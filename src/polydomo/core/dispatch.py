@@ -199,22 +199,13 @@ class Dispatch(Books):
             if found is None and service.waiting:
                 found = service
             if found is not None:
-                job = self._our_own(found) if worker.relay else found.next()
+                # Another broker's job is not for a third one: so none can go from broker to broker for ever.
+                job = found.next_of_ours() if worker.relay else found.next()
                 if job is not None:
                     worker.turn = index + 1
                     self._dispatch(worker, job)
                     return True
         return False
-
-    def _our_own(self, line: Line) -> Job | None:
-        """Take out the first job that was not another broker's: so none can go from broker to broker for ever."""
-        for ring in line.rings():
-            for lane in ring.ring_of_lanes:
-                if not lane.client.relay:
-                    job = lane.jobs[0]
-                    ring.remove(job)
-                    return job
-        return None
 
     def decline(self, worker: Worker, token: bytes) -> int:
         """It was given a job for which it has no room after all, and has not begun it: that was no attempt."""

@@ -93,6 +93,32 @@ class Line(Timed):
         line._less(1)
         return job
 
+    def next_of_ours(self) -> Job | None:
+        """The same among the jobs of our own clients: other brokers' keep their places. None: there are only those."""
+        if not self.levels and self.ring_of_lanes and not self.ring_of_lanes[0].client.relay:
+            return self.next()
+        best: tuple[Line, Lane] | None = None
+        most = -FOREVER
+        for line in self.rings():
+            for lane in line.ring_of_lanes:
+                if not lane.client.relay:
+                    weight = line._weight(lane.jobs[0])
+                    if weight > most:
+                        best = line, lane
+                        most = weight
+                    break
+        if best is None:
+            return None
+        line, lane = best
+        job = lane.jobs.popleft()
+        line.ring_of_lanes.remove(lane)
+        if lane.jobs:
+            line.ring_of_lanes.append(lane)
+        else:
+            line._close_lane(lane)
+        line._less(1)
+        return job
+
     def drop_lane(self, client: Client) -> deque[Job]:
         """Take out everything a client has waiting in this ring."""
         lane = self.lanes[client]
@@ -167,17 +193,20 @@ class Line(Timed):
         return line
 
     def _first_level(self) -> Line:
-        ageing = self.service().policy.ageing
         best: Line | None = None
         most = -FOREVER
         for ring in self.rings():
             if ring.ring_of_lanes:
-                weight = ring.priority + (self.broker.now - ring.ring_of_lanes[0].jobs[0].submitted) / ageing
+                weight = ring._weight(ring.ring_of_lanes[0].jobs[0])
                 if weight > most:
                     best = ring
                     most = weight
         assert best is not None
         return best
+
+    def _weight(self, job: Job) -> float:
+        """Of a job in this ring: its priority, and its age."""
+        return self.priority + (self.broker.now - job.submitted) / self.top().service().policy.ageing
 
     def _less(self, count: int) -> None:
         """So many jobs left this ring."""

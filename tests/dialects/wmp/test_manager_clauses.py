@@ -499,3 +499,49 @@ def test_bad_words_of_a_good_worker_are_dropped(
     assert len(worker.seat.complaints) == 1
     ask(desk, client)
     worker.work()
+
+
+def swift(desk: Desk, client: FakeClient, jobs: int) -> Peer:
+    """A worker with three places that has answered within a millisecond until now, and now is woken thrice."""
+    worker = Peer(desk)
+    worker.say(READY, {**ECHO, "slots": 3})
+    for _ in range(40):
+        ask(desk, client)
+        woken = worker.hears(WAKE)
+        desk.wait(0.001)
+        worker.say(GIVE, {"wake": woken["wake"]})
+        worker.say(DONE, {"job": worker.hears(TAKE)["job"], "status": 200}, b"y")
+        worker.say(READY, {"slots": 3})
+    for _ in range(jobs):
+        client.ask(b"echo", b"\0\1x")
+    desk.settle()
+    return worker
+
+
+def wakes(worker: Peer) -> list[object]:
+    said = worker.heard()
+    assert {command for command, _, _ in said} <= {WAKE, TAKE}
+    return [headers["wake"] for command, headers, _ in said if command == WAKE]
+
+
+def test_a_ready_that_crossed_a_wake_does_not_cost_the_place_for_long(desk: Desk, client: FakeClient):
+    worker = swift(desk, client, 10)
+    assert len(wakes(worker)) == 3
+    desk.wait(0.002)
+    worker.say(READY, {"slots": 3})  # before it has seen any of the three, or after all of them, being busy?
+    assert wakes(worker) == []
+    desk.wait(0.001)
+    assert wakes(worker) == []
+    desk.wait(0.004)  # others answer within one millisecond: it was busy then
+    assert len(wakes(worker)) == 3
+
+
+def test_whoever_answers_a_later_wake_has_seen_the_earlier_ones(desk: Desk, client: FakeClient):
+    worker = swift(desk, client, 10)
+    first, _, third = wakes(worker)
+    worker.say(GIVE, {"wake": third})
+    [(command, taken, _), *further] = worker.heard()
+    assert (command, taken["wake"]) == (TAKE, third)
+    assert [command for command, _, _ in further] == [WAKE, WAKE]
+    worker.say(GIVE, {"wake": first})  # should it not keep to the order, it gets a job all the same
+    assert worker.hears(TAKE)["wake"] == first

@@ -72,7 +72,7 @@ def held_at_most_once(world: World) -> None:
                 for worker in session.workers.values():
                     slots = next(hand.side.slots for hand in world.workers if hand.name == worker.core.name)
                     assert 0 <= worker.held <= slots
-                    assert 0 <= worker._open <= max(worker.held, slots)
+                    assert len(worker._open) <= max(worker.held, slots)
 
 
 def settled(world: World) -> None:

@@ -67,6 +67,8 @@ class Herd(Herald):
         self._answers = rule.patience / SLOW  # how long a worker takes to answer, about
         self.call_tail = messages.wake_tail(service.name)
         self._timer = Widening(self)
+        self._doubted: dict[Wake, None] = {}  # open ones that may have come to a busy worker, oldest first
+        self._doubts = Doubts(self)
 
     @property
     def rule(self) -> Waking:
@@ -106,9 +108,10 @@ class Herd(Herald):
         self.silent.pop(worker, None)
         for wake in worker.wakes.values():
             if wake.herd is self:
-                self.open.pop(wake, None)
+                self.missed(wake)
         if not self.members:
             self.broker.alarms.clear(self._timer)
+            self.broker.alarms.clear(self._doubts)
             self.service.herald = None
         elif self.service.waiting:
             # Not at once: many may be leaving, and each would be woken for the one before.
@@ -141,22 +144,46 @@ class Herd(Herald):
     def answered(self, wake: Wake) -> None:
         """Somebody came: the first ones woken are enough again."""
         if wake in self.open:
-            del self.open[wake]
+            self.missed(wake)
             self._answers += (self.broker.now - wake.at - self._answers) / 8
         self.width = self.rule.first
         self.pause = self.rule.patience
 
+    def missed(self, wake: Wake) -> None:
+        """It is not counted on any more."""
+        self.open.pop(wake, None)
+        if self._doubted:
+            self._doubted.pop(wake, None)
+
     def ignored(self, wake: Wake) -> bool:
         """Its worker says READY behind it. Was it too busy then, or has it not seen the WAKE yet? By how long others
-        take to answer. If it was busy, it can be woken again."""
-        if self.broker.now - wake.at < SLOW * self._answers:
+        take to answer. If it was busy, it can be woken again; as long as that is in doubt it will be looked at soon."""
+        until = wake.at + SLOW * self._answers
+        if self.broker.now < until:
+            self._doubted[wake] = None
+            self.broker.alarms.set(self._doubts, until)
             return False
-        self.open.pop(wake, None)
+        self.missed(wake)
         return True
+
+    def resolve(self, now: float) -> None:
+        """Whoever was in doubt and has had its time was too busy."""
+        latest = now - SLOW * self._answers
+        for wake in list(self._doubted):
+            if wake.at > latest:
+                self.broker.alarms.set(self._doubts, wake.at + SLOW * self._answers)
+                break
+            self.missed(wake)
+            worker = wake.worker
+            worker.overslept(wake)
+            if worker.may_be_woken():
+                self.awake(worker)
+        self.balance()
 
     def refused(self, worker: WmpWorker) -> None:
         """There was nothing for it."""
-        if worker.core.relay and self.service.waiting:
+        service = self.service
+        if worker.core.relay and service.waiting and not service.paused and worker.core in service.workers:
             self.barred = True
 
     def look(self, now: float) -> None:
@@ -165,10 +192,9 @@ class Herd(Herald):
         for wake in list(self.open):
             if wake.at > ripe:
                 break
-            del self.open[wake]
+            self.missed(wake)
             worker = wake.worker
-            wake.open = False
-            worker.overslept(self)
+            worker.overslept(wake)
             if worker.last_ready > wake.at and worker.may_be_woken():
                 self.awake(worker)  # it was busy, and is not any more
             else:
@@ -237,3 +263,14 @@ class Widening(Timed):
 
     def ring(self, now: float) -> None:
         self.herd.look(now)
+
+
+class Doubts(Timed):
+    """Rings when those in doubt have had their time."""
+
+    def __init__(self, herd: Herd) -> None:
+        super().__init__()
+        self.herd = herd
+
+    def ring(self, now: float) -> None:
+        self.herd.resolve(now)

@@ -65,7 +65,7 @@ class WmpWorker(WorkerPort):
         self.core.anonymous = made_up
         self.core.parallel = True
         self.core.base_credit = self.core.credit = 0  # it fetches its jobs itself
-        self._open = 0  # wakes that are counted on
+        self._open: dict[int, Wake] = {}  # of these, those that are counted on
         self._wake = 0  # the last one's number
         self._slots_ready = 1  # what its last READY was for
         self.last_ready = 0.0
@@ -86,11 +86,11 @@ class WmpWorker(WorkerPort):
 
     def may_be_woken(self) -> bool:
         """Is it ready for more than it is woken for?"""
-        return self.held > self._open
+        return self.held > len(self._open)
 
     def load(self) -> float:
         """How much of it is in use."""
-        return (len(self.core.running) + self._open) / self.slots
+        return (len(self.core.running) + len(self._open)) / self.slots
 
     def wake(self, herd: Herd, now: float, hopeful: bool) -> Wake:
         """There is something for it."""
@@ -100,8 +100,8 @@ class WmpWorker(WorkerPort):
             self._forget_old(now)
         self.wakes[wake.id] = wake
         if hopeful:
-            self._open += 1
-            if self.held <= self._open and len(self.herds) > 1:
+            self._open[wake.id] = wake
+            if self.held <= len(self._open) and len(self.herds) > 1:
                 for other in self.herds:
                     other.asleep(self)
         headers = messages.wake_headers(wake.id, herd.call_tail)
@@ -110,9 +110,10 @@ class WmpWorker(WorkerPort):
             self.session.await_give()
         return wake
 
-    def overslept(self, herd: Herd) -> None:
-        """It was not heard in time; whoever else has something may try."""
-        self._open -= 1
+    def overslept(self, wake: Wake) -> None:
+        """It is not counted on any more; whoever else has something may try."""
+        herd = wake.herd
+        self._close(wake)
         if self.may_be_woken():
             for other in self.herds:
                 if other is not herd and self not in other.silent:
@@ -171,10 +172,9 @@ class WmpWorker(WorkerPort):
         self.held = self._slots_ready
         self.last_ready = self.broker.now
         if self._open:
-            for wake in self.wakes.values():
-                if wake.open and wake.herd.ignored(wake):
-                    wake.open = False
-                    self._open -= 1
+            for wake in list(self._open.values()):
+                if wake.herd.ignored(wake):
+                    self._close(wake)
         if not core.running:
             core.late.clear()
         self._settle()
@@ -193,8 +193,12 @@ class WmpWorker(WorkerPort):
             ):  # of before our restart; others had their answer, or are too late for one
                 self._no(id)
             return
-        if wake.open:
-            self._open -= 1
+        self._close(wake)
+        while self._open and next(iter(self._open)) < id:
+            # What is said comes in its order: it has seen that one, and had no room.
+            missed = next(iter(self._open.values()))
+            self._close(missed)
+            missed.herd.missed(missed)
         herd = wake.herd
         herd.answered(wake)
         self._giving = id
@@ -285,10 +289,9 @@ class WmpWorker(WorkerPort):
             if herd.service.name not in wanted:
                 self.herds.remove(herd)
                 herd.leave(self)
-                for wake in self.wakes.values():
-                    if wake.open and wake.herd is herd:
-                        wake.open = False
-                        self._open -= 1
+                for wake in list(self._open.values()):
+                    if wake.herd is herd:
+                        self._close(wake)
                 broker.withdraw(core, herd.service)
         offered = {service.name for service in core.services}
         for role in roles:
@@ -311,7 +314,7 @@ class WmpWorker(WorkerPort):
 
     def _settle(self) -> None:
         """After a READY or a GIVE: can it be woken again, and who must be?"""
-        ready = self.held > self._open
+        ready = self.may_be_woken()
         for herd in self.herds:
             if ready:
                 herd.awake(self)
@@ -319,10 +322,14 @@ class WmpWorker(WorkerPort):
                 herd.asleep(self)
         for herd in self.herds if len(self.herds) == 1 else list(self.herds):
             service = herd.service
-            if service.named and self.core.name in service.named and self.held > self._open:
+            if service.named and self.core.name in service.named and self.may_be_woken():
                 herd.call(self)
             if service.waiting > len(herd.open):
                 herd.balance()
+
+    def _close(self, wake: Wake) -> None:
+        wake.open = False
+        self._open.pop(wake.id, None)
 
     def _no(self, wake: int) -> None:
         self.link.send(self._no_head + frame(messages.only_wake(wake)))
