@@ -4,7 +4,9 @@ Rows of silver's `jobs` are made by Spark: some services of very different size,
 evenly, waits and runs with heavy tails. They are written once. Then, in one session and in turns:
 
 - *bare*: read them, count and sum, mean and maximum of three times and two sizes by service and minute, write that;
-- *percentiles*: the same and Spark's own `percentile_approx` of the three times: what answers the same questions, but
+- *same*: read them, count and sum by service and minute what the table counts and sums, as anybody would write it, and
+  write that: the table without its sketches and percentiles, and without spreading waits over the minutes they were in;
+- *percentiles*: bare, and Spark's own `percentile_approx` of the three times: what answers the same questions, but
   cannot be merged to hours and days;
 - *sketches*: read them, three sketches by service and minute, write that, and nothing else: the floor below which no
   table with mergeable percentiles can come;
@@ -158,6 +160,22 @@ def bare(jobs: DataFrame) -> DataFrame:
     return jobs.groupBy("service", F.date_trunc("minute", "finished").alias("minute")).agg(*sums())
 
 
+def same_columns(jobs: DataFrame) -> DataFrame:
+    """The table's counts and sums in plain Spark."""
+    from pyspark.sql import functions as F
+
+    from polydomo.ledger.schema import OUTCOMES
+
+    return jobs.groupBy("service", F.date_trunc("minute", "finished").alias("minute")).agg(
+        F.count("*").alias("jobs"),
+        *[F.count_if(F.col("outcome") == outcome).alias(outcome) for outcome in OUTCOMES],
+        F.sum(F.greatest(F.col("attempts") - 1, F.lit(0))).alias("retries"),
+        F.count_if("memo_hit").alias("memo_hits"),
+        *[F.sum(name).alias(name) for name in MEASURES],
+        F.max("wait_s").alias("wait_max"),
+    )
+
+
 def with_percentiles(jobs: DataFrame) -> DataFrame:
     """What anybody would write who wants percentiles, too; as exact as ours (1 in 250 is Spark's word for 0.4 %)."""
     from pyspark.sql import functions as F
@@ -198,6 +216,7 @@ def measure(spark: SparkSession, folder: Path, options: argparse.Namespace) -> S
     percentiles = [f"{time}_{label}" for time in TIMES for label in RANKS]
     ways: dict[str, Callable[[DataFrame], DataFrame]] = {
         "bare": bare,
+        "same": same_columns,
         "percentiles": with_percentiles,
         "sketches": only_sketches,
         "unasked": lambda jobs: SERVICE_MINUTE.delta({"jobs": jobs}, ()).drop(*percentiles),

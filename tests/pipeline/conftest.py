@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,9 +36,12 @@ def no_java() -> Iterator[None]:
     folders = os.environ["PATH"].split(os.pathsep)
     kept = [folder for folder in folders if not Path(folder, "java").exists()]
     hidden = [folder for folder in folders if folder not in kept]
-    os.environ["PATH"] = os.pathsep.join([*kept, *_without_java(hidden)])
+    shadows = _without_java(hidden)
+    os.environ["PATH"] = os.pathsep.join([*kept, *shadows])
     os.environ.pop("JAVA_HOME", None)
     yield
+    for shadow in shadows:
+        shutil.rmtree(shadow)
     for name, value in before.items():
         if value is None:
             os.environ.pop(name, None)

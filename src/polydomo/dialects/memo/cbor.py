@@ -9,28 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from polydomo.errors import ProtocolError
-
-UINT: Final = 0
-BYTES: Final = 2
-TEXT: Final = 3
-ARRAY: Final = 4
+from polydomo.wire.cbor import ARRAY, BYTES, TEXT, UINT, head
 
 _BREAK: Final = 0xFF
 _INDEFINITE: Final = -1
-
-
-def head(major: int, value: int) -> bytes:
-    """The shortest head of a data item."""
-    kind = major << 5
-    if value < 24:
-        return bytes((kind | value,))
-    if value < 0x100:
-        return bytes((kind | 24, value))
-    if value < 0x1_0000:
-        return bytes((kind | 25,)) + value.to_bytes(2, "big")
-    if value < 0x1_0000_0000:
-        return bytes((kind | 26,)) + value.to_bytes(4, "big")
-    return bytes((kind | 27,)) + value.to_bytes(8, "big")
 
 
 def byte_string(value: bytes) -> bytes:

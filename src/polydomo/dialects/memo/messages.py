@@ -23,6 +23,7 @@ from typing import Final
 from polydomo.dialects.memo import cbor
 from polydomo.dialects.memo.cbor import Reader
 from polydomo.errors import ProtocolError
+from polydomo.wire.cbor import ARRAY, UINT, head
 from polydomo.wire.frames import LONG, MORE, frame
 
 PROTOCOL: Final = b"memo01"
@@ -49,12 +50,12 @@ FRAMES_MAX: Final = 1024
 
 # How headers begin: an array of n items, "memo01", the kind of message.
 _START: Final = cbor.text_string(PROTOCOL)
-_READY: Final = cbor.head(cbor.ARRAY, 4) + _START + bytes((READY,))
-_JOB: Final = cbor.head(cbor.ARRAY, 5) + _START + bytes((JOB,))
-_RESULT: Final = cbor.head(cbor.ARRAY, 3) + _START + bytes((RESULT,))
-_LEAVING: Final = cbor.head(cbor.ARRAY, 4) + _START + bytes((RESULT,))
-_HEARTBEAT: Final = cbor.head(cbor.ARRAY, 3) + _START + bytes((HEARTBEAT,))
-_DISCONNECT: Final = cbor.head(cbor.ARRAY, 3) + _START + bytes((DISCONNECT,))
+_READY: Final = head(ARRAY, 4) + _START + bytes((READY,))
+_JOB: Final = head(ARRAY, 5) + _START + bytes((JOB,))
+_RESULT: Final = head(ARRAY, 3) + _START + bytes((RESULT,))
+_LEAVING: Final = head(ARRAY, 4) + _START + bytes((RESULT,))
+_HEARTBEAT: Final = head(ARRAY, 3) + _START + bytes((HEARTBEAT,))
+_DISCONNECT: Final = head(ARRAY, 3) + _START + bytes((DISCONNECT,))
 
 # What every answer to a client begins with.
 CLIENT_RESULT: Final = _RESULT + b"\x40"
@@ -81,17 +82,12 @@ class Header:
 def ready(services: Iterable[bytes]) -> bytes:
     """READY; the names are put in MemoDB's order, by length and then bytes."""
     names = sorted(set(services), key=lambda name: (len(name), name))
-    return (
-        _READY
-        + b"\x40"
-        + cbor.head(cbor.ARRAY, len(names))
-        + b"".join([cbor.text_string(name) for name in names])
-    )
+    return _READY + b"\x40" + head(ARRAY, len(names)) + b"".join([cbor.text_string(name) for name in names])
 
 
 def job(id: bytes, service: bytes, timeout: int) -> bytes:
     """The header of a JOB; `timeout` in milliseconds."""
-    return _JOB + cbor.byte_string(id) + cbor.text_string(service) + cbor.head(cbor.UINT, timeout)
+    return _JOB + cbor.byte_string(id) + cbor.text_string(service) + head(UINT, timeout)
 
 
 def result(id: bytes, leaving: bool = False) -> bytes:
