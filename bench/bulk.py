@@ -52,15 +52,13 @@ def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measures and checks Polydomo's bulk calls from Spark.")
     add = parser.add_argument
     add("--check", action="store_true", help="do not measure: see that every row is run once")
-    add("--rows", type=int, help="rows in a round (default 50,000), or with --check (default 100,000)")
-    add("--rounds", type=int, default=3, help="rounds (default 3)")
+    add("--rows", type=int, default=100_000, help="rows in a round (default 100,000)")
+    add("--rounds", type=int, default=5, help="rounds (default 5)")
     add("--partitions", type=int, default=2, help="partitions, and plain clients (default 2)")
     add("--window", type=int, default=256, help="rows under way on each connection (default 256)")
     add("--memory", action="store_true", help="jobs that are not kept, over DCP")
     add("--json", type=Path, metavar="FILE")
-    options = parser.parse_args(argv)
-    options.rows = options.rows or (100_000 if options.check else 50_000)
-    return options
+    return parser.parse_args(argv)
 
 
 @contextmanager
