@@ -103,6 +103,30 @@ def test_who_is_gone_below_is_gone_for_all_above():
     assert case.take("a") == []
 
 
+def test_a_manager_that_comes_later_hears_of_nobody_who_is_gone():
+    case = Case()
+    ready = {"roles": ["echo"]}
+    for path in ((), (b"d",), (b"d", b"e"), (b"f",)):
+        case.up("w", wmp(READY, ready, source=path))
+    case.up("x", wmp(READY, ready))
+    case.up("w", wmp(READY, {"roles": [], "gone": True}, source=(b"d",)))  # and whoever is behind it
+
+    def later() -> list[list[bytes]]:
+        case.device.join_above(b"b", case._sender("b"))
+        return [understood(frames)[2] for frames in case.take("b")]
+
+    case.take("b")
+    assert later() == [[b"w"], [b"w", b"f"], [b"x"]]
+    case.up("x", wmp(READY, {"roles": []}))  # it is there, and offers nothing
+    case.take("b")
+    case.device.join_above(b"b", case._sender("b"))
+    assert understood(case.take("b")[-1])[3] == {"roles": []}
+    case.device.part_below(b"w")
+    case.device.part_below(b"x")
+    case.take("b")
+    assert (later(), case.device._kept) == ([], 0)
+
+
 def test_a_manager_that_speaks_to_somebody_who_is_gone_is_told():
     case = Case()
     case.down("a", wmp(WAKE, {"wake": 1}, to=(b"nobody", b"behind"), source=(b"m",)))

@@ -37,15 +37,18 @@ class Device:
         self.lost = 0  # for somebody who is not here
         self.refused = 0  # bad ones
         self.loops = 0  # that had been here before
-        self._ready: dict[tuple[bytes, ...], bytes] = {}  # by path: the last of each worker, as it went up
+        # By peer below and path behind it: the last READY of each worker, as it went up.
+        self._ready: dict[bytes, dict[tuple[bytes, ...], bytes]] = {}
+        self._kept = 0  # of these
 
     # Connections
 
     def join_above(self, hop: bytes, send: Send) -> None:
         """A manager, or a device before it: it hears of everybody who is ready."""
         self.above[hop] = send
-        for data in self._ready.values():
-            send(data)
+        for behind in self._ready.values():
+            for data in behind.values():
+                send(data)
 
     def part_above(self, hop: bytes) -> None:
         """It is gone."""
@@ -59,10 +62,9 @@ class Device:
         """It is gone, and everybody behind it."""
         if self.below.pop(identity, None) is None:
             return
-        behind = [path for path in self._ready if path[0] == identity]
-        for path in behind:
-            del self._ready[path]
-        if behind:
+        behind = self._ready.pop(identity, None)
+        if behind is not None:
+            self._kept -= len(behind)
             self._spread(messages.write([], READY, [identity], GONE, b""))
 
     # Messages. Nothing is taken apart but the paths: what is passed on is cut out of what came.
@@ -85,7 +87,7 @@ class Device:
             send(way.passed_on(identity))
         elif command == READY:
             data = way.passed_on(identity)
-            self._note((identity, *way.source), data, way.headers())
+            self._note(identity, tuple(way.source), data, way.headers())
             self.passed[READY] += 1
             self._spread(data)
         else:
@@ -122,13 +124,21 @@ class Device:
         self.refused += 1
         return ProtocolError(f"WMP {reason}")
 
-    def _note(self, path: tuple[bytes, ...], data: bytes, headers: bytes) -> None:
+    def _note(self, identity: bytes, path: tuple[bytes, ...], data: bytes, headers: bytes) -> None:
         """Remember it for managers that come later, and forget those who are gone."""
-        if headers == GONE:
-            for other in [other for other in self._ready if other[: len(path)] == path]:
-                del self._ready[other]
-        elif messages.names_roles(headers) and (path in self._ready or len(self._ready) < KEPT):
-            self._ready[path] = data
+        behind = self._ready.get(identity)
+        if messages.says_gone(headers):
+            if behind is not None:
+                for other in [other for other in behind if other[: len(path)] == path]:
+                    del behind[other]
+                    self._kept -= 1
+                if not behind:
+                    del self._ready[identity]
+        elif messages.names_roles(headers):
+            known = behind is not None and path in behind
+            if known or self._kept < KEPT:
+                self._kept += not known
+                self._ready.setdefault(identity, {})[path] = data
 
     def _spread(self, data: bytes) -> None:
         for send in list(self.above.values()):

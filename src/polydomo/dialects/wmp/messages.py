@@ -91,6 +91,7 @@ _KEY_JOB: Final = cbor.text("job")
 _KEY_ROLE: Final = cbor.text("role")
 _KEY_WAKE: Final = cbor.text("wake")
 _KEY_ROLES: Final = cbor.text("roles")
+_KEY_GONE: Final = cbor.text("gone")
 _KEY_STATUS: Final = cbor.text("status")
 _KEY_SLOTS: Final = cbor.text("slots")
 _ONLY_SLOTS: Final = cbor.head(cbor.MAP, 1) + _KEY_SLOTS
@@ -160,6 +161,16 @@ def only_slots(slots: int) -> bytes:
 def names_roles(headers: bytes) -> bool:
     """Does a READY say what its worker offers? For those who do not read headers otherwise."""
     return _KEY_ROLES in headers
+
+
+def says_gone(headers: bytes) -> bool:
+    """Does a READY say that its worker, and everybody behind it, is gone?"""
+    if headers == GONE:
+        return True
+    try:
+        return _KEY_GONE in headers and cbor.decode_map(headers).get("gone") is True
+    except ProtocolError:
+        return False
 
 
 def wake_in(headers: bytes) -> int:
