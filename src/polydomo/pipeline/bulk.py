@@ -10,7 +10,7 @@ the same DataFrame, and another program with the same `run`. Rows that are the s
 Execution is at least once all the same: a worker that is lost with a job in hand may have done it. `attempts` says how
 often the broker gave the job to a worker.
 
-What happens in a partition is in `bulk_partition`, on its connection in `bulk_carrier`.
+What happens in a partition is in `bulk_partition`, on its connection in `bulk_nfp` or `bulk_client`.
 """
 
 from __future__ import annotations

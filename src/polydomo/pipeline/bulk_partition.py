@@ -24,11 +24,11 @@ from polydomo.pipeline.bulk_carrier import (
     NOT_SENT,
     REFUSED,
     Carrier,
-    ClientCarrier,
     End,
     Errand,
-    NfpCarrier,
 )
+from polydomo.pipeline.bulk_client import ClientCarrier
+from polydomo.pipeline.bulk_nfp import NfpCarrier
 from polydomo.sdk.client import Client
 from polydomo.sdk.link import Lost
 from polydomo.sdk.options import prepare

@@ -36,7 +36,8 @@ from pyspark.sql.types import (
 )
 
 from polydomo.errors import ConfigError, Refused
-from polydomo.pipeline.bulk_carrier import DONE, End, Errand, NfpCarrier
+from polydomo.pipeline.bulk_carrier import DONE, End, Errand
+from polydomo.pipeline.bulk_nfp import NfpCarrier
 from polydomo.pipeline.source.options import Writing
 from polydomo.sdk.channel import service_name
 from polydomo.sdk.options import prepare
