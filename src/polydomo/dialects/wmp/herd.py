@@ -168,10 +168,12 @@ class Herd(Herald):
 
     def resolve(self, now: float) -> None:
         """Whoever was in doubt and has had its time was too busy."""
-        latest = now - SLOW * self._answers
         for wake in list(self._doubted):
-            if wake.at > latest:
-                self.broker.alarms.set(self._doubts, wake.at + SLOW * self._answers)
+            until = wake.at + SLOW * self._answers
+            if (
+                until > now
+            ):  # the very number that the alarm is set to, or it could ring at this moment for ever
+                self.broker.alarms.set(self._doubts, until)
                 break
             self.missed(wake)
             worker = wake.worker
