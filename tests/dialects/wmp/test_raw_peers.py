@@ -160,15 +160,17 @@ async def test_our_worker_under_raw_managers():
 async def test_our_worker_says_goodbye_and_finishes():
     manager = WmpManager()
     worker = Worker(manager.endpoint.replace("tcp", "wmp"), codec="raw")
-    gate = asyncio.Event()
+    begun, gate = asyncio.Event(), asyncio.Event()
 
     @worker.service
     async def work(body: bytes) -> bytes:
+        begun.set()
         await gate.wait()
         return b"finished"
 
     running = asyncio.create_task(worker.run())
     await asyncio.to_thread(manager.give, "work", [b"x"], "a")
+    await begun.wait()
     worker.stop()
     assert (await asyncio.to_thread(manager.hear, READY)).headers == {"roles": []}
     gate.set()
