@@ -8,15 +8,16 @@ evenly, waits and runs with heavy tails. They are written once. Then, in one ses
   write that: the table without its sketches and percentiles, and without spreading waits over the minutes they were in;
 - *percentiles*: bare, and Spark's own `percentile_approx` of the three times: what answers the same questions, but
   cannot be merged to hours and days;
-- *sketches*: read them, three sketches by service and minute, write that, and nothing else: the floor below which no
-  table with mergeable percentiles can come;
+- *sketches*: read them, three sketches by service and minute as Spark makes them, write that, and nothing else;
 - *unasked*: the table without its percentiles, which stay in its sketches until somebody asks;
-- *service_minute*: the same rows, the table with all of its columns, sketches and percentiles included, written.
+- *service_minute*: the same rows, the table with all of its columns, sketches and percentiles included, written; from
+  the files, as a backfill does it.
 
 Afterwards every p50, p90, p95 and p99 of every service and minute, and of the hours and the day that are merged from
 the minutes' sketches, is looked up in the rows themselves: how far is its rank from what it should be? The goal is 1 %.
 
-Times are of the wall clock; beside them the CPU time of Spark's process, which hardly depends on what else runs.
+Times are of the wall clock; beside them the CPU time of Spark's process and its Python workers, which depends less on
+what else runs.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -51,7 +53,7 @@ OURS = "service_minute"
 
 @dataclass
 class Took:
-    """By the wall's clock, and by the CPU's in Spark's process."""
+    """By the wall's clock, and by the CPU's in Spark's process and those that it started."""
 
     wall_s: float
     cpu_s: float
@@ -210,8 +212,17 @@ def sums() -> list[Column]:
 
 def measure(spark: SparkSession, folder: Path, options: argparse.Namespace) -> Speed:
     """All, in turns. Each reads the same files and writes its own."""
-    from polydomo.pipeline.tables.service_minutes import SERVICE_MINUTE
+    from polydomo.pipeline.edit import Piece
+    from polydomo.pipeline.scan import Store, scan
+    from polydomo.pipeline.tables.service_minutes import COLUMNAR, merge
+    from polydomo.pipeline.tables.silver import JOBS
     from polydomo.pipeline.tables.sketches import RANKS
+
+    files = sorted((folder / "jobs").glob("*.parquet"))
+    pieces = [Piece(f"file://{path}", 0, path.stat().st_size, None, None) for path in files]
+
+    def ours(_: DataFrame) -> DataFrame:
+        return merge(COLUMNAR.rows(scan(spark, Store({}), JOBS, pieces, COLUMNAR)))
 
     percentiles = [f"{time}_{label}" for time in TIMES for label in RANKS]
     ways: dict[str, Callable[[DataFrame], DataFrame]] = {
@@ -219,8 +230,8 @@ def measure(spark: SparkSession, folder: Path, options: argparse.Namespace) -> S
         "same": same_columns,
         "percentiles": with_percentiles,
         "sketches": only_sketches,
-        "unasked": lambda jobs: SERVICE_MINUTE.delta({"jobs": jobs}, ()).drop(*percentiles),
-        OURS: lambda jobs: SERVICE_MINUTE.delta({"jobs": jobs}, ()),
+        "unasked": lambda jobs: ours(jobs).drop(*percentiles),
+        OURS: ours,
     }
 
     def timed(what: str) -> Took:
@@ -293,13 +304,10 @@ def rank_errors(
 
 
 def cpu_seconds(spark: SparkSession) -> float:
-    """Of Spark's own process so far, with all its threads; 0 where the system does not tell."""
+    """Of Spark's own process and its Python workers so far, with all their threads."""
     java: Any = spark._jvm
-    path = Path(f"/proc/{java.java.lang.ProcessHandle.current().pid()}/stat")
-    if not path.exists():
-        return 0.0
-    fields = path.read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
+    process = psutil.Process(java.java.lang.ProcessHandle.current().pid())
+    return sum(sum(one.cpu_times()[:2]) for one in [process, *process.children(recursive=True)])
 
 
 def show(speed: Speed, accuracy: Accuracy | None) -> None:

@@ -1,16 +1,28 @@
-"""Which days a refresh merges, by what the files' footers say."""
+"""Which days and minutes a refresh merges, by what the files' footers say."""
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow.parquet as pq
 import pytest
+from pyspark.testing import assertDataFrameEqual
 
 from polydomo.pipeline.lake import Lake, Piece
-from polydomo.pipeline.refresh import _span
+from polydomo.pipeline.places import places_for
+from polydomo.pipeline.refresh import Span, _span, refresh
+from polydomo.pipeline.run import prepare
+from polydomo.pipeline.tables.service_minutes import SERVICE_MINUTE
 from polydomo.pipeline.tables.silver import JOBS
+from polydomo.runtime.settings import BrokerSection, Settings
+from tests.pipeline.tables.silver_rows import at as after_noon
+from tests.pipeline.tables.silver_rows import job, silver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DAY = 86_400_000_000
 FIRST = date(2026, 3, 1)
@@ -21,7 +33,7 @@ def at(days: float) -> int:
     return int(((FIRST - date(1970, 1, 1)).days + days) * DAY)
 
 
-def span(bounds: tuple[int, int] | None, day: date | None = FIRST) -> set[date | None]:
+def span(bounds: tuple[int, int] | None, day: date | None = FIRST) -> Span | None:
     asked: list[str] = []
 
     def found(_name: str, _pieces: object, *columns: str) -> tuple[int, int] | None:
@@ -29,20 +41,59 @@ def span(bounds: tuple[int, int] | None, day: date | None = FIRST) -> set[date |
         return bounds
 
     lake = SimpleNamespace(spec=lambda _name: JOBS, bounds=found)
-    days = _span(cast(Lake, lake), {"jobs": [Piece("file", 1, 1, day, cast(Any, None))]})
+    found_span = _span(cast(Lake, lake), {"jobs": [Piece("file", 1, 1, day, cast(Any, None))]})
     assert "deadline" not in asked
-    return days
+    return found_span
 
 
 def test_all_days_between_the_first_and_the_last_time() -> None:
-    assert span((at(0.25), at(0.5))) == {date(2026, 3, 1)}
-    assert span((at(0.75), at(2.0))) == {date(2026, 3, 1), date(2026, 3, 2), date(2026, 3, 3)}
+    one, three = span((at(0.25), at(0.5))), span((at(0.75), at(2.0)))
+    assert one
+    assert one.days() == {date(2026, 3, 1)}
+    assert three
+    assert three.days() == {date(2026, 3, 1), date(2026, 3, 2), date(2026, 3, 3)}
 
 
 @pytest.mark.parametrize("bounds", [(at(0), at(4.5)), (-(2**62), 2**62), None])
 def test_too_many_or_unknown_days_must_be_looked_for(bounds: tuple[int, int] | None) -> None:
-    assert span(bounds) == set()
+    assert span(bounds) is None
 
 
 def test_so_must_those_of_rows_without_a_day() -> None:
-    assert span((at(0), at(1)), day=None) == set()
+    assert span((at(0), at(1)), day=None) is None
+
+
+@pytest.mark.spark
+def test_minutes_that_nothing_new_belongs_to_are_only_copied(spark: SparkSession, tmp_path: Path) -> None:
+    """A batch of a whole day, and one of ten minutes of it: with a wait that began before them, and one that a clock
+    which was set back would end after them."""
+    settings = Settings(broker=BrokerSection(data=str(tmp_path)))
+    whole_day = [job(60.0 * minute, run_s=0.001 * (1000 + minute)) for minute in range(-600, 600, 20)]
+    new = [
+        *[job(60.0 * minute, wait_s=0.5) for minute in range(5)],
+        job(130.0, wait_s=400.0),
+        job(200.0, queued=after_noon(190.0), wait_s=5000.0),
+    ]
+    with Lake(places_for(settings), [SERVICE_MINUTE]) as lake:
+        prepare(spark)
+        lake.append(spark, "jobs", silver(spark, whole_day)["jobs"])
+        refresh(spark, lake)
+        before = sketches_by_minute(spark, lake)
+        lake.append(spark, "jobs", silver(spark, new)["jobs"])
+        (made,) = refresh(spark, lake)
+        assert (made.source_rows, made.days) == (len(new), 1)
+        numbers = [name for name in SERVICE_MINUTE.spec.names() if not name.endswith("_sketch")]
+        refreshed = lake.read(spark, "service_minute").select(*numbers).collect()
+        after = sketches_by_minute(spark, lake)
+        (piece,) = lake.pieces("service_minute")
+        minutes = pq.read_table(piece.path.removeprefix("file://"), columns=["minute"])["minute"].to_pylist()
+        refresh(spark, lake, rebuild=True)
+        assertDataFrameEqual(lake.read(spark, "service_minute").select(*numbers), refreshed)
+    changed = {minute for minute, sketch in after.items() if before.get(minute) != sketch}
+    assert changed == {after_noon(60.0 * minute).replace(second=0) for minute in range(-5, 5)}
+    assert minutes == sorted(minutes)
+
+
+def sketches_by_minute(spark: SparkSession, lake: Lake) -> dict[datetime, bytes]:
+    found = lake.read(spark, "service_minute").collect()
+    return {row.minute.replace(tzinfo=UTC): bytes(row.run_sketch) for row in found}

@@ -40,6 +40,7 @@ from polydomo.pipeline.iceberg import (
     partition_by,
 )
 from polydomo.pipeline.places import Places
+from polydomo.pipeline.scan import Store
 from polydomo.pipeline.tables.spec import GoldTable, TableSpec
 
 if TYPE_CHECKING:
@@ -129,6 +130,10 @@ class Lake:
         if not pieces:
             return spark.createDataFrame([], spec.ddl())
         return spark.read.schema(spec.ddl()).parquet(*[files.literal(piece.path) for piece in pieces])
+
+    def store(self, name: str) -> Store:
+        """What opens a table's files, in tasks of Spark's, too."""
+        return Store(dict(self._made(name).io.properties))
 
     def notes(self, name: str) -> dict[str, str]:
         """What the current snapshot says about itself."""

@@ -2,7 +2,8 @@
 
 Each gold table notes the silver snapshots that it has. A refresh reads the files that silver got since, makes rows of
 them, reads the gold rows of the same days, merges both and puts the result in their place, in one snapshot that notes
-how far it is now. A crash in between changes nothing: the next refresh finds the same new files.
+how far it is now. A crash in between changes nothing: the next refresh finds the same new files. Rows of these days
+that nothing new can belong to are only copied.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline.lake import NOTHING, REBUILD, Edit, Lake, Piece
+from polydomo.pipeline.scan import scan
 from polydomo.pipeline.tables.spec import GoldTable, Objective
 
 _DAY_US: Final = 86_400_000_000
+_MINUTE_US: Final = 60_000_000
 _EPOCH: Final = date(1970, 1, 1)
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # If what is new lies within so many days, they are all merged; else only those that it touches, which takes another
 # look at it.
@@ -33,6 +36,18 @@ _ELSEWHEN: Final = ("submitted", "first_partial", "deadline")
 
 # So many tables at once: while one waits for the driver, another one's tasks run.
 _AT_ONCE: Final = 3
+
+
+class Span(NamedTuple):
+    """From the first to the last time of what is new, in microseconds since 1970."""
+
+    first: int
+    last: int
+
+    def days(self) -> set[date | None]:
+        """All that it touches."""
+        first, last = (_EPOCH + timedelta(days=time // _DAY_US) for time in self)
+        return {first + timedelta(days=off) for off in range((last - first).days + 1)}
 
 
 @dataclass(frozen=True)
@@ -92,8 +107,7 @@ def refresh_one(
     elif not any(news.values()):
         return None
     notes = {f"from.{source}": str(head or NOTHING) for source, head in heads.items()}
-    frames = {source: lake.frame(spark, source, pieces) for source, pieces in news.items()}
-    delta = gold.delta(frames, objectives).select(*gold.spec.names())
+    delta = _delta(spark, lake, gold, news, objectives).select(*gold.spec.names())
     rows, days = (
         _rebuild(spark, edit, gold, delta, notes)
         if everything
@@ -103,11 +117,28 @@ def refresh_one(
     return Refreshed(gold.spec.name, source_rows, rows, days, time.monotonic() - began)
 
 
+def _delta(
+    spark: SparkSession,
+    lake: Lake,
+    gold: GoldTable,
+    news: Mapping[str, Sequence[Piece]],
+    objectives: tuple[Objective, ...],
+) -> DataFrame:
+    """What these files add. If that comes from columns, a key may have several rows."""
+    if gold.columnar is None:
+        return gold.delta(
+            {source: lake.frame(spark, source, pieces) for source, pieces in news.items()}, objectives
+        )
+    (source,) = gold.sources
+    found = scan(spark, lake.store(source), lake.spec(source), news[source], gold.columnar)
+    return gold.columnar.rows(found)
+
+
 def _rebuild(
     spark: SparkSession, edit: Edit, gold: GoldTable, delta: DataFrame, notes: dict[str, str]
 ) -> tuple[int, None]:
-    # From all rows at once there is nothing to merge.
-    written = edit.write(spark, _by_day(delta, gold))
+    # From all rows at once there is nothing to merge, unless they were columns.
+    written = edit.write(spark, _by_day(delta if gold.columnar is None else gold.merge(delta), gold))
     edit.commit(REBUILD, add=written, remove=edit.pieces(), notes=notes)
     return sum(piece.rows for piece in written), None
 
@@ -118,12 +149,12 @@ def _merge(
     edit: Edit,
     gold: GoldTable,
     delta: DataFrame,
-    span: set[date | None],
+    span: Span | None,
     notes: dict[str, str],
 ) -> tuple[int, int]:
-    """`span`: days that hold all that is new, as far as can be said from outside; empty: that cannot be said."""
-    days = _around(list(span), gold.reach)
-    old, written = _merged(spark, lake, edit, gold, delta, days) if days else ([], [])
+    """`span`: when all that is new happened, as far as can be said from outside; None: that cannot be said."""
+    days = _around(list(span.days()), gold.reach) if span else set()
+    old, written = _merged(spark, lake, edit, gold, delta, days, span) if days else ([], [])
     if not days or _strays(written, days):
         # Used twice: for its days, and for its rows. It is small: that is what gold is for.
         delta = delta.persist()
@@ -145,37 +176,56 @@ def _merge(
 
 
 def _merged(
-    spark: SparkSession, lake: Lake, edit: Edit, gold: GoldTable, delta: DataFrame, days: set[date | None]
+    spark: SparkSession,
+    lake: Lake,
+    edit: Edit,
+    gold: GoldTable,
+    delta: DataFrame,
+    days: set[date | None],
+    span: Span | None = None,
 ) -> tuple[list[Piece], list[Piece]]:
     """The files of these days, and those that are to take their place."""
     old = [piece for piece in edit.pieces() if piece.day in days]
-    rows = delta.unionByName(lake.frame(spark, gold.spec.name, old)) if old else delta
-    return old, edit.write(spark, _by_day(gold.merge(rows), gold))
+    if not old:
+        return old, edit.write(spark, _by_day(gold.merge(delta), gold))
+    there = lake.frame(spark, gold.spec.name, old)
+    if span is None or gold.minute is None:
+        return old, edit.write(spark, _by_day(gold.merge(delta.unionByName(there)), gold))
+    touched = _between(gold.minute, span)
+    merged = gold.merge(delta.unionByName(there.where(touched)))
+    return old, edit.write(spark, _by_day(merged.unionByName(there.where(~touched)), gold))
+
+
+def _between(minute: str, span: Span) -> Column:
+    """Is a row's minute one of those?"""
+    from pyspark.sql import functions as F
+
+    first = F.timestamp_micros(F.lit(span.first - span.first % _MINUTE_US))
+    return F.col(minute).between(first, F.timestamp_micros(F.lit(span.last)))
 
 
 def _strays(written: Sequence[Piece], days: set[date | None]) -> list[str]:
     return sorted(str(piece.day) for piece in written if piece.day not in days)
 
 
-def _span(lake: Lake, news: Mapping[str, Sequence[Piece]]) -> set[date | None]:
-    """The days from the first to the last time in these files, by what their footers say. Empty: too many, or they do
-    not say."""
+def _span(lake: Lake, news: Mapping[str, Sequence[Piece]]) -> Span | None:
+    """From the first to the last time in these files, by what their footers say. None: too long, or they do not say."""
     times: list[int] = []
     for source, pieces in news.items():
         if any(piece.day is None for piece in pieces):
-            return set()
+            return None
         kinds = {column.name: column.kind for column in lake.spec(source).columns}
         wanted = [name for name, kind in kinds.items() if kind == "timestamp" and name not in _ELSEWHEN]
         times += lake.bounds(source, pieces, *wanted) or ()
     if not times or max(times) - min(times) > _FEW_DAYS * _DAY_US:
-        return set()
-    first, last = (_EPOCH + timedelta(days=time // _DAY_US) for time in (min(times), max(times)))
-    return {first + timedelta(days=off) for off in range((last - first).days + 1)}
+        return None
+    return Span(min(times), max(times))
 
 
 def _by_day(rows: DataFrame, gold: GoldTable) -> DataFrame:
-    """One file per day."""
-    return rows.repartition(gold.spec.partition)
+    """One file per day; by minutes, if it is asked for some of them."""
+    whole = rows.repartition(gold.spec.partition)
+    return whole.sortWithinPartitions(gold.spec.partition, gold.minute) if gold.minute else whole
 
 
 def _around(days: Sequence[date | None], reach: int) -> set[date | None]:

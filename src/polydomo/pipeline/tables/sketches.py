@@ -32,11 +32,6 @@ _EMPTY: Final = 8
 _US: Final = 1e6
 
 
-def sketch(name: str) -> Column:
-    """Of a column of seconds, as floats; nulls are left out."""
-    return F.kll_sketch_agg_float(F.col(name), F.lit(K))
-
-
 def merged(name: str) -> Column:
     """One sketch of several."""
     return F.kll_merge_agg_float(F.col(name), F.lit(K))

@@ -6,11 +6,12 @@ and the reference pages are made from that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 Layer = Literal["bronze", "silver", "gold"]
@@ -53,6 +54,21 @@ class Objective(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Columnar:
+    """A delta that is worked out from Arrow's columns, in Python, because Spark's rows would take longer.
+
+    `work` gets some rows of the source and gives what they add, in `schema`; `rows` makes rows of the table of that,
+    several of one key among them: they are to be merged.
+    """
+
+    columns: tuple[str, ...]  # of the source, that are read
+    words: tuple[str, ...]  # those of them that are texts, each of few values
+    schema: str  # as Spark's DDL has it
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    rows: Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True)
 class GoldTable:
     """A table of answers that can be kept up to date from new silver rows alone.
 
@@ -66,3 +82,8 @@ class GoldTable:
     delta: Callable[[Mapping[str, DataFrame], tuple[Objective, ...]], DataFrame]
     merge: Callable[[DataFrame], DataFrame]
     reach: int = 0  # so many days before and after those that `delta` touches take part in a merge
+    # The column with a row's minute, if all that `delta` makes lies between the first and the last time of the silver
+    # rows, whatever their clocks did. Rows of other minutes need not be merged: they stay as they are.
+    minute: str | None = None
+    # Another way to what `delta` makes of the only source, if that is whole files.
+    columnar: Columnar | None = None

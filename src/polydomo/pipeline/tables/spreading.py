@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from polydomo.pipeline.tables.counting import MINUTE_US, minute_start
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 # The columns of an interval: its first and last moment, in microseconds since 1970.
 BEGIN: Final = "begin_us"
@@ -47,10 +47,3 @@ def spread(intervals: DataFrame, key: Sequence[str]) -> DataFrame:
         + F.when(F.col(MINUTE) == F.col("last"), F.col("behind")).otherwise(F.lit(0))
     )
     return minutes.select(*key, MINUTE, spent.alias(SPENT))
-
-
-def inside(begin: Column, end: Column, minute: Column) -> Column:
-    """The microseconds of one interval that fall into one minute. None of an interval without begin or end: `least` and
-    `greatest` would do with what they have."""
-    spent = F.least(end, minute + MINUTE_US) - F.greatest(begin, minute)
-    return F.when(end > begin, F.greatest(spent, F.lit(0))).otherwise(F.lit(0))

@@ -1,0 +1,101 @@
+"""Whole files of a table, read by Arrow in Spark's tasks, for what is worked out from columns (`spec.Columnar`).
+
+To hand rows that Spark has read to a Python function takes longer than most of what such a function does. So it gets
+the files' names, and reads them itself: those columns that it needs, some hundred thousand rows at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from polydomo.pipeline import files
+from polydomo.pipeline.tables.spec import Columnar, TableSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from polydomo.pipeline.edit import Piece
+
+# So many tasks per core: the last ones are short.
+_TASKS: Final = 4
+
+# Rows that are read at once.
+_ROWS: Final = 500_000
+
+_TYPES: Final = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "date": pa.date32(),
+}
+
+
+class Store(NamedTuple):
+    """Where files are opened, in any process: on this machine or, as pyiceberg does it, elsewhere."""
+
+    properties: dict[str, str]
+
+    def open(self, path: str) -> Any:
+        """For reading."""
+        if files.is_local(path):
+            return pa.OSFile(str(files.local(path)), "rb")
+        from pyiceberg.io import load_file_io
+
+        return load_file_io(self.properties, path).new_input(path).open()
+
+
+def scan(
+    spark: SparkSession, store: Store, spec: TableSpec, pieces: Sequence[Piece], columnar: Columnar
+) -> DataFrame:
+    """What these files of a table add."""
+    shares = _dealt(pieces, _TASKS * spark.sparkContext.defaultParallelism)
+    kinds = {column.name: _TYPES[column.kind] for column in spec.columns if column.name in columnar.columns}
+    words, work = columnar.words, columnar.work
+
+    def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from work(_rows(store, shares[number], kinds, words))
+
+    return spark.range(0, len(shares), 1, max(1, len(shares))).mapInArrow(task, columnar.schema)
+
+
+def _dealt(pieces: Sequence[Piece], most: int) -> list[list[str]]:
+    """The files, in shares of about the same size."""
+    shares: list[list[str]] = [[] for _ in range(min(most, len(pieces)))]
+    sizes = [0] * len(shares)
+    for piece in sorted(pieces, key=lambda piece: piece.size, reverse=True):
+        least = sizes.index(min(sizes))
+        shares[least].append(piece.path)
+        sizes[least] += piece.size
+    return shares
+
+
+def _rows(
+    store: Store, paths: Sequence[str], kinds: dict[str, pa.DataType], words: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    for path in paths:
+        with store.open(path) as source, pq.ParquetFile(source, read_dictionary=list(words)) as file:
+            there = [name for name in kinds if name in file.schema_arrow.names]
+            for batch in file.iter_batches(_ROWS, columns=there, use_threads=False):
+                yield _whole(batch, kinds, words)
+
+
+def _whole(batch: pa.RecordBatch, kinds: dict[str, pa.DataType], words: tuple[str, ...]) -> pa.RecordBatch:
+    """With all columns, in their types: an older file may lack some, and all batches must go together."""
+    found = {}
+    for name, kind in kinds.items():
+        wanted = pa.dictionary(pa.int32(), kind) if name in words else kind
+        if name in batch.schema.names:
+            column = batch.column(name)
+            found[name] = column if column.type == wanted else column.cast(wanted)
+        else:
+            found[name] = pa.nulls(batch.num_rows, wanted)
+    return pa.RecordBatch.from_pydict(found)

@@ -1,0 +1,115 @@
+"""Sketches that are made of whole groups: Spark must take them for its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import functions as F
+
+from polydomo.pipeline.tables import kll
+from polydomo.pipeline.tables.sketches import K
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Just before and behind each place where a sketch gets another level, and far beyond.
+SIZES = (0, 1, 2, 3, 399, 400, 401, 1067, 1068, 2312, 2313, 4743, 4744, 30_000, 250_003)
+RANKS = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99]
+
+# An item stands for one in 200 values at the most, and is in their middle.
+BOUND = 1 / 400
+
+
+def values(size: int, seed: int = 1) -> np.ndarray:
+    """With a heavy tail, and in no order."""
+    return (np.random.default_rng(seed).pareto(1.5, size) + 0.001).astype(np.float32)
+
+
+def rank_error(of: np.ndarray, rank: float, found: float) -> float:
+    there = np.sort(of)
+    below, upto = np.searchsorted(there, np.float32(found), "left"), np.searchsorted(there, found, "right")
+    return max(below / len(of) - rank, rank - upto / len(of), 0.0)
+
+
+@pytest.mark.spark
+def test_spark_reads_them(spark: SparkSession) -> None:
+    groups = [values(size) for size in SIZES]
+    rows = [(size, kll.sketch(group, K)) for size, group in zip(SIZES, groups, strict=True)]
+    frame = spark.createDataFrame(rows, "size long, sketch binary")
+    ranks = F.array(*[F.lit(rank) for rank in (0.0, *RANKS, 1.0)])
+    some = F.when(F.col("size") > 0, F.kll_sketch_get_quantile_float("sketch", ranks))
+    found = frame.select("size", F.kll_sketch_get_n_float("sketch").alias("n"), some.alias("values"))
+    for row, group in zip(sorted(found.collect()), groups, strict=True):
+        assert row.n == row.size == len(group)
+        if len(group):
+            least, *between, most = row["values"]
+            assert (least, most) == (group.min(), group.max())
+            errors = [rank_error(group, rank, at) for rank, at in zip(RANKS, between, strict=True)]
+            assert max(errors) <= (BOUND + 1 / len(group) if len(group) > K else 0)
+
+
+@pytest.mark.spark
+def test_spark_merges_them(spark: SparkSession) -> None:
+    """With each other, and with sketches that it made itself."""
+    groups = [values(size, seed) for seed, size in enumerate(SIZES)]
+    everything = np.concatenate(groups)
+    ours = spark.createDataFrame([(kll.sketch(group, K),) for group in groups], "sketch binary")
+    theirs = (
+        spark.createDataFrame([(float(value),) for value in groups[-2]], "value float")
+        .agg(F.kll_sketch_agg_float("value", F.lit(K)).alias("sketch"))
+        .unionAll(ours)
+    )
+    for frame, wanted in ((ours, everything), (theirs, np.concatenate((everything, groups[-2])))):
+        merged = frame.agg(F.kll_merge_agg_float("sketch", F.lit(K)).alias("sketch"))
+        found = merged.select(
+            F.kll_sketch_get_n_float("sketch"),
+            F.kll_sketch_get_quantile_float("sketch", F.array(*[F.lit(rank) for rank in RANKS])),
+        ).collect()[0]
+        assert found[0] == len(wanted)
+        assert max(rank_error(wanted, rank, at) for rank, at in zip(RANKS, found[1], strict=True)) < 0.01
+
+
+def test_a_few_values_are_kept_as_they_are() -> None:
+    made = kll.sketch(np.array([3, 1, 2], np.float32), K)
+    assert made.hex() == (
+        "05010f0090010800"  # five words ahead, format 1, KLL, nothing special, k = 400, m = 8
+        "0300000000000000"  # n = 3
+        "9001" "01" "00"  # the least k that was merged, one level
+        "8d010000"  # which begins at 397 of 400
+        "0000803f" "00004040"  # from 1 to 3
+        "00004040" "0000803f" "00000040"  # 3, 1, 2
+    )  # fmt: skip
+    assert kll.sketch(np.empty(0, np.float32), K).hex() == "02010f0190010800"
+    assert kll.sketch(np.ones(1, np.float32), K).hex() == "02020f04900108000000803f"
+
+
+@given(st.integers(2, 20_000), st.sampled_from((8, 20, 200, 400)))
+def test_every_value_is_stood_for(size: int, k: int) -> None:
+    """Items times what each stands for are as many as the values, and no level is over its capacity."""
+    made = kll.sketch(np.arange(size, dtype=np.float32), k)
+    levels = made[18]
+    begins = np.frombuffer(made, np.uint32, levels, 20).astype(int).tolist()
+    items = np.frombuffer(made, np.float32, -1, 20 + 4 * levels + 8)
+    capacities = [max(8, round(k * (2 / 3) ** (levels - 1 - height))) for height in range(levels)]
+    ends = [*begins[1:], sum(capacities)]
+    sizes = [end - begin for begin, end in zip(begins, ends, strict=True)]
+    assert sum(sizes) == len(items)
+    assert sum(count << height for height, count in enumerate(sizes)) == size
+    assert all(0 <= count <= most for count, most in zip(sizes[1:], capacities[1:], strict=True))
+    start = sizes[0]
+    for count in sizes[1:]:
+        level = items[start : start + count]
+        assert (np.diff(level) > 0).all()
+        start += count
+
+
+def test_groups_one_after_the_other() -> None:
+    of = values(1000)
+    ends = np.array([0, 300, 300, 1000])
+    assert kll.sketches(of, ends, K) == [
+        kll.sketch(group, K) for group in (of[:0], of[:300], of[:0], of[300:])
+    ]
