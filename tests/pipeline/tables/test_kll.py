@@ -29,6 +29,10 @@ def values(size: int, seed: int = 1) -> np.ndarray:
     return (np.random.default_rng(seed).pareto(1.5, size) + 0.001).astype(np.float32)
 
 
+def sketch(of: np.ndarray, k: int = K) -> bytes:
+    return kll.sketches(np.sort(of), np.array([len(of)]), k)[0].as_py()
+
+
 def rank_error(of: np.ndarray, rank: float, found: float) -> float:
     there = np.sort(of)
     below, upto = np.searchsorted(there, np.float32(found), "left"), np.searchsorted(there, found, "right")
@@ -38,7 +42,7 @@ def rank_error(of: np.ndarray, rank: float, found: float) -> float:
 @pytest.mark.spark
 def test_spark_reads_them(spark: SparkSession) -> None:
     groups = [values(size) for size in SIZES]
-    rows = [(size, kll.sketch(group, K)) for size, group in zip(SIZES, groups, strict=True)]
+    rows = [(size, sketch(group)) for size, group in zip(SIZES, groups, strict=True)]
     frame = spark.createDataFrame(rows, "size long, sketch binary")
     ranks = F.array(*[F.lit(rank) for rank in (0.0, *RANKS, 1.0)])
     some = F.when(F.col("size") > 0, F.kll_sketch_get_quantile_float("sketch", ranks))
@@ -57,7 +61,7 @@ def test_spark_merges_them(spark: SparkSession) -> None:
     """With each other, and with sketches that it made itself."""
     groups = [values(size, seed) for seed, size in enumerate(SIZES)]
     everything = np.concatenate(groups)
-    ours = spark.createDataFrame([(kll.sketch(group, K),) for group in groups], "sketch binary")
+    ours = spark.createDataFrame([(sketch(group),) for group in groups], "sketch binary")
     theirs = (
         spark.createDataFrame([(float(value),) for value in groups[-2]], "value float")
         .agg(F.kll_sketch_agg_float("value", F.lit(K)).alias("sketch"))
@@ -74,42 +78,41 @@ def test_spark_merges_them(spark: SparkSession) -> None:
 
 
 def test_a_few_values_are_kept_as_they_are() -> None:
-    made = kll.sketch(np.array([3, 1, 2], np.float32), K)
-    assert made.hex() == (
-        "05010f0090010800"  # five words ahead, format 1, KLL, nothing special, k = 400, m = 8
+    assert sketch(np.array([3, 1, 2], np.float32)).hex() == (
+        "05010f0290010800"  # five words ahead, format 1, KLL, level 0 is sorted, k = 400, m = 8
         "0300000000000000"  # n = 3
         "9001" "01" "00"  # the least k that was merged, one level
         "8d010000"  # which begins at 397 of 400
         "0000803f" "00004040"  # from 1 to 3
-        "00004040" "0000803f" "00000040"  # 3, 1, 2
+        "0000803f" "00000040" "00004040"  # 1, 2, 3
     )  # fmt: skip
-    assert kll.sketch(np.empty(0, np.float32), K).hex() == "02010f0190010800"
-    assert kll.sketch(np.ones(1, np.float32), K).hex() == "02020f04900108000000803f"
+    assert sketch(np.empty(0, np.float32)).hex() == "02010f0190010800"
+    assert sketch(np.ones(1, np.float32)).hex() == "02020f06900108000000803f"
 
 
 @given(st.integers(2, 20_000), st.sampled_from((8, 20, 200, 400)))
 def test_every_value_is_stood_for(size: int, k: int) -> None:
     """Items times what each stands for are as many as the values, and no level is over its capacity."""
-    made = kll.sketch(np.arange(size, dtype=np.float32), k)
+    made = sketch(np.arange(size, dtype=np.float32), k)
     levels = made[18]
     begins = np.frombuffer(made, np.uint32, levels, 20).astype(int).tolist()
+    ends = np.frombuffer(made, np.float32, 2, 20 + 4 * levels).tolist()
     items = np.frombuffer(made, np.float32, -1, 20 + 4 * levels + 8)
+    assert ends == [0, size - 1]
     capacities = [max(8, round(k * (2 / 3) ** (levels - 1 - height))) for height in range(levels)]
-    ends = [*begins[1:], sum(capacities)]
-    sizes = [end - begin for begin, end in zip(begins, ends, strict=True)]
+    sizes = [end - begin for begin, end in zip(begins, [*begins[1:], sum(capacities)], strict=True)]
     assert sum(sizes) == len(items)
     assert sum(count << height for height, count in enumerate(sizes)) == size
-    assert all(0 <= count <= most for count, most in zip(sizes[1:], capacities[1:], strict=True))
-    start = sizes[0]
-    for count in sizes[1:]:
-        level = items[start : start + count]
-        assert (np.diff(level) > 0).all()
+    assert all(0 <= count <= most for count, most in zip(sizes, capacities, strict=True))
+    start = 0
+    for count in sizes:
+        assert (np.diff(items[start : start + count]) > 0).all()
         start += count
 
 
 def test_groups_one_after_the_other() -> None:
-    of = values(1000)
-    ends = np.array([0, 300, 300, 1000])
-    assert kll.sketches(of, ends, K) == [
-        kll.sketch(group, K) for group in (of[:0], of[:300], of[:0], of[300:])
-    ]
+    """Of none, one, several and many values, in any order."""
+    groups = [np.sort(values(size)) for size in (0, 1, 300, 0, 1000, 400, 401, 1, 2, 0)]
+    made = kll.sketches(np.concatenate(groups), np.cumsum([len(group) for group in groups]), K)
+    assert made.to_pylist() == [sketch(group) for group in groups]
+    assert kll.sketches(np.empty(0, np.float32), np.empty(0, np.int64), K).to_pylist() == []

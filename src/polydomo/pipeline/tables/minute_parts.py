@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from polydomo.ledger.schema import DONE, OUTCOMES
 from polydomo.pipeline.tables import kll
 from polydomo.pipeline.tables.counting import MINUTE_US, US
+from polydomo.pipeline.tables.sketches import RANKS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,11 +44,13 @@ PORTION: Final = 500_000
 COUNTS: Final = ("jobs", *OUTCOMES, "retries", "memo_hits", "bytes_in", "bytes_out")
 SUMS_US: Final = ("wait_us", "run_us", "total_us", "waiting_us", "wait_max_us")
 SKETCHES: Final = ("wait_sketch", "run_sketch", "total_sketch")
+PERCENTILES: Final = tuple(f"{name.removesuffix('_s')}_{label}" for name in TIMES for label in RANKS)
 SCHEMA: Final = pa.schema(
     [
         ("service", pa.string()),
         ("minute", pa.timestamp("us", tz="UTC")),
         *[(name, pa.int64()) for name in (*COUNTS, *SUMS_US)],
+        *[(name, pa.float64()) for name in PERCENTILES],
         *[(name, pa.binary()) for name in SKETCHES],
     ]
 )
@@ -143,15 +146,42 @@ def _ended(
         if of == "wait":
             longest = np.maximum.reduceat(us, groups.starts)
             found["wait_max_us"] = pa.array(longest, mask=longest < 0)
-        ends = np.cumsum(np.add.reduceat(there.astype(np.int64), groups.starts))
-        found[f"{of}_sketch"] = kll.sketches(values[there].astype(np.float32), ends, k)
+        counts = np.add.reduceat(there.astype(np.int64), groups.starts)
+        ordered = _sorted(values[there].astype(np.float32), counts)
+        found[f"{of}_sketch"] = kll.sketches(ordered, np.cumsum(counts), k)
+        found |= {f"{of}_{label}": _exact(ordered, counts, rank, k) for label, rank in RANKS.items()}
     return _batch(names, groups.minor, groups.major, found)
 
 
+def _sorted(values: NDArray[np.float32], counts: Ints) -> NDArray[np.float32]:
+    """Each group for itself. None is negative, so that their bits are in the same order as they are."""
+    keys = np.repeat(np.arange(len(counts), dtype=np.uint64) << np.uint64(32), counts)
+    keys |= np.abs(values).view(np.uint32)
+    keys.sort()
+    return keys.astype(np.uint32).view(np.float32)
+
+
+def _exact(values: NDArray[np.float32], counts: Ints, rank: float, k: int) -> pa.Array:
+    """A percentile of each group whose sketch has all of its values, as its sketch has it; null of others."""
+    known = (counts > 0) & (counts <= k)
+    below = np.ceil(np.round(rank * counts, 7)).astype(np.int64)
+    last = np.cumsum(counts) - counts + np.maximum(below, 1) - 1
+    found = values[np.where(known, last, 0)] if len(values) else np.zeros(len(counts), np.float32)
+    return pa.array(in_micros(found.astype(np.float64)), mask=~known)
+
+
+def in_micros(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Percentiles are in whole microseconds. What floats add behind them is noise."""
+    rounded: NDArray[np.float64] = np.rint(seconds * US) / US
+    return rounded
+
+
 def _waited(names: pa.Array, codes: Ints, minutes: Ints, spent: Ints, k: int) -> pa.RecordBatch:
-    nothing = kll.sketch(np.empty(0, np.float32), k)
-    found: dict[str, Any] = {name: [nothing] * len(codes) for name in SKETCHES}
-    return _batch(names, codes, minutes, found | {"waiting_us": spent, "wait_max_us": pa.nulls(len(codes))})
+    nothing = kll.sketches(np.empty(0, np.float32), np.zeros(len(codes), np.int64), k)
+    found: dict[str, Any] = dict.fromkeys(SKETCHES, nothing) | {"waiting_us": spent}
+    return _batch(
+        names, codes, minutes, found | dict.fromkeys(("wait_max_us", *PERCENTILES), pa.nulls(len(codes)))
+    )
 
 
 def _batch(names: pa.Array, codes: Ints, minutes: Ints, found: dict[str, Any]) -> pa.RecordBatch:

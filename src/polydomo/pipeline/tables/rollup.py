@@ -12,7 +12,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from polydomo.pipeline.tables import outages as _outages
-from polydomo.pipeline.tables import service_minutes
+from polydomo.pipeline.tables import service_minutes, sketches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,7 +49,8 @@ def outages(pieces: DataFrame) -> DataFrame:
 
 def _longer(minutes: DataFrame, unit: str) -> DataFrame:
     start = F.date_trunc(unit, "minute")
-    merged = service_minutes.merge(minutes.withColumns({"minute": start, "day": F.to_date(start)}))
+    longer = minutes.withColumns({"minute": start, "day": F.to_date(start)})
+    merged = service_minutes.summed(longer, sketches.merged)
     per_second = F.lit(float(_SECONDS[unit]))
     found = merged.withColumns({"rate": F.col("jobs") / per_second, "queue": F.col("waiting_s") / per_second})
     return found.drop("minute") if unit == "day" else found.withColumnRenamed("minute", unit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ from polydomo.pipeline.tables.spec import Columnar, GoldTable, Objective, TableC
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 # Three times of a job: the column in silver, and what it is of.
 TIMES: Final = {
@@ -79,13 +79,21 @@ def delta(silver: Mapping[str, DataFrame], objectives: tuple[Objective, ...] = (
 
 
 def merge(rows: DataFrame) -> DataFrame:
-    """One row per service and minute."""
+    """One row per service and minute. Most have one already."""
+    return summed(rows, sketches.joined)
+
+
+def summed(rows: DataFrame, join: Callable[[str], Column]) -> DataFrame:
+    """One row per service and `minute`, which may be any time. `join` makes one sketch of several."""
     found = rows.groupBy("day", "service", "minute").agg(
         *[total(name).alias(name) for name in _COUNTS],
         *[total_s(name).alias(name) for name, _ in TIMES.values()],
         total(micros("waiting_s")).alias("waiting_us"),
         F.max("wait_max").alias("wait_max"),
-        *[sketches.merged(name).alias(name) for name in _SKETCHES],
+        *[join(name).alias(name) for name in _SKETCHES],
+        # What a single row says stays true.
+        (F.count(F.lit(1)) == 1).alias("single"),
+        *[F.first(name).alias(f"{name}_said") for name in minute_parts.PERCENTILES],
     )
     return _derived(found)
 
@@ -124,10 +132,19 @@ def _derived(rows: DataFrame) -> DataFrame:
         ratio(errors, F.col("jobs")).alias("error_rate"),
         seconds(waiting).alias("waiting_s"),
         (waiting / F.lit(float(MINUTE_US))).alias("queue"),
-        *[sketches.values(name).alias(f"{name}_values") for name in _SKETCHES],
+        *[F.when(~_said(name), sketches.values(f"{name}_sketch")).alias(f"{name}_values") for name in TIMES],
     )
-    percentiles = [column for name in TIMES for column in sketches.percentiles(name, f"{name}_sketch_values")]
+    percentiles = [
+        F.when(_said(name), F.col(f"{name}_{label}_said")).otherwise(found).alias(f"{name}_{label}")
+        for name in TIMES
+        for label, found in sketches.percentiles(f"{name}_values").items()
+    ]
     return with_arrays.select("*", *percentiles).select(*SPEC.names())
+
+
+def _said(name: str) -> Column:
+    """Are the percentiles of this time known, without asking the sketch?"""
+    return F.col("single") & F.col(f"{name}_{next(iter(sketches.RANKS))}_said").isNotNull()
 
 
 COLUMNAR: Final = Columnar(
@@ -135,6 +152,7 @@ COLUMNAR: Final = Columnar(
     minute_parts.WORDS,
     "service string, minute timestamp, "
     + ", ".join(f"{name} bigint" for name in (*minute_parts.COUNTS, *minute_parts.SUMS_US))
+    + "".join(f", {name} double" for name in minute_parts.PERCENTILES)
     + "".join(f", {name} binary" for name in minute_parts.SKETCHES),
     _work,
     _rows,

@@ -33,8 +33,14 @@ _US: Final = 1e6
 
 
 def merged(name: str) -> Column:
-    """One sketch of several."""
+    """One sketch of many."""
     return F.kll_merge_agg_float(F.col(name), F.lit(K))
+
+
+def joined(name: str) -> Column:
+    """One sketch of a few: a single one stays as it is, and is not even read."""
+    found = F.collect_list(name)
+    return F.reduce(F.slice(found, F.lit(2), F.size(found)), F.get(found, F.lit(0)), F.kll_sketch_merge_float)
 
 
 def values(name: str) -> Column:
@@ -58,9 +64,9 @@ def percentile_columns(of: str, what: str) -> tuple[TableColumn, ...]:
     )
 
 
-def percentiles(of: str, found: str) -> list[Column]:
-    """The columns of `percentile_columns`, from an array that `values` made."""
-    return [
-        (F.rint(F.col(found)[place].cast("double") * _US) / F.lit(_US)).alias(f"{of}_{label}")
+def percentiles(found: str) -> dict[str, Column]:
+    """The columns of `percentile_columns` by their labels, from an array that `values` made."""
+    return {
+        label: F.rint(F.col(found)[place].cast("double") * _US) / F.lit(_US)
         for place, label in enumerate(RANKS)
-    ]
+    }
