@@ -13,7 +13,7 @@ import pytest
 from polydomo.errors import ConfigError
 from polydomo.pipeline.lake import COMPACT, NOTHING, Conflict, Lake
 from polydomo.pipeline.places import Places, places_for
-from polydomo.pipeline.run import prepare
+from polydomo.pipeline.session import prepare
 from polydomo.pipeline.tables.spec import GoldTable, TableColumn
 from polydomo.runtime.settings import BrokerSection, Settings
 from tests.support.gold import SERVICE_DAY

@@ -14,7 +14,7 @@ from pyspark.testing import assertDataFrameEqual
 from polydomo.pipeline.lake import Lake, Piece
 from polydomo.pipeline.places import places_for
 from polydomo.pipeline.refresh import Span, _span, refresh
-from polydomo.pipeline.run import prepare
+from polydomo.pipeline.session import prepare
 from polydomo.pipeline.tables.service_minutes import SERVICE_MINUTE
 from polydomo.pipeline.tables.silver import JOBS
 from polydomo.runtime.settings import BrokerSection, Settings

@@ -17,7 +17,8 @@ from polydomo.pipeline.lake import Lake
 from polydomo.pipeline.lock import holding
 from polydomo.pipeline.refresh import refresh
 from polydomo.pipeline.rewrite import TARGET, orphans, rewrite
-from polydomo.pipeline.run import Progress, objectives, prepare
+from polydomo.pipeline.run import Progress, objectives
+from polydomo.pipeline.session import prepare
 from polydomo.runtime.settings import Settings
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from polydomo.errors import PolydomoError
 from polydomo.pipeline.lake import NOTHING, REBUILD, Edit, Lake, Piece
 from polydomo.pipeline.scan import scan
+from polydomo.pipeline.session import prepare
 from polydomo.pipeline.tables.spec import GoldTable, Objective
 
 _DAY_US: Final = 86_400_000_000
@@ -37,6 +38,9 @@ _ELSEWHEN: Final = ("submitted", "first_partial", "deadline")
 # So many tables at once: while one waits for the driver, another one's tasks run.
 _AT_ONCE: Final = 3
 
+# Up to so many new rows are one task's work, from reading to writing: to move them between tasks would take longer.
+_SMALL: Final = 500_000
+
 
 class Span(NamedTuple):
     """From the first to the last time of what is new, in microseconds since 1970."""
@@ -48,6 +52,16 @@ class Span(NamedTuple):
         """All that it touches."""
         first, last = (_EPOCH + timedelta(days=time // _DAY_US) for time in self)
         return {first + timedelta(days=off) for off in range((last - first).days + 1)}
+
+
+class Sessions:
+    """Of the same Spark: `usual` for much, `small` for what one task does, with nothing cut into several parts."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.usual = spark
+        self.small = spark.newSession()
+        prepare(self.small)
+        self.small.conf.set("spark.sql.shuffle.partitions", "1")
 
 
 @dataclass(frozen=True)
@@ -70,9 +84,10 @@ def refresh(
     done: Callable[[Refreshed], None] | None = None,
 ) -> list[Refreshed]:
     """All gold tables that are behind silver. `rebuild`: from all of silver, whatever they have."""
+    sessions = Sessions(spark)
 
     def work(gold: GoldTable) -> Refreshed | None:
-        found = refresh_one(spark, lake, gold, objectives, rebuild=rebuild)
+        found = refresh_one(sessions, lake, gold, objectives, rebuild=rebuild)
         if found is not None and done is not None:
             done(found)
         return found
@@ -82,7 +97,7 @@ def refresh(
 
 
 def refresh_one(
-    spark: SparkSession,
+    sessions: Sessions,
     lake: Lake,
     gold: GoldTable,
     objectives: tuple[Objective, ...] = (),
@@ -107,13 +122,15 @@ def refresh_one(
     elif not any(news.values()):
         return None
     notes = {f"from.{source}": str(head or NOTHING) for source, head in heads.items()}
-    delta = _delta(spark, lake, gold, news, objectives).select(*gold.spec.names())
+    source_rows = sum(piece.rows for pieces in news.values() for piece in pieces)
+    small = not everything and source_rows <= _SMALL
+    spark = sessions.small if small else sessions.usual
+    delta = _delta(spark, lake, gold, news, objectives, small).select(*gold.spec.names())
     rows, days = (
         _rebuild(spark, edit, gold, delta, notes)
         if everything
-        else _merge(spark, lake, edit, gold, delta, _span(lake, news), notes)
+        else _merge(spark, lake, edit, gold, delta, _span(lake, news), notes, small)
     )
-    source_rows = sum(piece.rows for pieces in news.values() for piece in pieces)
     return Refreshed(gold.spec.name, source_rows, rows, days, time.monotonic() - began)
 
 
@@ -123,14 +140,17 @@ def _delta(
     gold: GoldTable,
     news: Mapping[str, Sequence[Piece]],
     objectives: tuple[Objective, ...],
+    small: bool,
 ) -> DataFrame:
     """What these files add. If that comes from columns, a key may have several rows."""
     if gold.columnar is None:
-        return gold.delta(
-            {source: lake.frame(spark, source, pieces) for source, pieces in news.items()}, objectives
-        )
+        frames = {source: lake.frame(spark, source, pieces) for source, pieces in news.items()}
+        if small:
+            frames = {source: frame.coalesce(1) for source, frame in frames.items()}
+        return gold.delta(frames, objectives)
     (source,) = gold.sources
-    found = scan(spark, lake.store(source), lake.spec(source), news[source], gold.columnar)
+    tasks = 1 if small else None
+    found = scan(spark, lake.store(source), lake.spec(source), news[source], gold.columnar, tasks)
     return gold.columnar.rows(found)
 
 
@@ -151,10 +171,11 @@ def _merge(
     delta: DataFrame,
     span: Span | None,
     notes: dict[str, str],
+    small: bool,
 ) -> tuple[int, int]:
     """`span`: when all that is new happened, as far as can be said from outside; None: that cannot be said."""
     days = _around(list(span.days()), gold.reach) if span else set()
-    old, written = _merged(spark, lake, edit, gold, delta, days, span) if days else ([], [])
+    old, written = _merged(spark, lake, edit, gold, delta, days, span, small=small) if days else ([], [])
     if not days or _strays(written, days):
         # Used twice: for its days, and for its rows. It is small: that is what gold is for.
         delta = delta.persist()
@@ -183,17 +204,27 @@ def _merged(
     delta: DataFrame,
     days: set[date | None],
     span: Span | None = None,
+    *,
+    small: bool = False,
 ) -> tuple[list[Piece], list[Piece]]:
     """The files of these days, and those that are to take their place."""
     old = [piece for piece in edit.pieces() if piece.day in days]
+    small = small and sum(piece.rows for piece in old) <= _SMALL
+
+    def merged(rows: DataFrame) -> DataFrame:
+        return gold.merge(rows.coalesce(1) if small else rows)
+
+    def write(rows: DataFrame) -> list[Piece]:
+        return edit.write(spark, _in_order(rows.coalesce(1), gold) if small else _by_day(rows, gold))
+
     if not old:
-        return old, edit.write(spark, _by_day(gold.merge(delta), gold))
+        return old, write(merged(delta))
     there = lake.frame(spark, gold.spec.name, old)
     if span is None or gold.minute is None:
-        return old, edit.write(spark, _by_day(gold.merge(delta.unionByName(there)), gold))
+        return old, write(merged(delta.unionByName(there)))
     touched = _between(gold.minute, span)
-    merged = gold.merge(delta.unionByName(there.where(touched)))
-    return old, edit.write(spark, _by_day(merged.unionByName(there.where(~touched)), gold))
+    new = merged(delta.unionByName(there.where(touched)))
+    return old, write(new.unionByName(there.where(~touched)))
 
 
 def _between(minute: str, span: Span) -> Column:
@@ -223,9 +254,13 @@ def _span(lake: Lake, news: Mapping[str, Sequence[Piece]]) -> Span | None:
 
 
 def _by_day(rows: DataFrame, gold: GoldTable) -> DataFrame:
-    """One file per day; by minutes, if it is asked for some of them."""
-    whole = rows.repartition(gold.spec.partition)
-    return whole.sortWithinPartitions(gold.spec.partition, gold.minute) if gold.minute else whole
+    """One file per day."""
+    return _in_order(rows.repartition(gold.spec.partition), gold)
+
+
+def _in_order(rows: DataFrame, gold: GoldTable) -> DataFrame:
+    """By minutes, if it is asked for some of them."""
+    return rows.sortWithinPartitions(gold.spec.partition, gold.minute) if gold.minute else rows
 
 
 def _around(days: Sequence[date | None], reach: int) -> set[date | None]:

@@ -25,6 +25,7 @@ from polydomo.pipeline.lock import holding
 from polydomo.pipeline.places import STATE
 from polydomo.pipeline.refresh import Refreshed, refresh
 from polydomo.pipeline.rewrite import orphans, rewrite
+from polydomo.pipeline.session import prepare
 from polydomo.pipeline.tables.bronze import Segment, Verdict
 from polydomo.pipeline.tables.spec import Objective
 from polydomo.runtime.log import Log
@@ -182,20 +183,6 @@ def objectives(settings: Settings) -> tuple[Objective, ...]:
             )
         found.append(objective)
     return tuple(found)
-
-
-def prepare(spark: SparkSession) -> None:
-    """What our reads and writes need of a session, whoever made it."""
-    for key, value in {
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # A snapshot's files are known by name: to look for them in a job of its own takes longer than the work.
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "5000",
-        # A task writes the files of several days at once, instead of sorting its rows by day.
-        "spark.sql.maxConcurrentOutputFileWriters": "64",
-        "spark.sql.parquet.fieldId.write.enabled": "true",
-    }.items():
-        spark.conf.set(key, value)
 
 
 class _Run:

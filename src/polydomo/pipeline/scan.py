@@ -52,10 +52,15 @@ class Store(NamedTuple):
 
 
 def scan(
-    spark: SparkSession, store: Store, spec: TableSpec, pieces: Sequence[Piece], columnar: Columnar
+    spark: SparkSession,
+    store: Store,
+    spec: TableSpec,
+    pieces: Sequence[Piece],
+    columnar: Columnar,
+    tasks: int | None = None,
 ) -> DataFrame:
-    """What these files of a table add."""
-    shares = _dealt(pieces, _TASKS * spark.sparkContext.defaultParallelism)
+    """What these files of a table add. `tasks`: at most so many."""
+    shares = _dealt(pieces, tasks or _TASKS * spark.sparkContext.defaultParallelism)
     kinds = {column.name: _TYPES[column.kind] for column in spec.columns if column.name in columnar.columns}
     words, work = columnar.words, columnar.work
 

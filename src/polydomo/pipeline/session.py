@@ -54,7 +54,8 @@ LOCAL: Final[Mapping[str, str]] = {
 # With all of it in one process.
 ALONE: Final[Mapping[str, str]] = {
     # Nobody minds a pause of a few milliseconds here; what counts is how much gets done.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    # Room for Spark's many classes from the start: else the heap is searched each time that it is made larger.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:MetaspaceSize=256m",
     # With as many partitions as there are cores there is little to adapt, and planning each stage again is a good part
     # of a small refresh.
     "spark.sql.adaptive.enabled": "false",
@@ -103,6 +104,20 @@ def session(
         if "GATEWAY" in str(error):
             raise ConfigError("Java does not start", hint="'polydomo spark doctor' says more") from error
         raise
+
+
+def prepare(spark: SparkSession) -> None:
+    """What our reads and writes need of a session, whoever made it."""
+    for key, value in {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # A snapshot's files are known by name: to look for them in a job of its own takes longer than the work.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "5000",
+        # A task writes the files of several days at once, instead of sorting its rows by day.
+        "spark.sql.maxConcurrentOutputFileWriters": "64",
+        "spark.sql.parquet.fieldId.write.enabled": "true",
+    }.items():
+        spark.conf.set(key, value)
 
 
 @contextmanager

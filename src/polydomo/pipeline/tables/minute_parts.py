@@ -2,7 +2,7 @@
 
 Spark aggregates percentile sketches through generic rows and interpreted expressions, and beside them every sum. Over
 Arrow's columns the same is a sort by service and minute, sums over its runs, and sketches that are made of whole runs:
-less than half of the time (docs/explanation/decisions.md). So a task of Spark's reads its files by Arrow and hands on
+less than half of the time (docs/explanation/pipeline.md). So a task of Spark's reads its files by Arrow and hands on
 what they add, one row per service and minute; Spark moves, merges and writes these.
 
 The rules are those of `counting`, said once more for columns: who is a run, and that sums are of whole microseconds.
