@@ -4,6 +4,9 @@ What is changed on the way: the ports 5555 to 5559 and 8080 become free ones, so
 other and beside a broker of the developer's own; `POLYDOMO_URL` and `POLYDOMO_BROKER_ZMQ` say so to commands that
 name no port.
 
+A page with several programs that use Spark has one Java for all of them, as far as they run one after the other; a
+page with one, and what runs in the background, starts it as its reader would.
+
 `python -m tests.docs.runner PAGE` runs a page and prints what its blocks said: to be copied into it.
 """
 
@@ -28,11 +31,16 @@ from pathlib import Path
 
 from polydomo.errors import PolydomoError
 from polydomo.sdk import SyncClient
-from tests.docs.pages import Block, Page, read
+from tests.docs.pages import RUN, Block, Page, read
+from tests.support.warm_java import WarmJava
 
 PATIENCE = 240.0  # Spark takes a while to start, more so beside other tests
 WIDTH = 110
 PORTS = ("5555", "5556", "5557", "5558", "5559", "8080")
+# The pages' data is small: Java's second compiler would only take time from what it is to make quicker.
+QUICK = "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# Blocks with a program that uses Spark, but for those that only look at files.
+ON_SPARK = re.compile(r"polydomo\.spark\b|\bpolydomo spark (?!doctor --no-job|sql --data data \|)")
 PORT = re.compile(rf"\b({'|'.join(PORTS)})\b")
 ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 
@@ -59,15 +67,17 @@ class Stage:
         self.ports = _free_ports()
         self.environment = self._environment(folder / "bin")
         self.terminals: list[Terminal] = []
+        self._java: WarmJava | None = None
 
     def play(self, block: Block) -> None:
         """Do with a block what its reader would do."""
         if block.kind == "file":
             (self.folder / block.note).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / block.note).write_text(self._moved(block.text), encoding="utf-8")
-        elif block.language in ("sh", "python") and not block.note.startswith("skip"):
-            terminal = self._open(block)
-            if block.note.startswith("background"):
+        elif block.language in RUN and not block.note.startswith("skip"):
+            background = block.note.startswith("background")
+            terminal = self._open(block, {} if background else self._warm_java(block))
+            if background:
                 self._wait_until_up(block, terminal)
             else:
                 self._finish(block, terminal)
@@ -76,6 +86,25 @@ class Stage:
         """All terminals."""
         for terminal in reversed(self.terminals):
             terminal.kill()
+        if self._java is not None:
+            self._java.stop()
+
+    def _warm_java(self, block: Block) -> dict[str, str]:
+        """What leads this block to the page's Java, if it is one of those that share it."""
+        sharing = [other for other in self.page.blocks if self._on_spark(other)]
+        if len(sharing) < 2 or block not in sharing:
+            return {}
+        if self._java is None:
+            self._java = WarmJava(self.folder, self.environment, QUICK)
+        self._java.clear()
+        return self._java.environment
+
+    def _on_spark(self, block: Block) -> bool:
+        """Whether it is run, to its end, and runs a program that uses Spark: its own or that of a file."""
+        if block.kind == "file" or block.language not in RUN or block.note.startswith(("skip", "background")):
+            return False
+        files = [file.text for file in self.page.blocks if file.kind == "file" and file.note in block.text]
+        return any(ON_SPARK.search(text) for text in (block.text, *files))
 
     def _finish(self, block: Block, terminal: Terminal) -> None:
         code = terminal.wait(PATIENCE)
@@ -109,7 +138,7 @@ class Stage:
         except PolydomoError:
             return False
 
-    def _open(self, block: Block) -> Terminal:
+    def _open(self, block: Block, more: dict[str, str]) -> Terminal:
         text = self._moved(block.text)
         if block.language == "python":
             script = self.folder / f".line{block.line}.py"
@@ -117,7 +146,7 @@ class Stage:
             command = [sys.executable, script.name]
         else:
             command = ["bash", "-e", "-c", text]
-        terminal = Terminal(text, command, self.folder, self.environment)
+        terminal = Terminal(text, command, self.folder, self.environment | more)
         self.terminals.append(terminal)
         return terminal
 
@@ -162,8 +191,7 @@ class Stage:
         return kept | {
             "POLYDOMO_URL": f"mdp://{place}",
             "POLYDOMO_BROKER_ZMQ": f"tcp://{place}",
-            # The pages' data is small: Java's second compiler would only take time from what it is to make quicker.
-            "POLYDOMO_SPARK_CONF": "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "POLYDOMO_SPARK_CONF": QUICK,
         }
 
 
