@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 from polydomo.core.policy import Policy, Waking
 from polydomo.dialects.wmp.pools import RULES
 from tests.support.wmp import Hand, Manager, World, connect
+
+
+@pytest.fixture(autouse=True)
+def _no_collector() -> Iterator[None]:
+    """A hundred thousand connections are all in use: looking through them for garbage is a third of the time."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def herd(size: int, waking: Waking | None = None, **more: object) -> tuple[World, Manager, list[Hand]]:
