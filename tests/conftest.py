@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import structlog
 
+from tests.support import turns
 from tests.support.broker import BrokerProcess
 
 
@@ -39,6 +41,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=3,
         help="how many examples of each operation tests/web/api/test_schema.py has made up",
     )
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> turns.Turns:
+    return turns.Turns(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes
+        turns.longest_first(items)
 
 
 @pytest.fixture(autouse=True)

@@ -132,6 +132,7 @@ def test_bench_usage(words: list[str]) -> None:
     assert here("bench", *words).exit_code == 2
 
 
+@pytest.mark.slow
 def test_the_demo_succeeds() -> None:
     done = run("demo", "--fast", "--port", "0", timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -143,6 +144,7 @@ def test_the_demo_succeeds() -> None:
     assert "✗" not in done.stdout
 
 
+@pytest.mark.slow
 def test_the_demo_stays_until_ctrl_c_and_its_broker_can_be_tried() -> None:
     with running("demo", "--port", "0", "--no-spark") as (_, lines):
         words = until(lines, "call upper hello").split()[1:]

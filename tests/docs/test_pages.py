@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.docs.pages import ROOT, RUN, Block, Page, all_pages
-from tests.docs.runner import Stage, first_missing
+from tests.docs.runner import ON_SPARK, Stage, first_missing
 from tests.support.curl import need_curl
 
 PAGES = all_pages()
 PLAYED = [page for page in PAGES if any(block.language in RUN for block in page.blocks)]
 
 
-@pytest.mark.parametrize("page", PLAYED, ids=lambda page: page.name)
+def _marked(page: Page) -> Any:
+    on_spark = any(ON_SPARK.search(block.text) for block in page.blocks if block.language in RUN)
+    return pytest.param(page, marks=pytest.mark.slow if on_spark else (), id=page.name)
+
+
+@pytest.mark.parametrize("page", [_marked(page) for page in PLAYED])
 def test_its_blocks_do_what_it_says(page: Page, tmp_path: Path) -> None:
     if any(re.search(r"\bcurl ", block.text) for block in page.blocks if block.language == "sh"):
         need_curl()

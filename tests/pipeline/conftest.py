@@ -23,12 +23,6 @@ QUICK = (
 )
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """All of them in one process: the session is expensive."""
-    if item.get_closest_marker("spark") is not None:
-        item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 @pytest.fixture(scope="session")
 def no_java() -> Iterator[None]:
     """The PATH without any Java on it."""
