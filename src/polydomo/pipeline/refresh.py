@@ -42,6 +42,9 @@ _AT_ONCE: Final = 3
 _SMALL: Final = 500_000
 
 
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+
 class Span(NamedTuple):
     """From the first to the last time of what is new, in microseconds since 1970."""
 
@@ -58,10 +61,14 @@ class Sessions:
     """Of the same Spark: `usual` for much, `small` for what one task does, with nothing cut into several parts."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self.usual = spark
-        self.small = spark.newSession()
-        prepare(self.small)
-        self.small.conf.set("spark.sql.shuffle.partitions", "1")
+        self.usual, self.small = spark.newSession(), spark.newSession()
+        for made in (self.usual, self.small):
+            prepare(made)
+            # Rows that come in order are aggregated as they come. Spark would rather hash them, and sort them after all
+            # when there are many groups.
+            made.conf.set("spark.sql.execution.useObjectHashAggregateExec", "false")
+        self.usual.conf.set(_PARTITIONS, spark.conf.get(_PARTITIONS) or "")
+        self.small.conf.set(_PARTITIONS, "1")
 
 
 @dataclass(frozen=True)
@@ -157,8 +164,9 @@ def _delta(
 def _rebuild(
     spark: SparkSession, edit: Edit, gold: GoldTable, delta: DataFrame, notes: dict[str, str]
 ) -> tuple[int, None]:
+    rows = _by_day(delta, gold)
     # From all rows at once there is nothing to merge, unless they were columns.
-    written = edit.write(spark, _by_day(delta if gold.columnar is None else gold.merge(delta), gold))
+    written = edit.write(spark, rows if gold.columnar is None else gold.merge(rows))
     edit.commit(REBUILD, add=written, remove=edit.pieces(), notes=notes)
     return sum(piece.rows for piece in written), None
 
@@ -211,11 +219,14 @@ def _merged(
     old = [piece for piece in edit.pieces() if piece.day in days]
     small = small and sum(piece.rows for piece in old) <= _SMALL
 
+    def together(rows: DataFrame) -> DataFrame:
+        return _in_order(rows.coalesce(1), gold) if small else _by_day(rows, gold)
+
     def merged(rows: DataFrame) -> DataFrame:
-        return gold.merge(rows.coalesce(1) if small else rows)
+        return gold.merge(together(rows))
 
     def write(rows: DataFrame) -> list[Piece]:
-        return edit.write(spark, _in_order(rows.coalesce(1), gold) if small else _by_day(rows, gold))
+        return edit.write(spark, together(rows))
 
     if not old:
         return old, write(merged(delta))
@@ -260,7 +271,10 @@ def _by_day(rows: DataFrame, gold: GoldTable) -> DataFrame:
 
 def _in_order(rows: DataFrame, gold: GoldTable) -> DataFrame:
     """By minutes, if it is asked for some of them."""
-    return rows.sortWithinPartitions(gold.spec.partition, gold.minute) if gold.minute else rows
+    if gold.minute is None:
+        return rows
+    first = (gold.spec.partition, gold.minute)
+    return rows.sortWithinPartitions(*first, *[name for name in gold.spec.key if name not in first])
 
 
 def _around(days: Sequence[date | None], reach: int) -> set[date | None]:

@@ -84,8 +84,9 @@ def merge(rows: DataFrame) -> DataFrame:
 
 
 def summed(rows: DataFrame, join: Callable[[str], Column]) -> DataFrame:
-    """One row per service and `minute`, which may be any time. `join` makes one sketch of several."""
-    found = rows.groupBy("day", "service", "minute").agg(
+    """One row per service and `minute`, which may be any time. `join` makes one sketch of several. Rows that come in
+    the order of these columns need not be sorted for it."""
+    found = rows.groupBy("day", "minute", "service").agg(
         *[total(name).alias(name) for name in _COUNTS],
         *[total_s(name).alias(name) for name, _ in TIMES.values()],
         total(micros("waiting_s")).alias("waiting_us"),
