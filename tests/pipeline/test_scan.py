@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from polydomo.pipeline.edit import Piece
 from polydomo.pipeline.scan import Store, _dealt, scan
@@ -73,3 +74,25 @@ def test_files_are_dealt_by_size() -> None:
     assert _dealt(cast(list[Piece], given), 3) == [["100"], ["90"], ["4", "3", "2", "1"]]
     assert _dealt(cast(list[Piece], given[:2]), 8) == [["2"], ["1"]]
     assert _dealt([], 8) == []
+
+
+def test_tasks_are_not_told_how_to_get_at_the_catalog() -> None:
+    said = {"uri": "postgresql://me:secret@db/iceberg", "s3.region": "eu", "py-io-impl": "x", "token": "t"}
+    assert Store.of(said) == Store({"s3.region": "eu", "py-io-impl": "x"})
+
+
+def test_elsewhere_files_are_opened_as_pyiceberg_does(tmp_path: Path) -> None:
+    """By whatever it is told to use for them."""
+    (tmp_path / "a").write_bytes(b"here")
+    store = Store.of({"py-io-impl": "tests.pipeline.test_scan.Somewhere", "client.root": str(tmp_path)})
+    with store.open("elsewhere://bucket/a") as source:
+        assert source.read() == b"here"
+    with store.open(f"file://{tmp_path}/a") as source:
+        assert source.read() == b"here"
+
+
+class Somewhere(PyArrowFileIO):
+    """An object store of the test's own: one folder."""
+
+    def new_input(self, location: str) -> Any:
+        return super().new_input(f"file://{self.properties['client.root']}/{location.rpartition('/')[2]}")

@@ -133,7 +133,7 @@ class Lake:
 
     def store(self, name: str) -> Store:
         """What opens a table's files, in tasks of Spark's, too."""
-        return Store(dict(self._made(name).io.properties))
+        return Store.of(self._made(name).io.properties)
 
     def notes(self, name: str) -> dict[str, str]:
         """What the current snapshot says about itself."""

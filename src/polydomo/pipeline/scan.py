@@ -6,7 +6,7 @@ the files' names, and reads them itself: those columns that it needs, some hundr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -26,6 +26,9 @@ _TASKS: Final = 4
 # Rows that are read at once.
 _ROWS: Final = 500_000
 
+# How the properties of pyiceberg begin that are about files.
+_FILES: Final = ("s3.", "gcs.", "adls.", "hdfs.", "oss.", "hf.", "client.", "py-io-impl")
+
 _TYPES: Final = {
     "string": pa.string(),
     "int": pa.int32(),
@@ -41,6 +44,11 @@ class Store(NamedTuple):
     """Where files are opened, in any process: on this machine or, as pyiceberg does it, elsewhere."""
 
     properties: dict[str, str]
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Store:
+        """From a catalog's: what says how to get at files. Its own address and password are none of the tasks'."""
+        return cls({key: value for key, value in properties.items() if key.startswith(_FILES)})
 
     def open(self, path: str) -> Any:
         """For reading."""

@@ -37,7 +37,7 @@ COLUMNS: Final = (
     *TIMES,
 )
 
-# So many rows are worked on at once: enough for long runs, and some 100 MB.
+# So many rows are worked on at once: enough for long runs, and 70 to 180 MiB beside the rows themselves.
 PORTION: Final = 500_000
 
 # What comes out, beside `service` and `minute`. Times are whole microseconds; `wait_max` may be null.
