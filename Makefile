@@ -32,14 +32,10 @@ unit: setup      ## the fast, pure tests only
 docs: setup      ## write the reference pages that are made from the code anew
 	$(BIN)/python tools/make_reference.py
 
-# The wheel is built beside the suite, in the time that the suite leaves idle.
 test: lint       ## everything: lint, the whole suite, and the hot rooms' suite again on the compiled wheel
 	@sh tools/system_packages.sh
-	@mkdir -p build
-	nice -n 19 $(BIN)/python tools/build_wheel.py >build/wheel.log 2>&1 & wheel=$$!; \
-	$(BIN)/python -m pytest -n 3 || { wait $$wheel; exit 1; }; \
-	wait $$wheel || { cat build/wheel.log; exit 1; }
-	$(BIN)/python tools/test_wheel.py -n 4 -q $(TESTS)
+	$(BIN)/python -m pytest -n 3
+	$(MAKE) --no-print-directory test-wheel
 
 wheel: setup     ## build the wheel with its hot rooms compiled by mypyc, into dist/
 	$(BIN)/python tools/build_wheel.py
@@ -48,7 +44,7 @@ wheel: setup     ## build the wheel with its hot rooms compiled by mypyc, into d
 TESTS ?= tests/wire tests/core tests/dialects tests/services tests/web tests/test_everyone.py -m "not slow and not peers"
 
 test-wheel: wheel ## run the suite against the compiled wheel in an environment of its own
-	$(BIN)/python tools/test_wheel.py -n 4 -q $(TESTS)
+	$(BIN)/python tools/test_wheel.py -n 2 -q $(TESTS)
 
 bench: wheel     ## our broker, plain and compiled, against a bare pyzmq loop, in one run
 	$(BIN)/python bench/run.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
