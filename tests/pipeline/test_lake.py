@@ -136,7 +136,7 @@ def test_a_later_version_adds_a_column(spark: SparkSession, lake: Lake, places: 
     spec = replace(
         SERVICE_DAY.spec, columns=(*SERVICE_DAY.spec.columns, TableColumn("colour", "string", "new"))
     )
-    gold: Any = GoldTable(spec, SERVICE_DAY.sources, SERVICE_DAY.delta, SERVICE_DAY.merge)
+    gold: Any = GoldTable(spec, SERVICE_DAY.columnar, SERVICE_DAY.merge)
     from pyspark.sql import functions as F
 
     with Lake(places, [gold]) as later:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, date, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.testing import assertDataFrameEqual
 
+from polydomo.pipeline import edit, rewrite
 from polydomo.pipeline.lake import Lake, Piece
 from polydomo.pipeline.places import places_for
 from polydomo.pipeline.refresh import Span, _span, refresh
@@ -20,6 +22,7 @@ from polydomo.pipeline.tables.silver import JOBS
 from polydomo.runtime.settings import BrokerSection, Settings
 from tests.pipeline.tables.silver_rows import at as after_noon
 from tests.pipeline.tables.silver_rows import job, silver
+from tests.pipeline.tables.test_gold import OBJECTIVES, anything, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +67,57 @@ def test_so_must_those_of_rows_without_a_day() -> None:
 
 
 @pytest.mark.spark
-def test_minutes_that_nothing_new_belongs_to_are_only_copied(spark: SparkSession, tmp_path: Path) -> None:
+def test_in_steps_by_arrow_as_all_at_once_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows of all kinds, dealt at random to three batches: so the later ones come late, to days that have rows."""
+    dice = random.Random(5)
+    jobs, attempts = anything(dice, 240)
+    batches: list[tuple[list[Any], list[Any]]] = [([], []) for _ in range(3)]
+    for kind, rows in enumerate((jobs, attempts)):
+        for row in rows:
+            dice.choice(batches)[kind].append(row)
+    settings = Settings(broker=BrokerSection(data=str(tmp_path)))
+    with Lake(places_for(settings)) as lake:
+        prepare(spark)
+        for batch in batches:
+            for name, rows in zip(("jobs", "attempts"), batch, strict=True):
+                lake.append(spark, name, silver(spark, **{name: rows})[name])
+            made = refresh(spark, lake, OBJECTIVES)
+            assert {one.table for one in made} == {gold.spec.name for gold in lake.gold}
+        in_steps = {gold.spec.name: told(gold, lake.read(spark, gold.spec.name)) for gold in lake.gold}
+        refresh(spark, lake, OBJECTIVES, rebuild=True)
+        for gold in lake.gold:
+            assert in_steps[gold.spec.name] == told(gold, lake.read(spark, gold.spec.name)), gold.spec.name
+            assert len(in_steps[gold.spec.name]) > 2
+            # Others read what Arrow wrote as well as what Spark did.
+            theirs = lake.catalog.load_table(("polydomo", gold.spec.name)).scan().to_arrow()
+            assert theirs.num_rows == len(in_steps[gold.spec.name])
+
+
+@pytest.mark.spark
+def test_files_with_other_minutes_are_left_alone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (edit, rewrite):
+        monkeypatch.setattr(module, "FILE_ROWS", 10)
+    settings = Settings(broker=BrokerSection(data=str(tmp_path)))
+    with Lake(places_for(settings), [SERVICE_MINUTE]) as lake:
+        prepare(spark)
+        lake.append(spark, "jobs", silver(spark, [job(60.0 * n) for n in range(45)])["jobs"])
+        refresh(spark, lake)
+        before = {piece.path for piece in lake.pieces("service_minute")}
+        assert sorted(piece.rows for piece in lake.pieces("service_minute")) == [5, 10, 10, 10, 10]
+        lake.append(spark, "jobs", silver(spark, [job(60.0 * n) for n in range(42, 50)])["jobs"])
+        (made,) = refresh(spark, lake)
+        after = lake.pieces("service_minute")
+        assert len(before & {piece.path for piece in after}) == 4
+        assert made.rows == 10
+        assert rewrite.rewrite(spark, lake, "service_minute") == 0  # none of them is small
+        rows = lake.read(spark, "service_minute").orderBy("minute").collect()
+        assert [row.jobs for row in rows] == [1] * 42 + [2] * 3 + [1] * 5
+
+
+@pytest.mark.spark
+def test_minutes_that_nothing_new_belongs_to_stay_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
     """A batch of a whole day, and one of ten minutes of it: with a wait that began before them, and one that a clock
     which was set back would end after them."""
     settings = Settings(broker=BrokerSection(data=str(tmp_path)))

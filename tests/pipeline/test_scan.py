@@ -29,8 +29,7 @@ def pieces(folder: Path) -> list[Piece]:
 
 
 def from_files(spark: SparkSession, folder: Path) -> DataFrame:
-    columnar = SERVICE_MINUTE.columnar
-    assert columnar is not None
+    columnar = SERVICE_MINUTE.columnar["jobs"]
     return SERVICE_MINUTE.merge(
         columnar.rows(scan(spark, Store({}), JOBS, pieces(folder), columnar)).select(
             *SERVICE_MINUTE.spec.names()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import files
 from polydomo.pipeline.iceberg import data_file
-from polydomo.pipeline.tables.spec import TableSpec
+from polydomo.pipeline.tables.spec import FILE_ROWS, TableSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,7 +117,8 @@ class Edit:
         return found
 
     def write(self, spark: SparkSession, rows: DataFrame) -> list[Piece]:
-        """Files with these rows, which are not part of the table yet. Spark writes them."""
+        """Files with these rows, which are not part of the table yet. Spark writes them. If the table has an order, the
+        rows must have it."""
         from pyspark.sql import functions as F
 
         schema = self._table.schema()
@@ -132,9 +133,27 @@ class Edit:
             rows.select(*columns, F.col(self.spec.partition).alias(_FOLDER))
             .write.partitionBy(_FOLDER)
             .option("compression", "zstd")
+            .option("maxRecordsPerFile", FILE_ROWS if self.spec.order else 0)
             .parquet(folder)
         )
         return self.described(found.path for found in files.listing(spark, folder, deep=True))
+
+    def write_arrow(self, rows: pa.Table) -> list[Piece]:
+        """The same for a few rows, without Spark."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        there, day = self._table.schema().as_arrow(), self.spec.partition
+        plan = pa.schema([there.field(name) for name in self.spec.names()])
+        folder = f"{self.location}/data/{uuid.uuid4().hex}"
+        paths = []
+        for value in rows[day].unique():
+            wanted = pc.is_null(rows[day]) if not value.is_valid else pc.equal(rows[day], value)
+            paths.append(f"{folder}/{_FOLDER}={value}/{uuid.uuid4().hex}.parquet")
+            with self._table.io.new_output(paths[-1]).create() as place:
+                pq.write_table(rows.filter(wanted).select(plan.names).cast(plan), place, compression="zstd")
+        return self.described(paths)
 
     def described(self, paths: Iterable[str]) -> list[Piece]:
         """Files as the manifests will have them: their footers are read for this."""

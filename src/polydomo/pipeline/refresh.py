@@ -2,8 +2,8 @@
 
 Each gold table notes the silver snapshots that it has. A refresh reads the files that silver got since, makes rows of
 them, reads the gold rows of the same days, merges both and puts the result in their place, in one snapshot that notes
-how far it is now. A crash in between changes nothing: the next refresh finds the same new files. Rows of these days
-that nothing new can belong to are only copied.
+how far it is now. A crash in between changes nothing: the next refresh finds the same new files. Where a day has
+several files, those with minutes that nothing new can belong to are left alone.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import reduce
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline.lake import NOTHING, REBUILD, Edit, Lake, Piece
-from polydomo.pipeline.scan import scan
+from polydomo.pipeline.scan import read_here, scan, scan_here
 from polydomo.pipeline.session import prepare
+from polydomo.pipeline.tables.columns import schema
 from polydomo.pipeline.tables.spec import GoldTable, Objective
 
 _DAY_US: Final = 86_400_000_000
@@ -26,7 +30,7 @@ _MINUTE_US: Final = 60_000_000
 _EPOCH: Final = date(1970, 1, 1)
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # If what is new lies within so many days, they are all merged; else only those that it touches, which takes another
 # look at it.
@@ -131,13 +135,15 @@ def refresh_one(
     notes = {f"from.{source}": str(head or NOTHING) for source, head in heads.items()}
     source_rows = sum(piece.rows for pieces in news.values() for piece in pieces)
     small = not everything and source_rows <= _SMALL
+    if small and gold.merge_here is not None:
+        rows, days = _here(lake, edit, gold, gold.merge_here, news, objectives, notes)
+        return Refreshed(gold.spec.name, source_rows, rows, days, time.monotonic() - began)
     spark = sessions.small if small else sessions.usual
     delta = _delta(spark, lake, gold, news, objectives, small).select(*gold.spec.names())
-    rows, days = (
-        _rebuild(spark, edit, gold, delta, notes)
-        if everything
-        else _merge(spark, lake, edit, gold, delta, _span(lake, news), notes, small)
-    )
+    if everything:
+        made = _rebuild(spark, edit, gold, delta, notes)
+        return Refreshed(gold.spec.name, source_rows, made, None, time.monotonic() - began)
+    rows, days = _merge(spark, lake, edit, gold, delta, _span(lake, news), notes, small)
     return Refreshed(gold.spec.name, source_rows, rows, days, time.monotonic() - began)
 
 
@@ -149,26 +155,45 @@ def _delta(
     objectives: tuple[Objective, ...],
     small: bool,
 ) -> DataFrame:
-    """What these files add. If that comes from columns, a key may have several rows."""
-    if gold.columnar is None:
-        frames = {source: lake.frame(spark, source, pieces) for source, pieces in news.items()}
-        if small:
-            frames = {source: frame.coalesce(1) for source, frame in frames.items()}
-        return gold.delta(frames, objectives)
-    (source,) = gold.sources
+    """What these files add. A key may have several rows."""
     tasks = 1 if small else None
-    found = scan(spark, lake.store(source), lake.spec(source), news[source], gold.columnar, tasks)
-    return gold.columnar.rows(found)
+    found = [
+        way.rows(scan(spark, lake.store(source), lake.spec(source), news[source], way, objectives, tasks))
+        for source, way in gold.columnar.items()
+    ]
+    return reduce(lambda one, other: one.unionByName(other), found)
+
+
+def _here(
+    lake: Lake,
+    edit: Edit,
+    gold: GoldTable,
+    merge: Callable[[pa.Table], pa.Table],
+    news: Mapping[str, Sequence[Piece]],
+    objectives: tuple[Objective, ...],
+    notes: dict[str, str],
+) -> tuple[int, int]:
+    """A few new rows merged with those of their days, by Arrow: without a query of Spark's."""
+    batches = [
+        batch
+        for source, way in gold.columnar.items()
+        for batch in scan_here(lake.store(source), lake.spec(source), news[source], way, objectives)
+    ]
+    new = pa.Table.from_batches(batches, schema(gold.spec))
+    days = _around(new[gold.spec.partition].unique().to_pylist(), gold.reach)
+    old = [piece for piece in edit.pieces() if piece.day in days]
+    there = pa.Table.from_batches(read_here(lake.store(gold.spec.name), gold.spec, old), new.schema)
+    written = edit.write_arrow(merge(pa.concat_tables([there, new])))
+    edit.commit("merge", add=written, remove=old, notes=notes)
+    return sum(piece.rows for piece in written), len(days)
 
 
 def _rebuild(
     spark: SparkSession, edit: Edit, gold: GoldTable, delta: DataFrame, notes: dict[str, str]
-) -> tuple[int, None]:
-    rows = _by_day(delta, gold)
-    # From all rows at once there is nothing to merge, unless they were columns.
-    written = edit.write(spark, rows if gold.columnar is None else gold.merge(rows))
+) -> int:
+    written = edit.write(spark, gold.merge(_by_day(delta, gold)))
     edit.commit(REBUILD, add=written, remove=edit.pieces(), notes=notes)
-    return sum(piece.rows for piece in written), None
+    return sum(piece.rows for piece in written)
 
 
 def _merge(
@@ -215,35 +240,19 @@ def _merged(
     *,
     small: bool = False,
 ) -> tuple[list[Piece], list[Piece]]:
-    """The files of these days, and those that are to take their place."""
-    old = [piece for piece in edit.pieces() if piece.day in days]
+    """The files of these days that what is new may concern, and those that are to take their place."""
+    there = edit.pieces()
+    if span is not None and gold.minute is not None:
+        there = edit.overlapping(gold.minute, span.first - span.first % _MINUTE_US, span.last)
+    old = [piece for piece in there if piece.day in days]
     small = small and sum(piece.rows for piece in old) <= _SMALL
 
     def together(rows: DataFrame) -> DataFrame:
         return _in_order(rows.coalesce(1), gold) if small else _by_day(rows, gold)
 
-    def merged(rows: DataFrame) -> DataFrame:
-        return gold.merge(together(rows))
-
-    def write(rows: DataFrame) -> list[Piece]:
-        return edit.write(spark, together(rows))
-
-    if not old:
-        return old, write(merged(delta))
-    there = lake.frame(spark, gold.spec.name, old)
-    if span is None or gold.minute is None:
-        return old, write(merged(delta.unionByName(there)))
-    touched = _between(gold.minute, span)
-    new = merged(delta.unionByName(there.where(touched)))
-    return old, write(new.unionByName(there.where(~touched)))
-
-
-def _between(minute: str, span: Span) -> Column:
-    """Is a row's minute one of those?"""
-    from pyspark.sql import functions as F
-
-    first = F.timestamp_micros(F.lit(span.first - span.first % _MINUTE_US))
-    return F.col(minute).between(first, F.timestamp_micros(F.lit(span.last)))
+    rows = delta if not old else delta.unionByName(lake.frame(spark, gold.spec.name, old))
+    merged = gold.merge(together(rows))
+    return old, edit.write(spark, merged if gold.spec.order else together(merged))
 
 
 def _strays(written: Sequence[Piece], days: set[date | None]) -> list[str]:
@@ -270,11 +279,8 @@ def _by_day(rows: DataFrame, gold: GoldTable) -> DataFrame:
 
 
 def _in_order(rows: DataFrame, gold: GoldTable) -> DataFrame:
-    """By minutes, if it is asked for some of them."""
-    if gold.minute is None:
-        return rows
-    first = (gold.spec.partition, gold.minute)
-    return rows.sortWithinPartitions(*first, *[name for name in gold.spec.key if name not in first])
+    """As they are to lie in the files, if that matters. A merge keeps it."""
+    return rows.sortWithinPartitions(*gold.spec.order) if gold.spec.order else rows
 
 
 def _around(days: Sequence[date | None], reach: int) -> set[date | None]:

@@ -11,6 +11,7 @@ from polydomo.errors import PolydomoError
 from polydomo.pipeline import files
 from polydomo.pipeline.lake import COMPACT, Lake, Piece
 from polydomo.pipeline.tables.silver import TIME
+from polydomo.pipeline.tables.spec import FILE_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +26,14 @@ _AT_ONCE: Final = 32 * TARGET
 def rewrite(spark: SparkSession, lake: Lake, name: str, target: int = TARGET, at_least: int = 2) -> int:
     """Put the small files of each day that has so many of them together. How many rows that were."""
     done = 0
-    for pieces in _portions(lake.pieces(name), target, at_least):
+    # Where files have few rows on purpose, one with half of them is large enough.
+    most = FILE_ROWS if lake.spec(name).order else None
+    small = [
+        piece
+        for piece in lake.pieces(name)
+        if piece.size < target // 2 and (not most or piece.rows < most // 2)
+    ]
+    for pieces in _portions(small, at_least):
         edit = lake.edit(name)
         rows = sum(piece.rows for piece in pieces)
         written = edit.write(spark, _sorted(lake, name, lake.frame(spark, name, pieces), pieces, target))
@@ -42,18 +50,17 @@ def rewrite(spark: SparkSession, lake: Lake, name: str, target: int = TARGET, at
 def _sorted(lake: Lake, name: str, rows: DataFrame, pieces: list[Piece], target: int) -> DataFrame:
     """By day and time, in as many parts as large files will come of it."""
     spec = lake.spec(name)
-    order = [spec.partition, TIME[name]] if name in TIME else [spec.partition, *spec.key]
+    order = spec.order or ((spec.partition, TIME[name]) if name in TIME else (spec.partition, *spec.key))
     parts = math.ceil(sum(piece.size for piece in pieces) / target)
     whole = rows.coalesce(1) if parts == 1 else rows.repartitionByRange(parts, *order)
     return whole.sortWithinPartitions(*order)
 
 
-def _portions(pieces: list[Piece], target: int, at_least: int) -> Iterator[list[Piece]]:
-    """Small files of days that have several, so many that one job can do them."""
+def _portions(pieces: list[Piece], at_least: int) -> Iterator[list[Piece]]:
+    """Files of days that have several, so many that one job can do them."""
     days: dict[object, list[Piece]] = {}
     for piece in pieces:
-        if piece.size < target // 2:
-            days.setdefault(piece.day, []).append(piece)
+        days.setdefault(piece.day, []).append(piece)
     portion: list[Piece] = []
     for _, small in sorted(days.items(), key=lambda item: str(item[0])):
         if len(small) < at_least:

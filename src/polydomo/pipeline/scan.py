@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from polydomo.pipeline import files
-from polydomo.pipeline.tables.spec import Columnar, TableSpec
+from polydomo.pipeline.tables.columns import TYPES
+from polydomo.pipeline.tables.spec import Columnar, Objective, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,16 +29,6 @@ _ROWS: Final = 500_000
 
 # How the properties of pyiceberg begin that are about files.
 _FILES: Final = ("s3.", "gcs.", "adls.", "hdfs.", "oss.", "hf.", "client.", "py-io-impl")
-
-_TYPES: Final = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "date": pa.date32(),
-}
 
 
 class Store(NamedTuple):
@@ -65,19 +56,43 @@ def scan(
     spec: TableSpec,
     pieces: Sequence[Piece],
     columnar: Columnar,
+    objectives: tuple[Objective, ...] = (),
     tasks: int | None = None,
 ) -> DataFrame:
     """What these files of a table add. `tasks`: at most so many."""
     shares = _dealt(pieces, tasks or _TASKS * spark.sparkContext.defaultParallelism)
-    kinds = {column.name: _TYPES[column.kind] for column in spec.columns if column.name in columnar.columns}
+    kinds = _kinds(spec, columnar.columns)
     words, work = columnar.words, columnar.work
 
     def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from work(_rows(store, shares[number], kinds, words))
+                yield from work(_rows(store, shares[number], kinds, words), objectives)
 
     return spark.range(0, len(shares), 1, max(1, len(shares))).mapInArrow(task, columnar.schema)
+
+
+def scan_here(
+    store: Store,
+    spec: TableSpec,
+    pieces: Sequence[Piece],
+    columnar: Columnar,
+    objectives: tuple[Objective, ...] = (),
+) -> list[pa.RecordBatch]:
+    """The same, without Spark."""
+    paths = [piece.path for piece in pieces]
+    return list(
+        columnar.work(_rows(store, paths, _kinds(spec, columnar.columns), columnar.words), objectives)
+    )
+
+
+def read_here(store: Store, spec: TableSpec, pieces: Sequence[Piece]) -> list[pa.RecordBatch]:
+    """All rows of these files of a table."""
+    return list(_rows(store, [piece.path for piece in pieces], _kinds(spec, spec.names()), ()))
+
+
+def _kinds(spec: TableSpec, wanted: Sequence[str]) -> dict[str, pa.DataType]:
+    return {column.name: TYPES[column.kind] for column in spec.columns if column.name in wanted}
 
 
 def _dealt(pieces: Sequence[Piece], most: int) -> list[list[str]]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.pipeline.tables import minute_parts
+from polydomo.pipeline.tables import columns, minute_parts, spreading
 from polydomo.pipeline.tables.counting import MINUTE_US
 from polydomo.pipeline.tables.sketches import K
 from tests.pipeline.tables.silver_rows import at, job
@@ -50,7 +50,7 @@ def test_every_microsecond_is_in_its_minute(given_ones: list[tuple[int, int, int
             inside = min(begin + length, (minute + 1) * MINUTE_US) - max(begin, minute * MINUTE_US)
             wanted[code, minute] += inside
     codes, begins, lengths = (np.array(column) for column in zip(*given_ones, strict=True))
-    found = minute_parts.spread(codes, begins, begins + lengths)
+    found = spreading.spread(codes, begins, begins + lengths)
     keys = list(zip(found[0].tolist(), found[1].tolist(), strict=True))
     assert dict(zip(keys, found[2].tolist(), strict=True)) == wanted
     assert len(set(keys)) == len(keys)
@@ -59,7 +59,7 @@ def test_every_microsecond_is_in_its_minute(given_ones: list[tuple[int, int, int
 def test_a_million_long_waits_are_a_few_rows() -> None:
     number = 1_000_000
     begin = NOON_US + np.arange(number) * 50
-    found = minute_parts.spread(np.zeros(number, np.int64), begin, begin + 60 * MINUTE_US)
+    found = spreading.spread(np.zeros(number, np.int64), begin, begin + 60 * MINUTE_US)
     assert len(found[1]) == 61
     assert found[2].sum() == number * 60 * MINUTE_US
 
@@ -93,7 +93,7 @@ def test_nothing_in_nothing_out() -> None:
 
 
 def test_small_batches_are_put_together() -> None:
-    batch = pa.RecordBatch.from_pydict({"n": list(range(minute_parts.PORTION // 4))})
-    sizes = [portion.num_rows for portion in minute_parts.portions(iter([batch] * 9))]
-    assert sizes == [minute_parts.PORTION, minute_parts.PORTION, minute_parts.PORTION // 4]
-    assert list(minute_parts.portions(iter(()))) == []
+    batch = pa.RecordBatch.from_pydict({"n": list(range(columns.PORTION // 4))})
+    sizes = [portion.num_rows for portion in columns.portions(iter([batch] * 9))]
+    assert sizes == [columns.PORTION, columns.PORTION, columns.PORTION // 4]
+    assert list(columns.portions(iter(()))) == []

@@ -3,27 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
 
-from polydomo.ledger.schema import OUTCOMES
-from polydomo.pipeline.tables.counting import (
-    ENDS,
-    count_of,
-    is_asked,
-    is_repeat,
-    is_run,
-    ratio,
-    total,
-    total_s,
-    truth,
-)
-from polydomo.pipeline.tables.spec import GoldTable, Objective, TableColumn, TableSpec
+from polydomo.ledger.schema import DONE, OUTCOMES
+from polydomo.pipeline.tables import columns
+from polydomo.pipeline.tables.counting import ENDS
+from polydomo.pipeline.tables.silver import JOBS
+from polydomo.pipeline.tables.spec import Objective, TableColumn, TableSpec
+from polydomo.pipeline.tables.sums import Sums, ratio
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from numpy.typing import NDArray
 
 _DAY: Final = TableColumn("day", "date", "on which the jobs ended, in UTC")
 _SERVICE: Final = TableColumn("service", "string", "who did it, or should have")
@@ -94,105 +88,70 @@ DIALECTS: Final = TableSpec(
     ),
 )
 
-Silver = Mapping[str, "DataFrame"]
 Objectives = tuple[Objective, ...]
 
-_CLIENT_COUNTS: Final = ("jobs", *OUTCOMES, "repeats", "parts", "memo_hits", "bytes_in", "bytes_out")
-_CLIENT_TIMES: Final = ("run_s", "wait_s")
+_CLIENTS: Final = Sums(
+    CLIENTS,
+    ("jobs", *OUTCOMES, "repeats", "parts", "memo_hits", "bytes_in", "bytes_out"),
+    ("run_s", "wait_s"),
+)
 
 
-def client_delta(silver: Silver, objectives: Objectives = ()) -> DataFrame:
-    """From silver's `jobs`."""
-    asked, part = is_asked(), F.col("part").isNotNull()
-    rows = silver["jobs"].select(
-        *("day", "principal", "client", "service", "bytes_in", "bytes_out", "run_s"),
-        truth("durable").alias("durable"),
-        F.when(asked, F.col("outcome")).alias("outcome"),
-        is_repeat().alias("repeat"),
-        part.alias("part"),
-        (asked & truth("memo_hit")).alias("memo_hit"),
-        F.when(asked, F.col("wait_s")).alias("wait_s"),
-    )
-    return _in_order(
-        rows.groupBy(*CLIENTS.key).agg(
-            F.count("outcome").alias("jobs"),
-            *[count_of(F.col("outcome") == outcome).alias(outcome) for outcome in OUTCOMES],
-            count_of(F.col("repeat")).alias("repeats"),
-            count_of(F.col("part")).alias("parts"),
-            count_of(F.col("memo_hit")).alias("memo_hits"),
-            *[total(name).alias(name) for name in ("bytes_in", "bytes_out")],
-            *[total_s(name).alias(name) for name in _CLIENT_TIMES],
-        ),
-        CLIENTS,
-    )
+def _client_parts(jobs: pa.Table, _: Objectives) -> pa.Table:
+    asked = columns.are_asked(jobs)
+    ends = {outcome: asked & columns.equal(jobs["outcome"], outcome) for outcome in OUTCOMES}
+    counts = {
+        "jobs": asked & jobs["outcome"].is_valid().to_numpy(),
+        **ends,
+        "repeats": columns.are_repeats(jobs),
+        "parts": jobs["part"].is_valid().to_numpy(),
+        "memo_hits": asked & columns.flags(jobs["memo_hit"]),
+        **_bytes(jobs),
+        "run_s": columns.micros(jobs["run_s"]),
+        "wait_s": asked * columns.micros(jobs["wait_s"]),
+    }
+    keys = {name: jobs[name] for name in CLIENTS.key} | {"durable": columns.flags(jobs["durable"])}
+    return _CLIENTS.summed(keys, counts)
 
 
-def client_merge(rows: DataFrame) -> DataFrame:
-    """One row per key."""
-    return _in_order(_added(rows, CLIENTS, _CLIENT_COUNTS, _CLIENT_TIMES), CLIENTS)
+def _saved(found: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    hits, misses = found["hits"], found["misses"]
+    return {"hit_rate": ratio(hits, hits + misses), "saved_s": ratio(hits * found["misses_s"], misses)}
 
 
-def memo_delta(silver: Silver, objectives: Objectives = ()) -> DataFrame:
-    """From silver's `jobs`."""
-    hit = truth("memo_hit")
-    miss = (F.col("outcome") == "done") & ~hit & F.col("run_s").isNotNull()
-    found = (
-        silver["jobs"]
-        .where(is_run())
-        .groupBy("day", "service")
-        .agg(
-            count_of(hit).alias("hits"),
-            count_of(miss).alias("misses"),
-            total_s(F.when(miss, F.col("run_s"))).alias("misses_s"),
-            total(F.when(hit, F.col("bytes_out"))).alias("bytes_out"),
-        )
-    )
-    return _saved(found)
+_MEMO: Final = Sums(MEMO, ("hits", "misses", "bytes_out"), ("misses_s",), _saved)
 
 
-def memo_merge(rows: DataFrame) -> DataFrame:
-    """One row per key."""
-    return _saved(_added(rows, MEMO, ("hits", "misses", "bytes_out"), ("misses_s",)))
+def _memo_parts(jobs: pa.Table, _: Objectives) -> pa.Table:
+    runs = jobs.filter(pa.array(columns.are_runs(jobs)))
+    hits = columns.flags(runs["memo_hit"])
+    misses = columns.equal(runs["outcome"], DONE) & ~hits & runs["run_s"].is_valid().to_numpy()
+    counts = {
+        "hits": hits,
+        "misses": misses,
+        "misses_s": misses * columns.micros(runs["run_s"]),
+        "bytes_out": hits * columns.ints(runs["bytes_out"]),
+    }
+    return _MEMO.summed({name: runs[name] for name in MEMO.key}, counts)
 
 
-def dialect_delta(silver: Silver, objectives: Objectives = ()) -> DataFrame:
-    """From silver's `jobs`."""
-    found = (
-        silver["jobs"]
-        .where("part IS NULL")
-        .groupBy(*DIALECTS.key)
-        .agg(
-            F.count(F.lit(1)).alias("jobs"),
-            *[total(name).alias(name) for name in ("bytes_in", "bytes_out")],
-        )
-    )
-    return _in_order(found, DIALECTS)
+_DIALECTS: Final = Sums(DIALECTS, ("jobs", "bytes_in", "bytes_out"))
 
 
-def dialect_merge(rows: DataFrame) -> DataFrame:
-    """One row per key."""
-    return _in_order(_added(rows, DIALECTS, ("jobs", "bytes_in", "bytes_out"), ()), DIALECTS)
+def _dialect_parts(jobs: pa.Table, _: Objectives) -> pa.Table:
+    asked = jobs.filter(jobs["part"].is_null())
+    keys = {name: asked[name] for name in DIALECTS.key}
+    return _DIALECTS.summed(keys, {"jobs": np.ones(asked.num_rows, np.int64), **_bytes(asked)})
 
 
-def _saved(rows: DataFrame) -> DataFrame:
-    hits, misses = F.col("hits"), F.col("misses")
-    saved: list[Column] = [
-        ratio(hits, hits + misses).alias("hit_rate"),
-        ratio(hits * F.col("misses_s"), misses).alias("saved_s"),
-    ]
-    return _in_order(rows.select("*", *saved), MEMO)
+def _bytes(jobs: pa.Table) -> dict[str, Any]:
+    return {name: columns.ints(jobs[name]) for name in ("bytes_in", "bytes_out")}
 
 
-def _added(rows: DataFrame, spec: TableSpec, counts: Sequence[str], times: Sequence[str]) -> DataFrame:
-    return rows.groupBy(*spec.key).agg(
-        *[total(name).alias(name) for name in counts], *[total_s(name).alias(name) for name in times]
-    )
+_FLAGS: Final = ("durable", "repeat", "part", "memo_hit", "outcome")
 
-
-def _in_order(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    return rows.select(*spec.names())
-
-
-CLIENT_DAY: Final = GoldTable(CLIENTS, ("jobs",), client_delta, client_merge)
-MEMO_SAVINGS: Final = GoldTable(MEMO, ("jobs",), memo_delta, memo_merge)
-DIALECT_MIX: Final = GoldTable(DIALECTS, ("jobs",), dialect_delta, dialect_merge)
+CLIENT_DAY: Final = _CLIENTS.table(
+    JOBS, (*CLIENTS.key[:-1], *_FLAGS, "bytes_in", "bytes_out", "run_s", "wait_s"), _client_parts
+)
+MEMO_SAVINGS: Final = _MEMO.table(JOBS, (*MEMO.key, *_FLAGS, "attempts", "bytes_out", "run_s"), _memo_parts)
+DIALECT_MIX: Final = _DIALECTS.table(JOBS, (*DIALECTS.key, "part", "bytes_in", "bytes_out"), _dialect_parts)

@@ -7,6 +7,8 @@ neither. So there are two ways to count, and each table says which is its own:
 - *runs*: ordinary jobs and parts. A whole is among them only if it failed as a whole: nobody was there for it.
 - *asked*: ordinary jobs and wholes.
 
+`columns` tells them apart.
+
 Times are added up as whole microseconds, so that a sum is the same in whatever order it was made, and in one go or in
 two. The tables have them in seconds; a double keeps the microseconds of 140 years.
 """
@@ -37,35 +39,6 @@ ENDS: Final = (
 assert tuple(column.name for column in ENDS) == OUTCOMES
 
 
-def is_repeat() -> Column:
-    """Asked for once more. What the store has a record of is a job of its own in any case."""
-    return truth("repeat") & ~truth("durable")
-
-
-def is_run() -> Column:
-    """A worker did it, or should have: see the module's text. A result without any attempt, and not from memory, is
-    that of a whole."""
-    whole = (
-        F.col("part").isNull() & (F.col("attempts") == 0) & (F.col("outcome") == DONE) & ~truth("memo_hit")
-    )
-    return ~is_repeat() & ~F.coalesce(whole, F.lit(False))
-
-
-def is_asked() -> Column:
-    """A client wanted it: see the module's text."""
-    return F.col("part").isNull() & ~is_repeat()
-
-
-def truth(name: str) -> Column:
-    """A column of yes and no; null is no."""
-    return F.coalesce(F.col(name), F.lit(False))
-
-
-def count_of(so: Column) -> Column:
-    """How many rows are so."""
-    return F.count_if(so)
-
-
 def micros(column: Column | str) -> Column:
     """Whole microseconds of a column of seconds."""
     return F.rint((F.col(column) if isinstance(column, str) else column) * F.lit(float(US))).cast("bigint")
@@ -89,8 +62,3 @@ def total_s(column: Column | str) -> Column:
 def ratio(part: Column | str, whole: Column | str) -> Column:
     """Null if there is nothing to divide by."""
     return F.try_divide(part, whole)
-
-
-def minute_start(us: Column) -> Column:
-    """The beginning of the minute that a time in microseconds is in, in microseconds."""
-    return us - F.pmod(us, F.lit(MINUTE_US))

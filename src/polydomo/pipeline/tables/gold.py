@@ -1,8 +1,4 @@
-"""Gold: the tables of answers, all of them.
-
-Each is made by two functions (GoldTable in spec.py says how they fit together). `delta` already gives one row per
-key, so of all silver rows at once it is the table itself: a rebuild needs no `merge`.
-"""
+"""Gold: the tables of answers, all of them. GoldTable in spec.py says how they are made."""
 
 from __future__ import annotations
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from polydomo.ledger.schema import CANCELLED, DONE
-from polydomo.pipeline.tables.counting import count_of, is_asked, ratio, total
-from polydomo.pipeline.tables.spec import GoldTable, Objective, TableColumn, TableSpec
+from polydomo.pipeline.tables import columns
+from polydomo.pipeline.tables.columns import Words
+from polydomo.pipeline.tables.silver import JOBS
+from polydomo.pipeline.tables.spec import Objective, TableColumn, TableSpec
+from polydomo.pipeline.tables.sums import Sums, ratio
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from numpy.typing import NDArray
 
 SPEC: Final = TableSpec(
     "slo",
@@ -41,67 +46,55 @@ SPEC: Final = TableSpec(
 )
 
 
-def delta(silver: Mapping[str, DataFrame], objectives: tuple[Objective, ...] = ()) -> DataFrame:
-    """From silver's `jobs`."""
-    jobs = silver["jobs"].where(is_asked() & (F.col("outcome") != CANCELLED))
-    limit, share = limits(objectives)
-    found = (
-        jobs.select(
-            "day", "service", "outcome", "total_s", limit.alias("objective_s"), share.alias("objective_share")
-        )
-        .where("objective_s IS NOT NULL")
-        .groupBy("day", "service", "objective_s", "objective_share")
-        .agg(
-            F.count(F.lit(1)).alias("jobs"),
-            count_of((F.col("outcome") == DONE) & (F.col("total_s") <= F.col("objective_s"))).alias("good"),
-        )
-    )
-    return _derived(found)
+def _derived(found: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    jobs, good, share = found["jobs"], found["good"], found["objective_share"]
+    return {
+        "attainment": ratio(good, jobs),
+        # The same question as attainment >= share, without the rounding of a division.
+        "kept": good >= share * jobs,
+        "budget_used": ratio(jobs - good, (1.0 - share) * jobs),
+    }
 
 
-def merge(rows: DataFrame) -> DataFrame:
-    """One row per key."""
-    return _derived(rows.groupBy(*SPEC.key).agg(total("jobs").alias("jobs"), total("good").alias("good")))
+_SLO: Final = Sums(SPEC, ("jobs", "good"), (), _derived)
 
 
-def limits(objectives: tuple[Objective, ...]) -> tuple[Column, Column]:
-    """Seconds and share for a row's service: those of the most specific pattern; null if none fits.
+def _parts(jobs: pa.Table, objectives: tuple[Objective, ...]) -> pa.Table:
+    # A job without an outcome counts as little as one that was cancelled.
+    wanted = columns.are_asked(jobs) & columns.flags(pc.not_equal(jobs["outcome"], CANCELLED))
+    services = Words.of(jobs["service"])
+    limits = [limit(service, objectives) for service in services.names.to_pylist()]
+    seconds = np.array([found.seconds if found else np.nan for found in limits])[services.codes]
+    shares = np.array([found.share if found else np.nan for found in limits])[services.codes]
+    wanted &= ~np.isnan(seconds)
+    asked = jobs.filter(pa.array(wanted))
+    took = asked["total_s"].to_numpy()  # NaN for null: never in time
+    keys = {
+        "day": asked["day"],
+        "service": asked["service"],
+        "objective_s": seconds[wanted],
+        "objective_share": shares[wanted],
+    }
+    good = columns.equal(asked["outcome"], DONE) & (took <= seconds[wanted])
+    return _SLO.summed(keys, {"jobs": np.ones(asked.num_rows, np.int64), "good": good})
+
+
+def limit(service: str | None, objectives: tuple[Objective, ...]) -> Objective | None:
+    """Of the most specific pattern that fits; None if none does.
 
     A whole name comes before prefixes, a longer prefix before a shorter one; of two that are the same the later one
     counts, as the later line of a configuration does.
     """
-    found = {objective.service: objective for objective in objectives}
-    ordered = sorted(
-        found.values(), key=lambda one: (one.service.endswith("*"), -len(one.service), one.service)
-    )
-    columns: list[Column] = []
-    for field in ("seconds", "share"):
-        column = F.lit(None).cast("double")
-        for objective in reversed(ordered):
-            value = F.lit(float(getattr(objective, field)))
-            column = F.when(_fits(objective.service), value).otherwise(column)
-        columns.append(column)
-    return columns[0], columns[1]
+    fitting = [objective for objective in objectives if _fits(objective.service, service)]
+    return max(reversed(fitting), key=_specific, default=None)
 
 
-def _fits(pattern: str) -> Column:
-    if pattern == "*":
-        return F.lit(True)
-    if pattern.endswith("*"):
-        return F.col("service").startswith(pattern[:-1])
-    return F.col("service") == pattern
+def _specific(objective: Objective) -> tuple[bool, int]:
+    return not objective.service.endswith("*"), len(objective.service)
 
 
-def _derived(rows: DataFrame) -> DataFrame:
-    jobs, good, share = F.col("jobs"), F.col("good"), F.col("objective_share")
-    with_ratios = rows.select(
-        "*",
-        ratio(good, jobs).alias("attainment"),
-        # The same question as attainment >= share, without the rounding of a division.
-        (good >= share * jobs).alias("kept"),
-        ratio(jobs - good, (F.lit(1.0) - share) * jobs).alias("budget_used"),
-    )
-    return with_ratios.select(*SPEC.names())
+def _fits(pattern: str, service: str | None) -> bool:
+    return (service or "").startswith(pattern[:-1]) if pattern.endswith("*") else service == pattern
 
 
-SLO: Final = GoldTable(SPEC, ("jobs",), delta, merge)
+SLO: Final = _SLO.table(JOBS, ("day", "service", "outcome", "part", "repeat", "durable", "total_s"), _parts)

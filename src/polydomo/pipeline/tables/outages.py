@@ -11,19 +11,23 @@ ever taken back. So what a row says of a day that is out of reach of a refresh s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
 
 from polydomo.core.job import EXHAUSTED
 from polydomo.ledger.schema import DEAD, FAILED
-from polydomo.pipeline.tables.counting import US, is_run, minute_start, seconds, total
+from polydomo.pipeline.tables import columns
+from polydomo.pipeline.tables.columns import Batches, Words
+from polydomo.pipeline.tables.counting import US
+from polydomo.pipeline.tables.silver import ATTEMPTS, JOBS
 from polydomo.pipeline.tables.spec import GoldTable, Objective, TableColumn, TableSpec
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
+
+    from polydomo.pipeline.tables.columns import Flags, Ints
 
 GAP_S: Final = 300  # failures that are further apart are not of one session
 ENOUGH: Final = 3  # failures that make a session an outage
@@ -57,139 +61,148 @@ SPEC: Final = TableSpec(
     ),
 )
 
-_SUMS: Final = ("failures", "jobs", "lost")
+_COUNTS: Final = ("failures", "jobs", "lost")
 _FLAGS: Final = ("before", "after", "outage")
+_SCHEMA: Final = columns.schema(SPEC)
+
+_GAP_US: Final = GAP_S * US
+_DAY_US: Final = 86_400 * US
 
 
-def delta(silver: Mapping[str, DataFrame], objectives: tuple[Objective, ...] = ()) -> DataFrame:
-    """From silver's `jobs` and `attempts`."""
-    one, none = F.lit(1).cast("bigint"), F.lit(0).cast("bigint")
-    # Of a job whose attempts were all lost, the last of these is the failure; it is among the attempts.
-    had_one = F.col("dispatched").isNotNull() & F.col("worker").isNotNull() & (F.col("attempts") > 0)
-    all_lost = (F.col("outcome") == DEAD) | F.col("error").eqNullSafe(F.lit(EXHAUSTED))
-    ended = (
-        silver["jobs"]
-        .where(F.col("outcome").isin(FAILED, DEAD) & is_run())
-        .select(
-            _whose(),
-            F.unix_micros("finished").alias("at"),
-            F.when(had_one & all_lost, none).otherwise(one).alias("failures"),
-            one.alias("jobs"),
-            none.alias("lost"),
+class _Failures(NamedTuple):
+    """Single ones, or sessions of them: what each row of a table says. Times are in microseconds."""
+
+    what: pa.Array
+    name: pa.Array
+    start: Ints
+    end: Ints
+    counts: dict[str, Ints]
+    flags: dict[str, Flags]
+
+
+def merged(rows: pa.Table) -> pa.Table:
+    """Sessions of sessions."""
+    return _sessions(
+        _Failures(
+            *(rows["what"], rows["name"]),
+            *(columns.ints(rows["start"]), columns.ints(rows["end"])),
+            {name: columns.ints(rows[name]) for name in _COUNTS},
+            {name: columns.flags(rows[name]) for name in _FLAGS},
         )
     )
-    lost = (
-        silver["attempts"]
-        .where("lost")
-        .select(
-            _whose(),
-            F.unix_micros("ended").alias("at"),
-            one.alias("failures"),
-            none.alias("jobs"),
-            one.alias("lost"),
+
+
+def _of_jobs(batches: Batches, _: tuple[Objective, ...]) -> Batches:
+    for jobs in columns.portions(batches):
+        ended = columns.equal(jobs["outcome"], FAILED) | columns.equal(jobs["outcome"], DEAD)
+        failed = jobs.filter(pa.array(ended & columns.are_runs(jobs)))
+        # Of a job whose attempts were all lost, the last of these is the failure; it is among the attempts.
+        had_one = failed["dispatched"].is_valid().to_numpy() & failed["worker"].is_valid().to_numpy()
+        had_one &= columns.ints(failed["attempts"]) > 0
+        all_lost = columns.equal(failed["outcome"], DEAD) | columns.equal(failed["error"], EXHAUSTED)
+        one = np.ones(failed.num_rows, np.int64)
+        yield from _singles(failed, "finished", (~(had_one & all_lost)).astype(np.int64), one, 0 * one)
+
+
+def _of_attempts(batches: Batches, _: tuple[Objective, ...]) -> Batches:
+    for attempts in columns.portions(batches):
+        lost = attempts.filter(pa.array(columns.flags(attempts["lost"])))
+        one = np.ones(lost.num_rows, np.int64)
+        yield from _singles(lost, "ended", one, 0 * one, one)
+
+
+def _singles(rows: pa.Table, time: str, *counts: Ints) -> Batches:
+    """A failure is one of its service, and one of its worker if it had one."""
+    at = columns.ints(rows[time])
+    for what in ("service", "worker"):
+        known = rows[what].is_valid().to_numpy()
+        found = _Failures(
+            pa.array([what] * int(known.sum()), pa.string()),
+            rows[what].filter(pa.array(known)),
+            at[known],
+            at[known],
+            {name: values[known] for name, values in zip(_COUNTS, counts, strict=True)},
+            {name: np.zeros(int(known.sum()), np.bool_) for name in _FLAGS},
         )
+        yield from _sessions(found).to_batches()
+
+
+def _sessions(found: _Failures) -> pa.Table:
+    """Join those of a day that are near each other."""
+    if not len(found.start):
+        return _SCHEMA.empty_table()
+    whats, names = Words.of(pa.chunked_array(found.what)), Words.of(pa.chunked_array(found.name))
+    whose = names.codes * len(whats.names) + whats.codes
+    order = np.lexsort((found.end, found.start, whose))
+    whose, start, end = whose[order], found.start[order], found.end[order]
+    another = np.concatenate(([True], whose[1:] != whose[:-1]))
+    # The latest end of all that began before, of the same one.
+    until = np.empty_like(end)
+    for group in np.split(np.arange(len(end)), np.flatnonzero(another)[1:]):
+        until[group[1:]] = np.maximum.accumulate(end[group[:-1]])
+    until[another] = 0
+    day = start // _DAY_US
+    next_day = np.concatenate(([True], day[1:] != day[:-1]))
+    firsts = np.flatnonzero(another | next_day | (start - until > _GAP_US))
+    joined = _Failures(
+        whats.said(whose[firsts] % len(whats.names)),
+        names.said(whose[firsts] // len(whats.names)),
+        start[firsts],
+        np.maximum.reduceat(end, firsts),
+        {name: np.add.reduceat(values[order], firsts) for name, values in found.counts.items()},
+        {name: np.logical_or.reduceat(values[order], firsts) for name, values in found.flags.items()},
     )
-    # Within a minute all failures are near enough.
-    minutes = (
-        ended.unionByName(lost)
-        .select("whose.*", "at", *_SUMS)
-        .where("name IS NOT NULL")
-        .groupBy("what", "name", minute_start(F.col("at")).alias("minute"))
-        .agg(
-            F.min("at").alias("start"), F.max("at").alias("end"), *[total(name).alias(name) for name in _SUMS]
-        )
-    )
-    return _sessions(minutes.select("*", *[F.lit(False).alias(name) for name in _FLAGS]))
+    return _table(_beside(joined, another[firsts]))
+
+
+def _beside(joined: _Failures, another: Flags) -> _Failures:
+    """What the sessions before and behind say: those that are near are on another day. `another`: the first of a
+    service, or of a worker."""
+    near = ~another[1:] & (joined.start[1:] - joined.end[:-1] <= _GAP_US)
+    no = [False]
+    from_before, goes_on = np.concatenate((no, near)), np.concatenate((near, no))
+    failures = joined.counts["failures"]
+    # One that goes on at both ends is long enough to be an outage by itself: no more than two are ever to be added.
+    enough = failures + from_before * np.roll(failures, 1) + goes_on * np.roll(failures, -1) >= ENOUGH
+    told = {"before": from_before, "after": goes_on, "outage": enough}
+    return joined._replace(flags={name: joined.flags[name] | told[name] for name in _FLAGS})
+
+
+def _table(rows: _Failures) -> pa.Table:
+    given = {
+        "day": pa.array((rows.start // _DAY_US).astype(np.int32)).cast(pa.date32()),
+        "what": rows.what,
+        "name": rows.name,
+        "start": pa.array(rows.start),
+        "end": pa.array(rows.end),
+        "duration_s": (rows.end - rows.start) / US,
+        **rows.counts,
+        **rows.flags,
+    }
+    return pa.table({name: given[name] for name in SPEC.names()}).cast(_SCHEMA)
+
+
+def _add_up(batches: Batches) -> Batches:
+    yield from merged(pa.Table.from_batches(list(batches), _SCHEMA)).to_batches()
 
 
 def merge(rows: DataFrame) -> DataFrame:
-    """Sessions of sessions."""
-    return _sessions(
-        rows.select(
-            *("what", "name", *_SUMS, *_FLAGS),
-            F.unix_micros("start").alias("start"),
-            F.unix_micros("end").alias("end"),
-        )
-    )
+    """The same, where Spark's tasks are: one has all rows of a service, or of a worker."""
+    return rows.repartition("what", "name").mapInArrow(_add_up, SPEC.ddl()).repartition(SPEC.partition)
 
 
-def _whose() -> Column:
-    """A failure is one of its service, and one of its worker if it had one."""
-    both = [F.struct(F.lit(what).alias("what"), F.col(what).alias("name")) for what in ("service", "worker")]
-    return F.explode(F.array(*both)).alias("whose")
+_RUNS: Final = ("outcome", "attempts", "part", "durable", "memo_hit", "repeat")  # say what is one
 
+_OF_JOBS: Final = ("service", "worker", "error", "finished", "dispatched", *_RUNS)
+_OF_ATTEMPTS: Final = ("service", "worker", "ended", "lost")
 
-def _sessions(pieces: DataFrame) -> DataFrame:
-    """Join pieces of a day that are near each other. Times are in microseconds. One shuffle for everything."""
-    in_time = Window.partitionBy("what", "name").orderBy("start", "end")
-    earlier = in_time.rowsBetween(Window.unboundedPreceding, -1)
-    day = F.to_date(F.timestamp_micros("start"))
-    numbered = (
-        pieces.withColumn("day", day)
-        .withColumn("until", F.max("end").over(earlier))
-        .withColumn(
-            "first",
-            F.coalesce(
-                ~_near("until", "start") | (F.col("day") != F.lag("day").over(in_time)), F.lit(True)
-            ).cast("int"),
-        )
-        .withColumn("number", F.sum("first").over(in_time))
-    )
-    joined = numbered.groupBy("what", "name", "number", "day").agg(
-        F.min("start").alias("start"),
-        F.max("end").alias("end"),
-        *[total(name).alias(name) for name in _SUMS],
-        *[F.bool_or(name).alias(name) for name in _FLAGS],
-    )
-    return _named(_beside(joined))
-
-
-def _beside(joined: DataFrame) -> DataFrame:
-    """What the sessions before and behind say: those that are near are on another day."""
-    in_time = Window.partitionBy("what", "name").orderBy("start")
-    near = joined.select(
-        "*",
-        F.lag("end").over(in_time).alias("earlier"),
-        F.lead("start").over(in_time).alias("later"),
-    ).select(
-        "*",
-        F.coalesce(_near("earlier", "start"), F.lit(False)).alias("from_before"),
-        F.coalesce(_near("end", "later"), F.lit(False)).alias("goes_on"),
-        F.lag("failures").over(in_time).alias("failures_before"),
-        F.lead("failures").over(in_time).alias("failures_after"),
-    )
-    # One that goes on at both ends is long enough to be an outage by itself: no more than two are ever to be added.
-    nothing = F.lit(0)
-    enough = (
-        F.col("failures")
-        + F.when(F.col("from_before"), F.col("failures_before")).otherwise(nothing)
-        + F.when(F.col("goes_on"), F.col("failures_after")).otherwise(nothing)
-    ) >= ENOUGH
-    return near.withColumns(
-        {
-            "before": F.col("before") | F.col("from_before"),
-            "after": F.col("after") | F.col("goes_on"),
-            "outage": F.col("outage") | enough,
-        }
-    )
-
-
-def _near(end: str, start: str) -> Column:
-    return F.col(start) - F.col(end) <= GAP_S * US
-
-
-def _named(rows: DataFrame) -> DataFrame:
-    return rows.select(
-        "*",
-        seconds(F.col("end") - F.col("start")).alias("duration_s"),
-        F.timestamp_micros("start").alias("start_at"),
-        F.timestamp_micros("end").alias("end_at"),
-    ).select(
-        *[
-            F.col(f"{name}_at").alias(name) if name in ("start", "end") else F.col(name)
-            for name in SPEC.names()
-        ]
-    )
-
-
-OUTAGES: Final = GoldTable(SPEC, ("jobs", "attempts"), delta, merge, reach=1)
+OUTAGES: Final = GoldTable(
+    SPEC,
+    {
+        "jobs": columns.reading(JOBS, _OF_JOBS, SPEC, _of_jobs),
+        "attempts": columns.reading(ATTEMPTS, _OF_ATTEMPTS, SPEC, _of_attempts),
+    },
+    merge,
+    merged,
+    reach=1,
+)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from polydomo.pipeline.tables import minute_parts, sketches
+from polydomo.pipeline.tables import columns, minute_parts, sketches
 from polydomo.pipeline.tables.counting import ENDS, MINUTE_US, micros, ratio, seconds, total, total_s
 from polydomo.pipeline.tables.spec import Columnar, GoldTable, Objective, TableColumn, TableSpec
 
@@ -66,16 +66,11 @@ SPEC: Final = TableSpec(
             for name, (_, what) in TIMES.items()
         ),
     ),
+    order=("day", "minute", "service"),
 )
 
 _COUNTS: Final = minute_parts.COUNTS
 _SKETCHES: Final = minute_parts.SKETCHES
-
-
-def delta(silver: Mapping[str, DataFrame], objectives: tuple[Objective, ...] = ()) -> DataFrame:
-    """From silver's `jobs`."""
-    jobs = silver["jobs"].select(*COLUMNAR.columns)
-    return merge(_rows(jobs.mapInArrow(_work, COLUMNAR.schema)))
 
 
 def merge(rows: DataFrame) -> DataFrame:
@@ -99,9 +94,9 @@ def summed(rows: DataFrame, join: Callable[[str], Column]) -> DataFrame:
     return _derived(found)
 
 
-def _work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _work(batches: Iterator[pa.RecordBatch], _: tuple[Objective, ...]) -> Iterator[pa.RecordBatch]:
     """Runs where Spark's tasks do."""
-    for jobs in minute_parts.portions(batches):
+    for jobs in columns.portions(batches):
         yield from minute_parts.parts(jobs, sketches.K)
 
 
@@ -158,4 +153,4 @@ COLUMNAR: Final = Columnar(
     _work,
     _rows,
 )
-SERVICE_MINUTE: Final = GoldTable(SPEC, ("jobs",), delta, merge, minute="minute", columnar=COLUMNAR)
+SERVICE_MINUTE: Final = GoldTable(SPEC, {"jobs": COLUMNAR}, merge, minute="minute")

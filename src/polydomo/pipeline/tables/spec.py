@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from functools import reduce
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
 Layer = Literal["bronze", "silver", "gold"]
+
+# In a file of a table whose rows lie in an order: what is rewritten at least when some of them change.
+FILE_ROWS: Final = 10_000
 
 
 class TableColumn(NamedTuple):
@@ -35,6 +39,9 @@ class TableSpec:
     key: tuple[str, ...]
     partition: str  # a column of kind date
     columns: tuple[TableColumn, ...]
+    # Rows lie in the order of these columns, in files of at most FILE_ROWS each. Then a change that concerns a few of
+    # them concerns a few files.
+    order: tuple[str, ...] = ()
 
     def ddl(self) -> str:
         """The schema as Spark takes it."""
@@ -53,19 +60,29 @@ class Objective(NamedTuple):
     share: float
 
 
+# Gets some rows of a silver table and gives what they add to a gold table. Runs where Spark's tasks do.
+Work = Callable[[Iterator["pa.RecordBatch"], tuple[Objective, ...]], Iterator["pa.RecordBatch"]]
+
+
 @dataclass(frozen=True)
 class Columnar:
     """A delta that is worked out from Arrow's columns, in Python, because Spark's rows would take longer.
 
-    `work` gets some rows of the source and gives what they add, in `schema`; `rows` makes rows of the table of that,
-    several of one key among them: they are to be merged.
+    `work` gives what it adds in `schema`; `rows` makes rows of the table of that, several of one key among them: they
+    are to be merged.
     """
 
     columns: tuple[str, ...]  # of the source, that are read
     words: tuple[str, ...]  # those of them that are texts, each of few values
     schema: str  # as Spark's DDL has it
-    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    rows: Callable[[DataFrame], DataFrame]
+    work: Work
+    rows: Callable[[DataFrame], DataFrame] = lambda found: found
+
+    def of(self, silver: DataFrame, objectives: tuple[Objective, ...]) -> DataFrame:
+        """What these rows add."""
+        work = self.work
+        found = silver.select(*self.columns).mapInArrow(lambda rows: work(rows, objectives), self.schema)
+        return self.rows(found)
 
 
 @dataclass(frozen=True)
@@ -78,12 +95,21 @@ class GoldTable:
     """
 
     spec: TableSpec
-    sources: tuple[str, ...]  # the silver tables it is made from
-    delta: Callable[[Mapping[str, DataFrame], tuple[Objective, ...]], DataFrame]
+    columnar: Mapping[str, Columnar]  # what each of the silver tables that it is made from adds
     merge: Callable[[DataFrame], DataFrame]
+    # What `merge` does, of Arrow's rows. If there is such a thing, a few new rows need no query.
+    merge_here: Callable[[pa.Table], pa.Table] | None = None
     reach: int = 0  # so many days before and after those that `delta` touches take part in a merge
     # The column with a row's minute, if all that `delta` makes lies between the first and the last time of the silver
-    # rows, whatever their clocks did. Rows of other minutes need not be merged: they stay as they are.
+    # rows, whatever their clocks did. Files without any of these minutes stay as they are.
     minute: str | None = None
-    # Another way to what `delta` makes of the only source, if that is whole files.
-    columnar: Columnar | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The silver tables it is made from."""
+        return tuple(self.columnar)
+
+    def delta(self, silver: Mapping[str, DataFrame], objectives: tuple[Objective, ...] = ()) -> DataFrame:
+        """From rows that Spark has; `scan` does the same with files, which is quicker."""
+        found = [way.of(silver[name], objectives) for name, way in self.columnar.items()]
+        return self.merge(reduce(lambda one, other: one.unionByName(other), found))

@@ -1,49 +1,77 @@
-"""Time that is spent over several minutes, given to each minute that it falls into.
-
-Intervals are grouped first by the minutes that they begin and end in: a million of them, each an hour long, that begin
-within one hour are a few thousand such pairs, and not 60 million rows.
-"""
+"""Rows in groups, and time that is spent over several minutes given to each minute that it falls into; by numpy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql import functions as F
+import numpy as np
 
-from polydomo.pipeline.tables.counting import MINUTE_US, minute_start
+from polydomo.pipeline.tables.counting import MINUTE_US
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from numpy.typing import NDArray
 
-# The columns of an interval: its first and last moment, in microseconds since 1970.
-BEGIN: Final = "begin_us"
-END: Final = "end_us"
-
-# The columns that come out: the minute's beginning and the microseconds spent in it.
-MINUTE: Final = "minute_us"
-SPENT: Final = "spent_us"
+    from polydomo.pipeline.tables.columns import Ints
 
 
-def spread(intervals: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Rows of `key`, MINUTE and SPENT; several rows of a minute are possible, and are to be added up."""
-    first, last = minute_start(F.col(BEGIN)), minute_start(F.col(END))
-    pairs = (
-        intervals.where(F.col(END) > F.col(BEGIN))
-        .groupBy(*key, first.alias("first"), last.alias("last"))
-        .agg(
-            F.count(F.lit(1)).alias("n"),
-            F.sum(F.col(BEGIN) - first).alias("before"),
-            F.sum(F.col(END) - last).alias("behind"),
+class Groups(NamedTuple):
+    """Rows by two numbers: `order` puts those that agree in both side by side, and each such run begins at one of
+    `starts`. `major` and `minor`: the runs' numbers; they rise from run to run."""
+
+    order: Ints
+    starts: Ints
+    major: Ints
+    minor: Ints
+
+    @classmethod
+    def of(cls, major: Ints, minor: Ints, width: int) -> Groups:
+        """`width`: the minor numbers are below."""
+        first = major.min()
+        keys = (major - first) * width + minor
+        order = np.argsort(keys, kind="stable")
+        there = keys[order]
+        starts = np.flatnonzero(np.concatenate(([True], there[1:] != there[:-1])))
+        return cls(order, starts, there[starts] // width + first, there[starts] % width)
+
+    def ends(self) -> Ints:
+        return np.append(self.starts[1:], len(self.order))
+
+    def total(self, values: NDArray[Any]) -> Ints:
+        """Of each run; of values that are in the rows' own order."""
+        return np.add.reduceat(values[self.order].astype(np.int64), self.starts)
+
+
+def spread(codes: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """The microseconds of intervals (begin < end), given to each minute that they fall into, by code: codes, minutes
+    and microseconds. Minutes within are counted by where intervals begin and end, not one by one: a million intervals
+    of an hour within the same hour are a few hundred numbers."""
+    first, last = begin // MINUTE_US, (end - 1) // MINUTE_US
+    over = last > first
+    # In the first minute and, if it is another one, in the last. Between them, all of each.
+    at = np.concatenate((first, last[over], first[over] + 1, last[over]))
+    of = np.concatenate((codes, *[codes[over]] * 3))
+    spent = np.concatenate(
+        (
+            np.minimum(end, (first + 1) * MINUTE_US) - begin,
+            (end - last * MINUTE_US)[over],
+            np.zeros(2 * over.sum(), np.int64),
         )
     )
-    minutes = pairs.select(
-        "*", F.explode(F.sequence("first", "last", F.lit(MINUTE_US).cast("bigint"))).alias(MINUTE)
-    )
-    # Every interval has the whole minute, but for what lies before its begin and behind its end.
-    spent = (
-        F.col("n") * F.when(F.col(MINUTE) < F.col("last"), F.lit(MINUTE_US)).otherwise(F.lit(0))
-        - F.when(F.col(MINUTE) == F.col("first"), F.col("before")).otherwise(F.lit(0))
-        + F.when(F.col(MINUTE) == F.col("last"), F.col("behind")).otherwise(F.lit(0))
-    )
-    return minutes.select(*key, MINUTE, spent.alias(SPENT))
+    step = np.zeros(len(at), np.int64)
+    number = over.sum()
+    step[len(at) - 2 * number : len(at) - number] = 1
+    step[len(at) - number :] = -1
+    zero = at.min()
+    groups = Groups.of(of, at - zero, int(at.max() - zero) + 1)
+    minutes = groups.minor + zero
+    under_way = np.cumsum(
+        groups.total(step)
+    )  # all that begins for a code ends before the next code's first minute
+    # A minute where nothing begins or ends is like the one before it.
+    until = np.append(minutes[1:], minutes[-1:] + 1)
+    length = np.where(under_way > 0, until - minutes, 1)
+    where = np.repeat(np.arange(len(minutes)), length)
+    off = np.arange(len(where)) - np.repeat(np.cumsum(length) - length, length)
+    whole = under_way[where] * MINUTE_US + np.where(off == 0, groups.total(spent)[where], 0)
+    some = whole > 0
+    return groups.major[where][some], (minutes[where] + off)[some], whole[some]

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from polydomo.pipeline.tables import spreading
-from polydomo.pipeline.tables.counting import MINUTE_US, count_of, micros, minute_start, seconds, total
-from polydomo.pipeline.tables.spec import GoldTable, Objective, TableColumn, TableSpec
+from polydomo.pipeline.tables import columns
+from polydomo.pipeline.tables.columns import Words
+from polydomo.pipeline.tables.counting import MINUTE_US, US
+from polydomo.pipeline.tables.silver import ATTEMPTS
+from polydomo.pipeline.tables.spec import Objective, TableColumn, TableSpec
+from polydomo.pipeline.tables.spreading import spread
+from polydomo.pipeline.tables.sums import Sums
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from numpy.typing import NDArray
 
 SPEC: Final = TableSpec(
     "worker_minute",
@@ -39,48 +45,42 @@ SPEC: Final = TableSpec(
 )
 
 
-def delta(silver: Mapping[str, DataFrame], objectives: tuple[Objective, ...] = ()) -> DataFrame:
-    """From silver's `attempts`."""
-    key = ["worker", "service"]
-    attempts = silver["attempts"].where("worker IS NOT NULL")
-    ended = F.unix_micros("ended")
-    begin = F.unix_micros("dispatched")
-    ends = attempts.select(
-        *key,
-        minute_start(ended).alias(spreading.MINUTE),
-        F.lit(0).cast("bigint").alias(spreading.SPENT),
-        F.col("lost"),
-    )
-    runs = attempts.select(
-        *key,
-        begin.alias(spreading.BEGIN),
-        F.coalesce(begin + micros("run_s"), ended).alias(spreading.END),
-    )
-    both = ends.unionByName(spreading.spread(runs, key), allowMissingColumns=True)
-    found = both.groupBy(*key, spreading.MINUTE).agg(
-        count_of(~F.col("lost")).alias("jobs"),
-        count_of(F.col("lost")).alias("lost"),
-        total(spreading.SPENT).alias("busy_us"),
-    )
-    minute = F.timestamp_micros(spreading.MINUTE)
-    return _derived(found.select("*", minute.alias("minute"), F.to_date(minute).alias("day")))
+def _derived(found: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    return {"utilisation": np.rint(found["busy_s"] * US) / MINUTE_US}
 
 
-def merge(rows: DataFrame) -> DataFrame:
-    """One row per worker, service and minute."""
-    return _derived(
-        rows.groupBy("day", "worker", "service", "minute").agg(
-            total("jobs").alias("jobs"), total("lost").alias("lost"), total(micros("busy_s")).alias("busy_us")
-        )
-    )
+_SUMS: Final = Sums(SPEC, ("jobs", "lost"), ("busy_s",), _derived)
 
 
-def _derived(rows: DataFrame) -> DataFrame:
-    busy = F.col("busy_us")
-    with_ratio = rows.select(
-        "*", seconds(busy).alias("busy_s"), (busy / F.lit(float(MINUTE_US))).alias("utilisation")
-    )
-    return with_ratio.select(*SPEC.names())
+def _parts(attempts: pa.Table, _: tuple[Objective, ...]) -> pa.Table:
+    attempts = attempts.filter(attempts["worker"].is_valid())
+    workers, services = Words.of(attempts["worker"]), Words.of(attempts["service"])
+    number = len(services.names)
+    codes = workers.codes * number + services.codes
+    ended = columns.ints(attempts["ended"])
+    begin = columns.ints(attempts["dispatched"], -1)
+    ran = columns.micros(attempts["run_s"], -1)
+    end = np.where(ran < 0, ended, begin + ran)
+    took = (begin >= 0) & (end > begin)
+    busy, minutes, spent = spread(codes[took], begin[took], end[took]) if took.any() else [codes[:0]] * 3
+    at = np.concatenate((ended // MINUTE_US, minutes)) * MINUTE_US
+    whose = np.concatenate((codes, busy))
+    lost, nothing = attempts["lost"], np.zeros(len(busy), np.int64)
+    found = {
+        "jobs": np.concatenate((columns.flags(pc.invert(lost)), nothing)),
+        "lost": np.concatenate((columns.flags(lost), nothing)),
+        "busy_s": np.concatenate((np.zeros(len(codes), np.int64), spent)),
+    }
+    minute = pa.array(at).cast(pa.timestamp("us", tz="UTC"))
+    keys = {
+        "day": minute.cast(pa.timestamp("us")).cast(pa.date32()),
+        "worker": workers.said(whose // number),
+        "service": services.said(whose % number),
+        "minute": minute,
+    }
+    return _SUMS.summed(keys, found)
 
 
-WORKER_MINUTE: Final = GoldTable(SPEC, ("attempts",), delta, merge)
+WORKER_MINUTE: Final = _SUMS.table(
+    ATTEMPTS, ("worker", "service", "dispatched", "ended", "run_s", "lost"), _parts
+)
