@@ -27,6 +27,8 @@ COMMENT = re.compile(r"^<!--\s*(run|file|page):\s*(.*?)\s*-->$")
 HEADING = re.compile(r"^#+\s+(.*)$")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|<img[^>]*\bsrc=\"([^\"]+)\"")
 RUN = ("sh", "python")
+# Blocks with a program that uses Spark, but for those that only look at files.
+ON_SPARK = re.compile(r"polydomo\.spark\b|\bpolydomo spark (?!doctor --no-job|sql --data data \|)")
 
 
 @dataclass
@@ -55,6 +57,18 @@ class Page:
     @property
     def name(self) -> str:
         return self.path.relative_to(ROOT).as_posix()
+
+    def on_spark(self) -> list[Block]:
+        """Blocks that are run, and run a program that uses Spark: their own or that of a file."""
+        played = [
+            block
+            for block in self.blocks
+            if block.kind != "file" and block.language in RUN and not block.note.startswith("skip")
+        ]
+        return [block for block in played if any(map(ON_SPARK.search, (block.text, *self._files(block))))]
+
+    def _files(self, block: Block) -> list[str]:
+        return [file.text for file in self.blocks if file.kind == "file" and file.note in block.text]
 
 
 def all_pages() -> list[Page]:

@@ -39,8 +39,6 @@ WIDTH = 110
 PORTS = ("5555", "5556", "5557", "5558", "5559", "8080")
 # The pages' data is small: Java's second compiler would only take time from what it is to make quicker.
 QUICK = "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-# Blocks with a program that uses Spark, but for those that only look at files.
-ON_SPARK = re.compile(r"polydomo\.spark\b|\bpolydomo spark (?!doctor --no-job|sql --data data \|)")
 PORT = re.compile(rf"\b({'|'.join(PORTS)})\b")
 ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 
@@ -91,20 +89,13 @@ class Stage:
 
     def _warm_java(self, block: Block) -> dict[str, str]:
         """What leads this block to the page's Java, if it is one of those that share it."""
-        sharing = [other for other in self.page.blocks if self._on_spark(other)]
+        sharing = [other for other in self.page.on_spark() if not other.note.startswith("background")]
         if len(sharing) < 2 or block not in sharing:
             return {}
         if self._java is None:
             self._java = WarmJava(self.folder, self.environment, QUICK)
         self._java.clear()
         return self._java.environment
-
-    def _on_spark(self, block: Block) -> bool:
-        """Whether it is run, to its end, and runs a program that uses Spark: its own or that of a file."""
-        if block.kind == "file" or block.language not in RUN or block.note.startswith(("skip", "background")):
-            return False
-        files = [file.text for file in self.page.blocks if file.kind == "file" and file.note in block.text]
-        return any(ON_SPARK.search(text) for text in (block.text, *files))
 
     def _finish(self, block: Block, terminal: Terminal) -> None:
         code = terminal.wait(PATIENCE)

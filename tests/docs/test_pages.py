@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT, RUN, Block, Page, all_pages
-from tests.docs.runner import ON_SPARK, Stage, first_missing
+from tests.docs.runner import Stage, first_missing
 from tests.support.curl import need_curl
 
 PAGES = all_pages()
@@ -17,8 +17,7 @@ PLAYED = [page for page in PAGES if any(block.language in RUN for block in page.
 
 
 def _marked(page: Page) -> Any:
-    on_spark = any(ON_SPARK.search(block.text) for block in page.blocks if block.language in RUN)
-    return pytest.param(page, marks=pytest.mark.slow if on_spark else (), id=page.name)
+    return pytest.param(page, marks=pytest.mark.slow if page.on_spark() else (), id=page.name)
 
 
 @pytest.mark.parametrize("page", [_marked(page) for page in PLAYED])

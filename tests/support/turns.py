@@ -1,8 +1,9 @@
 """Who runs what, and when, where several processes share the suite (`pytest -n`).
 
-All that needs the run's Spark session goes to one process, because the session is expensive; a file's tests stay
-together, because they share brokers and peers; tests that take long by themselves are dealt out one by one. What takes
-long comes first, so that no process is left alone with it in the end.
+All that uses Spark goes to one process, one after the other: the run's session is expensive, and two Javas that
+compile themselves at the same time leave nothing for anybody else on two cores. The other tests mostly wait, and two
+processes have them. A file's tests stay together, because they share brokers and peers; tests that take long by
+themselves are dealt out one by one. What takes long comes first, so that no process is left alone with it in the end.
 """
 
 from __future__ import annotations
@@ -12,10 +13,22 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-SESSION = "tests/pipeline/"
+from tests.docs.pages import all_pages
 
-# They start Spark in processes of their own.
-WITHOUT_SESSION = ("tests/pipeline/test_cluster.py", "tests/pipeline/test_serve_process.py")
+SPARK = "spark"
+
+# They start Spark in processes of their own, when the session's tests are over.
+PAGES = tuple(
+    f"tests/docs/test_pages.py::test_its_blocks_do_what_it_says[{page.name}]"
+    for page in all_pages()
+    if page.on_spark()
+)
+OWN = (
+    "tests/pipeline/test_cluster.py",
+    "tests/pipeline/test_serve_process.py",
+    "tests/cli/test_shows.py::test_the_demo_succeeds",
+    *PAGES,
+)
 
 ONE_BY_ONE = (
     "tests/bench/",
@@ -40,18 +53,19 @@ class Turns(LoadScopeScheduling):
 
 def unit(nodeid: str) -> str:
     """What a test is not parted from."""
-    file = nodeid.partition("::")[0]
-    if file.startswith(SESSION) and file not in WITHOUT_SESSION:
-        return SESSION
-    return nodeid if file.startswith(ONE_BY_ONE) else file
+    if nodeid.startswith(("tests/pipeline/", *OWN)):
+        return SPARK
+    return nodeid if nodeid.startswith(ONE_BY_ONE) else nodeid.partition("::")[0]
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """The session's tests, then the units with slow tests, then the others."""
+    """Spark's tests, then the units with slow tests, then the others."""
     slow = {unit(item.nodeid) for item in items if item.get_closest_marker("slow")}
 
     def rank(item: pytest.Item) -> int:
         name = unit(item.nodeid)
-        return 0 if name == SESSION else 1 if name in slow else 2
+        if name == SPARK:
+            return 1 if item.nodeid.startswith(OWN) else 0
+        return 2 if name in slow else 3
 
     items.sort(key=rank)
