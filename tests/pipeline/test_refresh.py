@@ -67,8 +67,11 @@ def test_so_must_those_of_rows_without_a_day() -> None:
 
 
 @pytest.mark.spark
-def test_in_steps_by_arrow_as_all_at_once_by_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows of all kinds, dealt at random to three batches: so the later ones come late, to days that have rows."""
+def test_in_steps_as_all_at_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of all kinds, dealt at random to three batches: so the later ones come late, to days that have rows. The
+    second is merged right here, the third by Spark."""
     dice = random.Random(5)
     jobs, attempts = anything(dice, 240)
     batches: list[tuple[list[Any], list[Any]]] = [([], []) for _ in range(3)]
@@ -78,7 +81,9 @@ def test_in_steps_by_arrow_as_all_at_once_by_spark(spark: SparkSession, tmp_path
     settings = Settings(broker=BrokerSection(data=str(tmp_path)))
     with Lake(places_for(settings)) as lake:
         prepare(spark)
-        for batch in batches:
+        for number, batch in enumerate(batches):
+            if number == 2:
+                monkeypatch.setattr("polydomo.pipeline.refresh._HERE", 0)
             for name, rows in zip(("jobs", "attempts"), batch, strict=True):
                 lake.append(spark, name, silver(spark, **{name: rows})[name])
             made = refresh(spark, lake, OBJECTIVES)

@@ -42,9 +42,12 @@ _ELSEWHEN: Final = ("submitted", "first_partial", "deadline")
 # So many tables at once: while one waits for the driver, another one's tasks run.
 _AT_ONCE: Final = 3
 
-# Up to so many new rows are one task's work, from reading to writing: to move them between tasks would take longer.
+# Up to so many new rows are one task's work, from reading to writing: to move them between tasks would take longer. If
+# they need no query, that task is in this process.
 _SMALL: Final = 500_000
 
+# So many rows of a table are merged in this process at most.
+_HERE: Final = 4 * _SMALL
 
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
@@ -136,8 +139,10 @@ def refresh_one(
     source_rows = sum(piece.rows for pieces in news.values() for piece in pieces)
     small = not everything and source_rows <= _SMALL
     if small and gold.merge_here is not None:
-        rows, days = _here(lake, edit, gold, gold.merge_here, news, objectives, notes)
-        return Refreshed(gold.spec.name, source_rows, rows, days, time.monotonic() - began)
+        done = _here(lake, edit, gold, gold.merge_here, news, objectives, notes)
+        if done is not None:
+            return Refreshed(gold.spec.name, source_rows, *done, time.monotonic() - began)
+        small = False
     spark = sessions.small if small else sessions.usual
     delta = _delta(spark, lake, gold, news, objectives, small).select(*gold.spec.names())
     if everything:
@@ -172,8 +177,9 @@ def _here(
     news: Mapping[str, Sequence[Piece]],
     objectives: tuple[Objective, ...],
     notes: dict[str, str],
-) -> tuple[int, int]:
-    """A few new rows merged with those of their days, by Arrow: without a query of Spark's."""
+) -> tuple[int, int] | None:
+    """A few new rows merged with those of their days, by Arrow: without a query of Spark's. None: there are too many of
+    the latter."""
     batches = [
         batch
         for source, way in gold.columnar.items()
@@ -182,6 +188,8 @@ def _here(
     new = pa.Table.from_batches(batches, schema(gold.spec))
     days = _around(new[gold.spec.partition].unique().to_pylist(), gold.reach)
     old = [piece for piece in edit.pieces() if piece.day in days]
+    if sum(piece.rows for piece in old) > _HERE:
+        return None
     there = pa.Table.from_batches(read_here(lake.store(gold.spec.name), gold.spec, old), new.schema)
     written = edit.write_arrow(merge(pa.concat_tables([there, new])))
     edit.commit("merge", add=written, remove=old, notes=notes)
