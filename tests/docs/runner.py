@@ -51,7 +51,7 @@ VARYING = [
     (re.compile(r"\b\d+(\.\d+)?(µs|ms|s|m\d\ds|h\d\dm|d\d\dh)(?!\w)"), "<duration>"),
     (re.compile(r"\b\d+\.\d+\.\d+\b"), "<version>"),
     (re.compile(r"\b(build|loop)=\w+"), r"\1=<this one>"),
-    (re.compile(r"\bpid=\d+"), "pid=<number>"),  # it may be a small one
+    (re.compile(r"\b(pid=|process )\d+"), r"\1<number>"),  # it may be a small one
     (re.compile(r"\s+"), " "),
 ]
 
