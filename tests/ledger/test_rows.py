@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pyarrow
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from polydomo.core.columns import Rows
 from polydomo.core.extras import Options
@@ -14,8 +19,9 @@ from polydomo.core.job import Job
 from polydomo.core.ports import Journal
 from polydomo.core.targets import ALL, Target
 from polydomo.core.worker import Worker
-from polydomo.ledger.rows import arrow_schema, batch_of, batch_of_rows, outcome, text, with_ids
+from polydomo.ledger.rows import arrow_schema, batch_of, table_of
 from polydomo.ledger.schema import JOBS
+from polydomo.ledger.sheets import sheet_of
 from tests.support.core import Bench
 
 EPOCH = 1_700_000_000.0
@@ -32,9 +38,11 @@ class Ends(Journal):
         pass
 
     def rows(self) -> list[dict[str, Any]]:
-        batch = batch_of(rows_of(self.jobs), EPOCH, "house", "run")
-        table = with_ids(pyarrow.Table.from_batches([batch]), "run").cast(arrow_schema(JOBS))
-        rows: list[dict[str, Any]] = table.to_pylist()
+        """On two sheets, if there are several."""
+        half = len(self.jobs) // 2
+        parts = [part for part in (self.jobs[:half], self.jobs[half:]) if part]
+        table = table_of([sheet_of(rows_of(part), EPOCH) for part in parts], "house", "run")
+        rows: list[dict[str, Any]] = table.cast(arrow_schema(JOBS)).to_pylist()
         return rows
 
 
@@ -193,42 +201,109 @@ def test_a_job_for_all_workers_has_a_row_for_each_part(bench: Bench, ends: Ends)
     }
 
 
-@pytest.mark.parametrize(
-    ("reason", "durable", "expected"),
-    [
-        ("worker-error", True, "failed"),
-        ("retries-exhausted", True, "dead"),
-        ("retries-exhausted", False, "failed"),
-        ("cancelled", True, "cancelled"),
-        ("cancelled", False, "cancelled"),
-        ("queue-full", False, "refused"),
-        ("deadline", False, "failed"),
-    ],
-)
-def test_how_a_job_ended(reason: str, durable: bool, expected: str) -> None:
-    assert outcome(reason, durable) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        (b"plain", "plain"),
-        ("größe".encode(), "größe"),
-        (b"", ""),
-        (b"\x00\x80", "0x0080"),
-        (b"line\nbreak", "0x6c696e650a627265616b"),
-        (b"\xff\xfe", "0xfffe"),
-    ],
-)
-def test_names_of_peers_are_readable_and_never_ambiguous_bytes(name: bytes, shown: str) -> None:
-    assert text(name) == shown
-
-
-def test_rows_that_were_made_otherwise_fit_into_the_same_segment(bench: Bench, ends: Ends) -> None:
+def test_rows_that_were_made_otherwise_are_the_same(bench: Bench, ends: Ends) -> None:
     worker = bench.worker(b"echo")
     bench.client().ask(b"echo")
     worker.answer()
-    live = batch_of(rows_of(ends.jobs), EPOCH, "house", "run")
-    made = batch_of_rows([with_ids(pyarrow.Table.from_batches([live]), "run").to_pylist()[0]])
-    table = with_ids(pyarrow.Table.from_batches([live, made]), "run").cast(arrow_schema(JOBS))
-    assert table.to_pylist()[0] == table.to_pylist()[1]
+    (row,) = ends.rows()
+    micros = {
+        name: (value - at(-EPOCH)) // timedelta(microseconds=1) if isinstance(value, datetime) else value
+        for name, value in row.items()
+    }
+    assert pyarrow.Table.from_batches([batch_of(JOBS, [micros], "house", "run")]).to_pylist() == [row]
+
+
+def test_jobs_of_different_peers_on_different_sheets(bench: Bench, ends: Ends) -> None:
+    workers = [bench.worker(b"one", name=b"w1"), bench.worker(b"two", name=b"w2")]
+    for client, number in ((b"a", 0), (b"b", 1), (b"b", 0), (b"c", 1)):
+        bench.client(client).ask((b"one", b"two")[number])
+        workers[number].answer()
+    assert [(row["client"], row["service"], row["worker"]) for row in ends.rows()] == [
+        ("a", "one", "w1"),
+        ("b", "two", "w2"),
+        ("b", "one", "w1"),
+        ("c", "two", "w2"),
+    ]
+
+
+def test_a_clock_that_steps_moves_only_the_sheets_behind_it(bench: Bench, ends: Ends) -> None:
+    worker = bench.worker(b"echo")
+    for now in (1.0, 2.0):
+        bench.broker.now = now
+        bench.client().ask(b"echo")
+        worker.answer()
+    sheets = [sheet_of(rows_of([job]), EPOCH + 100 * place) for place, job in enumerate(ends.jobs)]
+    table = table_of(sheets, "house", "run")
+    assert table["finished"].to_pylist() == [at(1.0), at(102.0)]
+    assert table["took_us"].to_pylist() == [0, 0]
+
+
+KINDS = st.sampled_from(["plain", "partial", "keyed", "deadline", "forwarded", "refused", "lost", "all"])
+
+
+@settings(max_examples=30, deadline=None)
+@given(kinds=st.lists(KINDS, min_size=1, max_size=12), cuts=st.sets(st.integers(1, 20), max_size=4))
+def test_how_jobs_are_put_on_sheets_makes_no_difference(kinds: list[str], cuts: set[int]) -> None:
+    bench = Bench()
+    bench.broker.journal = ends = Ends()
+    for number, kind in enumerate(kinds):
+        bench.broker.now += 0.25
+        _live_through(bench, kind, number)
+    assert len(ends.jobs) >= len(kinds)
+    whole = table_of([sheet_of(rows_of(ends.jobs), EPOCH)], "house", "run")
+    places = [0, *sorted(cut for cut in cuts if cut < len(ends.jobs)), len(ends.jobs)]
+    parts = [ends.jobs[begin:end] for begin, end in pairwise(places)]
+    several = table_of([sheet_of(rows_of(part), EPOCH) for part in parts], "house", "run")
+    assert several.cast(arrow_schema(JOBS)).to_pylist() == whole.cast(arrow_schema(JOBS)).to_pylist()
+    singly = [table_of([sheet_of(rows_of([job]), EPOCH)], "house", "run") for job in ends.jobs]
+    rows = [table.cast(arrow_schema(JOBS)).to_pylist()[0] for table in singly]
+    assert rows == whole.cast(arrow_schema(JOBS)).to_pylist()
+
+
+def _live_through(bench: Bench, kind: str, number: int) -> None:
+    """One job of a client of its own, to its end."""
+    client = bench.client(b"c%d" % (number % 3))
+    service = b"echo%d" % (number % 2)
+    if kind == "refused":
+        client.ask(b"")
+        return
+    worker = bench.worker(service, name=b"w%d" % number)
+    if kind == "keyed":
+        bench.broker.submit(client.core, service, b"body", b"", Options(key=b"k%d" % number, priority=2))
+    elif kind == "deadline":
+        bench.broker.submit(client.core, service, b"body", b"", Options(deadline=5.0, uid=f"mine-{number}"))
+    elif kind == "all":
+        bench.broker.submit(client.core, service, b"body", b"", Options(target=Target(ALL)))
+    else:
+        client.ask(service, b"x" * number)
+    bench.broker.now += 0.125
+    if kind == "partial":
+        worker.partial(b"part")
+    elif kind == "forwarded":
+        worker.forward(b"other")
+        worker.leave()
+        worker = bench.worker(b"other", name=b"o%d" % number)
+    elif kind == "lost":
+        worker.leave()
+        worker = bench.worker(service, name=b"v%d" % number)
+    bench.broker.now += 0.125
+    worker.answer(b"\x00\x01a")
+    worker.leave()
+
+
+def test_pandas_is_not_loaded_even_if_it_is_there() -> None:
+    """Arrow asks it about values that it is to look at itself; a broker has no other use for it."""
+    code = """
+import sys
+from polydomo.core.columns import FIELDS
+from polydomo.ledger.rows import batch_of, table_of
+from polydomo.ledger.schema import EVENTS
+from polydomo.ledger.sheets import Peer, Sheet
+row = {"event_id": "e1", "at": 1, "kind": "joined", "role": "worker"}
+assert batch_of(EVENTS, [row], "house", "run").num_rows == 1
+fields = {name: bytes(int(kind[2:])) for name, kind in FIELDS.items()}
+sheet = Sheet(1, fields, 0.0, ["s"], [Peer("c", "mdp")], [Peer("w", "mdp")], {"key": {0: "k"}, "job_id": {0: "j"}})
+assert table_of([sheet], "house", "run").num_rows == 1
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -14,12 +14,17 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from polydomo.core.client import Client
+from polydomo.core.columns import RowJournal, RowTaker
+from polydomo.core.job import Job
+from polydomo.core.worker import Worker
 from polydomo.ledger import segments as module
-from polydomo.ledger.journal import rows_batch
-from polydomo.ledger.rows import batch_of_rows
+from polydomo.ledger.rows import batch_of
 from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, TABLES
 from polydomo.ledger.segments import Limits, Segments
+from polydomo.ledger.sheets import sheet_of
 from tests.support.broker import wait_for
+from tests.support.core import Bench
 
 _runs = count(1)
 NOW = 1_700_000_000_000_000
@@ -32,17 +37,18 @@ class Desk:
         self.folder = folder
         self.safe: list[int] = []
         self.warnings: list[str] = []
+        self.run = f"run{next(_runs)}"
         self.segments = Segments(
             folder,
             "house",
-            f"run{next(_runs)}",
+            self.run,
             Limits(**limits),
             safe=self.safe.append,
             warn=lambda what, reason: self.warnings.append(what),
         )
 
     def add(self, *numbers: int, ending: int = 0) -> None:
-        self.segments.add(JOBS.name, batch_of_rows([job_row(number) for number in numbers]), ending)
+        self.segments.add(JOBS.name, batch_of(JOBS, map(job_row, numbers), "house", "run"), ending)
 
     def flush(self) -> None:
         done = threading.Event()
@@ -56,6 +62,25 @@ class Desk:
         return [value for path in self.files() for value in parquet.read_table(path)["job_id"].to_pylist()]
 
 
+class Taken(RowTaker):
+    """Rows of a broker that is told nothing else."""
+
+    def __init__(self) -> None:
+        self.journal = RowJournal(100, self)
+
+    def full(self) -> None:
+        pass
+
+    def event(self, kind: str, worker: Worker, reason: str) -> None:
+        pass
+
+    def attempt(self, job: Job, reason: str) -> None:
+        pass
+
+    def client(self, kind: str, client: Client, reason: str) -> None:
+        pass
+
+
 def job_row(number: int) -> dict[str, object]:
     times = dict.fromkeys(("submitted", "finished"), NOW + number)
     words = dict.fromkeys(("service", "asked", "dialect_in", "client", "broker", "run", "target"), "x")
@@ -66,7 +91,7 @@ def job_row(number: int) -> dict[str, object]:
 
 def event(number: int) -> Any:
     row: dict[str, object] = {"event_id": f"e{number}", "at": NOW, "kind": "joined", "role": "worker"}
-    return rows_batch(EVENTS, [row], "house", "run")
+    return batch_of(EVENTS, [row], "house", "run")
 
 
 @pytest.fixture
@@ -242,9 +267,43 @@ def test_every_table_can_be_written(desk: Desk) -> None:
         "ran_us": 5,
         "rebuilt": False,
     }
-    desk.segments.add(ATTEMPTS.name, rows_batch(ATTEMPTS, [row], "house", "run"))
+    desk.segments.add(ATTEMPTS.name, batch_of(ATTEMPTS, [row], "house", "run"))
     desk.flush()
     (written,) = parquet.read_table(desk.files("attempts")[0]).to_pylist()
     assert {name: written[name] for name in row if name not in ("dispatched", "ended")} == {
         name: value for name, value in row.items() if name not in ("dispatched", "ended")
     }
+
+
+def test_live_jobs_and_rows_from_the_store_share_a_segment(desk: Desk) -> None:
+    bench = Bench()
+    taken = Taken()
+    bench.broker.journal = taken.journal
+    worker = bench.worker(b"echo")
+    bench.client(b"c").ask(b"echo")
+    worker.answer()
+    desk.add(1)
+    desk.segments.add(JOBS.name, sheet_of(taken.journal.take(), NOW / 1_000_000), ending=7)
+    desk.flush()
+    assert desk.ids() == ["job-1", f"{desk.run}-1"]
+    assert desk.safe == [7]
+    (path,) = desk.files()
+    schema = parquet.read_schema(path)
+    assert schema.field("client").type == pyarrow.string()
+    assert parquet.read_table(path)["client"].to_pylist() == ["x", "c"]
+
+
+def test_what_waited_for_long_becomes_several_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY", 0.01)
+    desk = Desk(tmp_path, roll=3600.0, rows=3)
+    (tmp_path / "jobs").rename(tmp_path / "away")
+    for number in range(1, 8, 2):
+        desk.add(number, number + 1, ending=number)
+    wait_for(lambda: desk.segments.trouble)
+    (tmp_path / "away").rename(tmp_path / "jobs")
+    wait_for(lambda: desk.safe == [7])
+    assert [parquet.read_metadata(path).num_rows for path in desk.files()] == [4, 4]
+    assert desk.ids() == [f"job-{number}" for number in range(1, 9)]
+    desk.segments.close()

@@ -35,6 +35,7 @@ class Client(Timed):
         self.lanes: dict[Line, Lane] = {}
         self.shadow: Client | None = None  # has those of its jobs that it will not be told of unasked
         self.gathers: dict[Job, None] = {}  # its jobs for several workers
+        self.mark = -1  # its place in the ledger's rows (`core.columns`)
 
     def ring(self, now: float) -> None:
         """Its grace time is over."""

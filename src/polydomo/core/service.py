@@ -39,6 +39,7 @@ class Service(Line):
         self.done = 0
         self.failed = 0
         self.retried = 0
+        self.mark = -1  # its place in the ledger's rows (`core.columns`)
 
     def service(self) -> Service:
         return self

@@ -53,6 +53,7 @@ class Worker(Timed):
             True  # a job for it alone comes before one for anybody, if both wait; then the other way
         )
         self.resources: list[bytes] = []  # what it declared to have
+        self.mark = -1  # its place in the ledger's rows (`core.columns`)
 
     def free(self) -> int:
         """How many more jobs it may be given now. With a late answer outstanding it gets none, unless its jobs do not

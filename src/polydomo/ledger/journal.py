@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import pyarrow
+from typing import Final
 
 from polydomo.core.broker import Broker
 from polydomo.core.client import Client
-from polydomo.core.columns import RowJournal, Rows
+from polydomo.core.columns import RowJournal, RowTaker
 from polydomo.core.job import Job
 from polydomo.core.worker import Worker
-from polydomo.ledger.rows import arrow_schema, batch_of, is_durable, job_id, text
+from polydomo.ledger.rows import batch_of
 from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, Table
 from polydomo.ledger.segments import Segments
+from polydomo.ledger.sheets import is_durable, job_id, sheet_of, text
 
-# Jobs that become columns at once: many enough that the work per batch is shared, few enough that the loop stands still
-# for two milliseconds at most.
-BATCH: Final = 2048
+# Jobs that are handed on at once: many enough that the work per batch is shared, few enough that the loop does not
+# stand still for long if all of them are durable.
+BATCH: Final = 4096
 
 _MICROS: Final = 1_000_000
 
 
-class LedgerJournal(RowJournal):
-    """Belongs to one broker. The owner calls `collect` from time to time."""
+class LedgerJournal(RowTaker):
+    """Belongs to one broker, whose journal is `rows`. The owner calls `collect` from time to time."""
 
     def __init__(self, broker: Broker, name: str, run: str, segments: Segments) -> None:
-        super().__init__(BATCH)
+        self.rows = RowJournal(BATCH, self)
         self.broker = broker
         self.name = name
         self.run = run
@@ -88,23 +87,17 @@ class LedgerJournal(RowJournal):
             self._attempts = self._hand_over(ATTEMPTS, self._attempts)
         if self._events:
             self._events = self._hand_over(EVENTS, self._events)
-        if self.rows.count:
-            rows, self.rows = self.rows, Rows(BATCH)
+        if self.rows.rows.count:
+            rows = self.rows.take()
             self.jobs += rows.count
-            batch = batch_of(rows, self.broker.lifecycle.epoch, self.name, self.run)
-            self.segments.add(JOBS.name, batch, rows.ending)
+            self.segments.add(JOBS.name, sheet_of(rows, self.broker.lifecycle.epoch), rows.ending)
+
+    def full(self) -> None:
+        self.collect()
 
     def _hand_over(self, table: Table, rows: list[dict[str, object]]) -> list[dict[str, object]]:
-        self.segments.add(table.name, rows_batch(table, rows, self.name, self.run))
+        self.segments.add(table.name, batch_of(table, rows, self.name, self.run))
         return []
 
     def _wall(self, now: float) -> int:
         return self.broker.lifecycle.wall(now)
-
-
-def rows_batch(table: Table, rows: list[dict[str, object]], broker: str, run: str) -> Any:
-    """A record batch of rows with microseconds as times; what a row does not say is null."""
-    for row in rows:
-        row["broker"] = broker
-        row["run"] = run
-    return pyarrow.RecordBatch.from_pylist(rows, arrow_schema(table))

@@ -1,25 +1,22 @@
-"""Ended jobs become columns.
+"""Sheets of ended jobs become Arrow's columns.
 
-This runs in the broker's own loop, so it is made for many jobs at once: the numbers that `core.columns` has noted
-become columns by numpy. What only some jobs have (a key, a deadline, parts) is looked at only for those.
+This runs in the writer's thread, on a whole segment at once: numpy and Arrow work outside Python's lock on columns of
+such length, and a thread that asked for the lock after each small step would hold up the broker's loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy
 import pyarrow
 from pyarrow import compute
 
-from polydomo.core import job as jobs
-from polydomo.core.columns import FIELDS, ROW_SIZE, Rows
-from polydomo.core.job import Job
-from polydomo.core.policy import FOREVER
-from polydomo.core.targets import KINDS, Target
-from polydomo.ledger.schema import CANCELLED, DEAD, DONE, FAILED, JOBS, REFUSED, Table
+from polydomo.core.columns import FIELDS
+from polydomo.ledger.schema import DONE, JOBS, Table
+from polydomo.ledger.sheets import Sheet, Value
 
 TYPES: Final[dict[str, Any]] = {
     "string": pyarrow.string(),
@@ -29,329 +26,244 @@ TYPES: Final[dict[str, Any]] = {
     "timestamp": pyarrow.timestamp("us", "UTC"),
 }
 
-# Before such a job was accepted, or instead of that.
-_REFUSALS: Final = (
-    jobs.QUEUE_FULL,
-    jobs.NO_MEMORY,
-    jobs.DRAINING,
-    jobs.BAD_SERVICE,
-    jobs.TOO_MANY_SERVICES,
-    jobs.STORE,
-    jobs.DUPLICATE,
-    jobs.BAD_TARGET,
-)
-
 _MICROS: Final = 1_000_000
 
-# One text repeated is a dictionary of one entry, until a segment is written.
-_WORD: Final = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
 
-
-def arrow_schema(table: Table, *, coded: bool = False) -> Any:
-    """The table's schema in a segment. `coded`: before it is written, when words (but not ids) are in dictionaries."""
-    kinds = [
-        _WORD if coded and column.kind == "string" and column.name not in table.key else TYPES[column.kind]
-        for column in table.columns
-    ]
+def arrow_schema(table: Table) -> Any:
+    """The table's schema in a segment."""
     return pyarrow.schema(
-        [
-            pyarrow.field(column.name, kind, column.nullable)
-            for column, kind in zip(table.columns, kinds, strict=True)
-        ]
+        [pyarrow.field(column.name, TYPES[column.kind], column.nullable) for column in table.columns]
     )
 
 
-@lru_cache(maxsize=65536)
-def text(name: bytes) -> str:
-    """A peer's name for people: itself if it is printable text, else its bytes in hexadecimal digits."""
-    try:
-        shown = name.decode()
-    except UnicodeDecodeError:
-        return "0x" + name.hex()
-    return shown if shown.isprintable() else "0x" + name.hex()
+def batch_of(table: Table, rows: Iterable[dict[str, object]], broker: str, run: str) -> Any:
+    """A record batch of rows with microseconds as times; what a row does not say is null."""
+    whole = [row | {"broker": broker, "run": run} for row in rows]
+    arrays = [_values([row.get(column.name) for row in whole], column.kind) for column in table.columns]
+    return pyarrow.RecordBatch.from_arrays(arrays, schema=arrow_schema(table))
 
 
-def job_id(job: Job, run: str) -> str:
-    """Its own, or the broker's run and a number; a part's is the whole's and which part."""
-    extra = job.extra
-    if extra is None:
-        return f"{run}-{job.id}"
-    return extra.uid if extra.parent is None else f"{extra.uid}/{extra.part}"
+class _Beside(NamedTuple):
+    """What a column holds in some places instead of the usual."""
+
+    places: list[int]
+    values: list[Value]
 
 
-def batch_of(rows: Rows, epoch: float, broker: str, run: str) -> Any:
-    """A record batch of the table `jobs`, but for the ids of jobs that have none of their own: these are null here, and
-    made from the last column by whoever writes the segment (`with_ids`). `epoch` is the wall time at the core's time
-    0."""
-    numbers = numpy.frombuffer(rows.buffer, _ROW, rows.count)
-    found = _plain(rows, numbers, epoch)
-    found["broker"] = _word(broker, rows.count)
-    found["run"] = _word(run, rows.count)
-    if rows.failed:
-        _add_failures(found, rows.failed, rows.count)
-    if rows.special:
-        _add_extras(found, rows.special, rows.count, epoch)
-    arrays = [_column(found[column.name], column.kind, rows.count) for column in JOBS.columns]
-    return pyarrow.record_batch([*arrays, _array(pyarrow.int64(), numbers["id"])], [*_NAMES, _NUMBER])
+_NOTHING: Final = _Beside([], [])
 
 
-_ROW: Final = numpy.dtype(
-    {"names": [name for name, _ in FIELDS], "formats": [kind for _, kind in FIELDS], "itemsize": ROW_SIZE}
-)
-_NAMES: Final = [column.name for column in JOBS.columns]
-_NUMBER: Final = "number"
-
-
-def batch_of_rows(rows: list[dict[str, object]]) -> Any:
-    """The same from rows that have been made otherwise, each with an id."""
-    plain = pyarrow.RecordBatch.from_pylist(rows, arrow_schema(JOBS))
-    arrays = [
-        _column(plain.column(place), column.kind, len(rows)) for place, column in enumerate(JOBS.columns)
+def table_of(sheets: Sequence[Sheet], broker: str, run: str) -> Any:
+    """The sheets' rows of the table `jobs`. Words are in dictionaries, where a column has some."""
+    numbers = _Numbered(sheets)
+    beside = _beside(sheets)
+    usual = _usual(numbers, broker, run)
+    arrays = [_ids(numbers["id"], run, beside.get("job_id", _NOTHING))]
+    arrays += [
+        usual[column.name].array(TYPES[column.kind], len(arrays[0]), beside.get(column.name, _NOTHING))
+        for column in JOBS.columns[1:]
     ]
-    numbers = pyarrow.nulls(len(rows), pyarrow.int64())
-    return pyarrow.record_batch([*arrays, numbers], [*_NAMES, _NUMBER])
+    fields = [
+        pyarrow.field(column.name, array.type, column.nullable)
+        for column, array in zip(JOBS.columns, arrays, strict=True)
+    ]
+    return pyarrow.Table.from_arrays(arrays, schema=pyarrow.schema(fields))
 
 
-def with_ids(table: Any, run: str) -> Any:
-    """The table as it is written: every job has an id."""
-    numbers = compute.cast(table[_NUMBER], pyarrow.string())
-    made = compute.binary_join_element_wise(pyarrow.scalar(run), numbers, "-")
-    own = table["job_id"].cast(pyarrow.string())
-    return table.set_column(0, "job_id", compute.coalesce(own, made)).drop_columns([_NUMBER])
+def _beside(sheets: Sequence[Sheet]) -> dict[str, _Beside]:
+    """By column; places are counted from the first sheet's first row."""
+    found: dict[str, _Beside] = defaultdict(lambda: _Beside([], []))
+    start = 0
+    for sheet in sheets:
+        for name, column in sheet.beside.items():
+            found[name].places.extend([start + place for place in column])
+            found[name].values.extend(column.values())
+        start += sheet.num_rows
+    return found
 
 
-def _plain(rows: Rows, numbers: Any, epoch: float) -> dict[str, Any]:
-    """What every job has. Columns that `_add_…` change are numpy's arrays until then."""
-    count = rows.count
-    submitted, queued, started = numbers["submitted"], numbers["queued"], numbers["started"]
-    dispatched, finished = numbers["dispatched"], numbers["finished"]
-    if rows.special:
-        finished = finished.copy()
-        for place, job in rows.special.items():
-            finished[place] = _end_of(job)
-    was_dispatched = dispatched > 0
-    services = [text(service.name) for service in rows.services]
-    clients, workers = list(rows.clients), list(rows.workers)
-    service = _coded(numbers["service"], services)
-    none = numpy.zeros(count, bool)
+def _ids(numbers: Any, run: str, own: _Beside) -> Any:
+    """Jobs that have no id of their own get the broker's run and their number as one."""
+    texts = _array(pyarrow.int64(), numbers).cast(pyarrow.string())
+    prefix, between = _texts([run, "-"])
+    made = compute.binary_join_element_wise(prefix, texts, between)
+    if not own.places:
+        return made
+    ids: list[object] = [None] * len(numbers)
+    for place, value in zip(own.places, own.values, strict=True):
+        ids[place] = value
+    return compute.coalesce(_texts(ids), made)
+
+
+class _Numbered:
+    """The numbers of all sheets."""
+
+    def __init__(self, sheets: Sequence[Sheet]) -> None:
+        self.sheets = sheets
+        self.counts = [sheet.num_rows for sheet in sheets]
+        self._epoch = numpy.repeat([sheet.epoch for sheet in sheets], self.counts)
+        self._found: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        found = self._found.get(name)
+        if found is None:
+            data = b"".join([sheet.fields[name] for sheet in self.sheets])
+            found = self._found[name] = numpy.frombuffer(data, FIELDS[name])
+        return found
+
+    def wall(self, name: str, known: Any = None) -> _Numbers:
+        """A time of the core's as microseconds of wall time."""
+        return _Numbers(((self[name] + self._epoch) * _MICROS).astype(numpy.int64), known)
+
+    def lasted(self, begin: str, end: str, known: Any = True) -> _Numbers:
+        """Microseconds between two of the core's times; unknown if one of them never came."""
+        took = self[end] - self[begin]
+        return _Numbers((took * _MICROS).astype(numpy.int64), known & (took >= 0))
+
+    def words(self, name: str, of: Callable[[Sheet], Iterable[str]]) -> _Words:
+        """The words for a column of places in the sheets' own lists."""
+        words: dict[str, int] = {}
+        table: list[int] = []
+        starts = []
+        for sheet in self.sheets:
+            table.append(-1)  # for -1, none
+            starts.append(len(table))
+            table += [words.setdefault(word, len(words)) for word in of(sheet)]
+        if len(words) == 1 and -1 not in self[name]:
+            return _Words.same(*words)
+        places = self[name] + numpy.repeat(numpy.array(starts, numpy.int32), self.counts)
+        return _Words(numpy.array(table, numpy.int32)[places], words)
+
+
+class _Words:
+    """A column of words: which of them stands in each row (-1: none), or the same in all."""
+
+    def __init__(self, codes: Any, words: dict[str, int]) -> None:
+        self._codes = codes  # None: the same in all, if there is one
+        self._words = words
+
+    @classmethod
+    def same(cls, *word: str) -> _Words:
+        return cls(None, {word[0]: 0} if word else {})
+
+    def array(self, kind: Any, count: int, beside: _Beside) -> Any:
+        words, codes = self._words, self._codes
+        if codes is None:
+            if not words and not beside.places:
+                return pyarrow.nulls(count, kind)
+            codes = numpy.full(count, len(words) - 1, numpy.int32)
+        if beside.places:
+            codes[beside.places] = [
+                -1 if word is None else words.setdefault(str(word), len(words)) for word in beside.values
+            ]
+        indices = _array(pyarrow.int32(), codes, codes >= 0)
+        return pyarrow.DictionaryArray.from_arrays(indices, _texts(list(words)))
+
+
+class _Numbers:
+    """A column of numbers, times or truths, of which some may be unknown; or the same in all."""
+
+    def __init__(self, values: Any, known: Any = None) -> None:
+        self._values = values  # None: nobody has one
+        self._known = known  # None: everybody has one, if anybody has
+
+    def array(self, kind: Any, count: int, beside: _Beside) -> Any:
+        values, known = self._values, self._known
+        if values is None and not beside.places:
+            return pyarrow.nulls(count, kind)
+        if values is None:
+            values, known = 0, numpy.zeros(count, bool)
+        if numpy.isscalar(values):
+            values = numpy.full(count, values, _NUMPY[kind])
+        if beside.places:
+            values = values.copy()
+            values[beside.places] = [0 if value is None else value for value in beside.values]
+            known = numpy.ones(count, bool) if known is None else known.copy()
+            known[beside.places] = [value is not None for value in beside.values]
+        return _array(kind, values, known)
+
+
+_NUMPY: Final[dict[Any, Any]] = {
+    TYPES["int32"]: numpy.int32,
+    TYPES["int64"]: numpy.int64,
+    TYPES["bool"]: bool,
+    TYPES["timestamp"]: numpy.int64,
+}
+
+
+def _usual(numbers: _Numbered, broker: str, run: str) -> dict[str, _Words | _Numbers]:
+    """What every job has, and what those have that nothing special is noted of."""
+    was_dispatched = numbers["dispatched"] > 0
     return {
-        "job_id": None,
-        "parent": None,
-        "part": None,
-        "key": None,
-        "service": service,
-        "asked": _asked(service, rows.aliases) if rows.aliases else service,
-        "dialect_in": _shared(numbers["client"], [client.dialect for client in clients]),
-        "dialect_out": _shared(numbers["worker"], [worker.dialect for worker in workers]),
-        "client": _coded(numbers["client"], [text(client.name) for client in clients]),
-        "principal": None,
-        "worker": _coded(numbers["worker"], [text(worker.name) for worker in workers]),
-        "target": _word("any", count),
-        "submitted": _wall(submitted, epoch),
-        "queued": _wall(queued, epoch),
-        "dispatched": _Maybe(_wall(dispatched, epoch), was_dispatched),
-        "first_partial": _first_partials(rows, epoch) if rows.first_partials else None,
-        "finished": _wall(finished, epoch),
-        "outcome": _word(DONE, count),
-        "error": None,
-        "attempts": numbers["attempts"].copy() if rows.special else numbers["attempts"],
-        "partials": numbers["partials"],
-        "bytes_in": numbers["bytes_in"],
-        "bytes_out": numbers["bytes_out"],
-        "durable": none,
-        "memo_hit": none,
-        "repeat": none,
-        "priority": numpy.zeros(count, numpy.int32),
-        "deadline": None,
-        "waited_us": _lasted(queued, started, started > 0),
-        "ran_us": _lasted(dispatched, finished, was_dispatched),
-        "took_us": _lasted(submitted, finished, finished >= submitted),
-        "rebuilt": none,
+        "parent": _Words.same(),
+        "part": _Numbers(None),
+        "key": _Words.same(),
+        "service": numbers.words("service", lambda sheet: sheet.services),
+        "asked": numbers.words("service", lambda sheet: sheet.services),
+        "dialect_in": numbers.words("client", lambda sheet: [peer.dialect for peer in sheet.clients]),
+        "dialect_out": numbers.words("worker", lambda sheet: [peer.dialect for peer in sheet.workers]),
+        "client": numbers.words("client", lambda sheet: [peer.name for peer in sheet.clients]),
+        "principal": _Words.same(),
+        "worker": numbers.words("worker", lambda sheet: [peer.name for peer in sheet.workers]),
+        "broker": _Words.same(broker),
+        "run": _Words.same(run),
+        "target": _Words.same("any"),
+        "submitted": numbers.wall("submitted"),
+        "queued": numbers.wall("queued"),
+        "dispatched": numbers.wall("dispatched", was_dispatched),
+        "first_partial": _Numbers(None),
+        "finished": numbers.wall("finished"),
+        "outcome": _Words.same(DONE),
+        "error": _Words.same(),
+        "attempts": _Numbers(numbers["attempts"]),
+        "partials": _Numbers(numbers["partials"]),
+        "bytes_in": _Numbers(numbers["bytes_in"]),
+        "bytes_out": _Numbers(numbers["bytes_out"]),
+        "durable": _Numbers(False),
+        "memo_hit": _Numbers(False),
+        "repeat": _Numbers(False),
+        "priority": _Numbers(0),
+        "deadline": _Numbers(None),
+        "waited_us": numbers.lasted("queued", "started", numbers["started"] > 0),
+        "ran_us": numbers.lasted("dispatched", "finished", was_dispatched),
+        "took_us": numbers.lasted("submitted", "finished"),
+        "rebuilt": _Numbers(False),
     }
 
 
-def _end_of(job: Job) -> float:
-    """When its worker was done with it: that an end is being recorded is no work of its worker's."""
-    return job.extra.answered if job.extra is not None and job.extra.answered else job.finished
+# Arrays are made of their parts: `pyarrow.array` would ask pandas about the values first, and so load it if it is
+# there, which takes 40 MB.
 
 
-def _add_failures(found: dict[str, Any], failed: Mapping[int, Job], count: int) -> None:
-    outcomes = [DONE] * count
-    errors: list[str | None] = [None] * count
-    for place, job in failed.items():
-        if job.failure is not None:
-            outcomes[place] = outcome(job.failure.reason, is_durable(job))
-            errors[place] = job.failure.reason
-    found["outcome"] = _words(outcomes)
-    found["error"] = _words(errors)
+def _values(values: list[object], kind: str) -> Any:
+    """A column of them; None: unknown."""
+    if kind == "string":
+        return _texts(values)
+    known = numpy.array([value is not None for value in values], bool)
+    filled = [0 if value is None else value for value in values]
+    return _array(TYPES[kind], numpy.array(filled, _NUMPY[TYPES[kind]]), known)
 
 
-def outcome(reason: str, durable: bool) -> str:
-    """How a job that failed for this reason ended: what the store says of a durable one."""
-    if reason == jobs.CANCELLED:
-        return CANCELLED
-    if durable:
-        return DEAD if reason == jobs.EXHAUSTED else FAILED
-    return REFUSED if reason in _REFUSALS else FAILED
-
-
-def is_durable(job: Job) -> bool:
-    """Has the store a record of its own for it?"""
-    extra = job.extra
-    return extra is not None and extra.durable and extra.added
-
-
-def _add_extras(found: dict[str, Any], special: Mapping[int, Job], count: int, epoch: float) -> None:
-    """What those have that are durable or came with options."""
-    ids: list[str | None] = [None] * count
-    parents: list[str | None] = [None] * count
-    parts: list[int | None] = [None] * count
-    keys: list[str | None] = [None] * count
-    targets = ["any"] * count
-    deadlines: list[int | None] = [None] * count
-    durable, hits, repeats = numpy.zeros((3, count), bool)
-    priorities = numpy.zeros(count, numpy.int32)
-    attempts, submitted, finished = found["attempts"], found["submitted"], found["finished"]
-    unknown = numpy.zeros(count, bool)
-    began = numpy.zeros(count, numpy.int64)
-    for place, job in special.items():
-        extra = job.extra
-        assert extra is not None
-        ids[place] = job_id(job, "")
-        if extra.parent is not None and extra.parent.extra is not None:
-            parents[place] = extra.parent.extra.uid
-            parts[place] = extra.part
-        if extra.key:
-            keys[place] = text(extra.key)
-        if extra.target is not None:
-            targets[place] = target_text(extra.target)
-        if extra.deadline < FOREVER:
-            deadlines[place] = int((extra.deadline + epoch) * _MICROS)
-        hits[place] = extra.hit
-        repeats[place] = extra.repeats or extra.recalled or extra.leader is not None
-        priorities[place] = extra.priority
-        if extra.parent is None:
-            submitted[place] = extra.submitted
-        if extra.durable and extra.added:
-            durable[place] = True
-            attempts[place] = extra.number
-            finished[place] = extra.ended
-            if extra.began:
-                began[place] = extra.began
-        if extra.restored:
-            unknown[place] = True
-    found["job_id"] = pyarrow.array(ids, pyarrow.string())
-    found["parent"], found["part"] = (
-        pyarrow.array(parents, pyarrow.string()),
-        pyarrow.array(parts, pyarrow.int32()),
-    )
-    found["key"], found["target"] = pyarrow.array(keys, pyarrow.string()), _words(targets)
-    found["deadline"] = pyarrow.array(deadlines, pyarrow.int64())
-    if began.any():
-        other = found["dispatched"]
-        found["dispatched"] = _Maybe(numpy.where(began > 0, began, other.values), (began > 0) | other.known)
-    found["durable"], found["memo_hit"], found["repeat"] = durable, hits, repeats
-    found["priority"] = priorities
-    if unknown.any():  # the core's clock has only seen the part of their life behind the restart
-        for name in ("waited_us", "took_us"):
-            found[name] = _Maybe(found[name].values, found[name].known & ~unknown)
-
-
-def target_text(target: Target) -> str:
-    """Whom a job is for: a word, and names if there are some."""
-    names = ",".join(text(name) for name in target.names)
-    kind = KINDS[target.kind]
-    return f"{kind}:{names}" if names else kind
-
-
-def _wall(times: Any, epoch: float) -> Any:
-    """The core's times as microseconds of wall time."""
-    return ((times + epoch) * _MICROS).astype(numpy.int64)
-
-
-class _Maybe(NamedTuple):
-    """Numbers that not every job has."""
-
-    values: Any
-    known: Any
-
-
-def _lasted(begin: Any, end: Any, known: Any) -> _Maybe:
-    """Microseconds between two of the core's times; unknown if one of them never came."""
-    return _Maybe(((end - begin) * _MICROS).astype(numpy.int64), known & (end >= begin))
-
-
-def _first_partials(rows: Rows, epoch: float) -> Any:
-    times = numpy.zeros(rows.count)
-    times[list(rows.first_partials)] = list(rows.first_partials.values())
-    return _Maybe(_wall(times, epoch), times > 0)
-
-
-def _coded(codes: Any, words: list[str]) -> Any:
-    """A word for each code; below 0: none."""
-    if len(words) == 1 and not codes.any():
-        return _word(words[0], len(codes))
-    known = codes >= 0
-    indices = _array(pyarrow.int32(), codes, None if known.all() else known)
-    return pyarrow.DictionaryArray.from_arrays(indices, pyarrow.array(words, pyarrow.string()))
-
-
-def _shared(codes: Any, words: list[str]) -> Any:
-    """The same where few words belong to many codes."""
-    different = dict.fromkeys(words)
-    if len(different) == len(words):
-        return _coded(codes, words)
-    places = {word: place for place, word in enumerate(different)}
-    table = numpy.array([*[places[word] for word in words], -1], numpy.int32)  # the last one is code -1
-    return _coded(table[codes], list(different))
-
-
-def _asked(service: Any, aliases: Mapping[int, bytes]) -> Any:
-    names = service.to_pylist()
-    for place, name in aliases.items():
-        names[place] = text(name)
-    return _words(names)
-
-
-def _words(words: list[str] | list[str | None]) -> Any:
-    first = words[0]
-    if first is not None and len(set(words)) == 1:
-        return _word(first, len(words))
-    return pyarrow.array(words, pyarrow.string()).dictionary_encode()
-
-
-@lru_cache(maxsize=64)
-def _word(word: str, count: int) -> Any:
-    indices = _array(pyarrow.int32(), numpy.zeros(count, numpy.int32))
-    return pyarrow.DictionaryArray.from_arrays(indices, pyarrow.array([word], pyarrow.string()))
-
-
-@lru_cache(maxsize=64)
-def _nothing(kind: Any, count: int) -> Any:
-    return pyarrow.nulls(count, kind)
-
-
-def _column(values: Any, kind: str, count: int) -> Any:
-    """In the type that all batches have. No values: nobody has one."""
-    wanted = _WORD if kind == "string" else TYPES[kind]
-    if values is None:
-        return _nothing(wanted, count)
-    if isinstance(values, numpy.ndarray):
-        return _array(wanted, values)
-    if isinstance(values, _Maybe):
-        return _array(wanted, values.values, values.known)
-    if values.type == wanted:
-        return values
-    if kind == "string" and pyarrow.types.is_string(values.type):
-        return values.dictionary_encode()
-    return values.cast(wanted)
+def _texts(texts: list[object]) -> Any:
+    """A column of texts; None: unknown."""
+    known = numpy.array([text is not None for text in texts], bool)
+    encoded = [b"" if text is None else str(text).encode() for text in texts]
+    ends = numpy.cumsum([0, *map(len, encoded)]).astype(numpy.int32)
+    buffers = [_bits(known), pyarrow.py_buffer(ends), pyarrow.py_buffer(b"".join(encoded))]
+    return pyarrow.Array.from_buffers(pyarrow.string(), len(texts), buffers)
 
 
 def _array(kind: Any, values: Any, known: Any = None) -> Any:
-    """Numbers as they lie in memory: `pyarrow.array` looks at them first, and asks pandas about them."""
+    """A column of numbers as they lie in memory, or of truths."""
     count = len(values)
     if values.dtype == bool:
         values = numpy.packbits(values, bitorder="little")
-    bits = None if known is None else pyarrow.py_buffer(numpy.packbits(known, bitorder="little"))
     data = pyarrow.py_buffer(numpy.ascontiguousarray(values))
-    return pyarrow.Array.from_buffers(kind, count, [bits, data])
+    return pyarrow.Array.from_buffers(kind, count, [_bits(known), data])
+
+
+def _bits(known: Any) -> Any:
+    """Which of them are known, for Arrow. None: all."""
+    if known is None or known.all():
+        return None
+    return pyarrow.py_buffer(numpy.packbits(known, bitorder="little"))

@@ -87,7 +87,7 @@ class Ledgering:
         self._segments = segments
         self._journal = LedgerJournal(self.house.broker, settings.broker.name, self.run, segments)
         self._journal.note("started", "broker", settings.broker.name)
-        self.house.broker.journal = self._journal
+        self.house.broker.journal = self._journal.rows
         if self.house.store is not None:
             self._rebuilding = self.house.loop.create_task(self._rebuild(self.house.store.ending))
         self._collect()
@@ -160,8 +160,7 @@ class Ledgering:
         store, segments = self.house.store, self._segments
         assert store is not None
         assert segments is not None
-        from polydomo.ledger.journal import rows_batch
-        from polydomo.ledger.rows import batch_of_rows
+        from polydomo.ledger.rows import batch_of
         from polydomo.ledger.schema import ATTEMPTS, JOBS
 
         after = await store.settled()
@@ -174,9 +173,8 @@ class Ledgering:
             tried = [(record, await store.attempts(record.id)) for record in records if record.attempt]
             lost = [row for record, attempts in tried for row in attempt_rows(record, attempts)]
             if lost:
-                segments.add(ATTEMPTS.name, rows_batch(ATTEMPTS, lost, name, self.run))
-            common = {"broker": name, "run": self.run}
-            segments.add(JOBS.name, batch_of_rows([job_row(record) | common for record in records]))
+                segments.add(ATTEMPTS.name, batch_of(ATTEMPTS, lost, name, self.run))
+            segments.add(JOBS.name, batch_of(JOBS, map(job_row, records), name, self.run))
             self.rebuilt += len(records)
             self._safe = max(self._safe, after)
         if self.rebuilt:
@@ -189,7 +187,7 @@ class Ledgering:
 
 def job_row(record: JobRecord) -> dict[str, object]:
     """A row of the ledger's jobs from the store's record of one."""
-    from polydomo.ledger.rows import target_text, text
+    from polydomo.ledger.sheets import target_text, text
 
     finished = record.finished or 0
     target = read_target(record.target)
@@ -224,7 +222,7 @@ def job_row(record: JobRecord) -> dict[str, object]:
 
 def attempt_rows(record: JobRecord, attempts: list[AttemptRecord]) -> list[dict[str, object]]:
     """Rows of the attempts that did not end the job."""
-    from polydomo.ledger.rows import text
+    from polydomo.ledger.sheets import text
 
     answered = record.code in _BY_WORKER.get(record.state, ())
     return [

@@ -1,0 +1,153 @@
+"""Ended jobs on their way from the broker's loop to the thread that writes them: plain data, which nobody changes.
+
+This side runs in the loop, so it does as little as it can. The numbers that every job has are handed on as they were
+noted (`core.columns`); what only some jobs have (a key, a deadline, parts) is looked at only for those.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from polydomo.core import job as jobs
+from polydomo.core.columns import Rows
+from polydomo.core.job import Job
+from polydomo.core.policy import FOREVER
+from polydomo.core.targets import KINDS, Target
+from polydomo.ledger.schema import CANCELLED, DEAD, FAILED, REFUSED
+
+# Before such a job was accepted, or instead of that.
+_REFUSALS: Final = (
+    jobs.QUEUE_FULL,
+    jobs.NO_MEMORY,
+    jobs.DRAINING,
+    jobs.BAD_SERVICE,
+    jobs.TOO_MANY_SERVICES,
+    jobs.STORE,
+    jobs.DUPLICATE,
+    jobs.BAD_TARGET,
+)
+
+_MICROS: Final = 1_000_000
+
+Value = str | int | bool | None
+Beside = dict[str, dict[int, Value]]
+
+
+class Peer(NamedTuple):
+    """A client, or a worker."""
+
+    name: str
+    dialect: str
+
+
+class Sheet(NamedTuple):
+    """So many ended jobs."""
+
+    num_rows: int  # named as Arrow does it
+    fields: dict[str, bytes]  # `core.columns.FIELDS`
+    epoch: float  # the wall time at the core's time 0
+    services: list[str]
+    clients: list[Peer]
+    workers: list[Peer]
+    beside: Mapping[str, Mapping[int, Value]]  # by column: what it holds in some places instead of the usual
+
+
+def sheet_of(rows: Rows, epoch: float) -> Sheet:
+    """What is to be known of these jobs."""
+    beside: Beside = defaultdict(dict)
+    if rows.aliases:
+        beside["asked"] = {place: text(name) for place, name in rows.aliases.items()}
+    if rows.first_partials:
+        beside["first_partial"] = {
+            place: int((at + epoch) * _MICROS) for place, at in rows.first_partials.items()
+        }
+    for place, job in rows.failed.items():
+        if job.failure is not None:
+            beside["outcome"][place] = outcome(job.failure.reason, is_durable(job))
+            beside["error"][place] = job.failure.reason
+    for place, job in rows.special.items():
+        _note_extra(beside, place, job, epoch)
+    return Sheet(
+        rows.count,
+        rows.fields(),
+        epoch,
+        [text(service.name) for service in rows.services],
+        [Peer(text(client.name), client.dialect) for client in rows.clients],
+        [Peer(text(worker.name), worker.dialect) for worker in rows.workers],
+        beside,
+    )
+
+
+def _note_extra(beside: Beside, place: int, job: Job, epoch: float) -> None:
+    """What a job has that is durable or came with options."""
+    extra = job.extra
+    assert extra is not None
+    beside["job_id"][place] = job_id(job, "")
+    if extra.parent is None:
+        beside["submitted"][place] = extra.submitted
+    elif extra.parent.extra is not None:
+        beside["parent"][place] = extra.parent.extra.uid
+        beside["part"][place] = extra.part
+    if extra.key:
+        beside["key"][place] = text(extra.key)
+    if extra.target is not None:
+        beside["target"][place] = target_text(extra.target)
+    if extra.deadline < FOREVER:
+        beside["deadline"][place] = int((extra.deadline + epoch) * _MICROS)
+    if extra.priority:
+        beside["priority"][place] = extra.priority
+    if extra.hit:
+        beside["memo_hit"][place] = True
+    if extra.repeats or extra.recalled or extra.leader is not None:
+        beside["repeat"][place] = True
+    if extra.durable and extra.added:
+        beside["durable"][place] = True
+        beside["attempts"][place] = extra.number
+        beside["finished"][place] = extra.ended
+        if extra.began:
+            beside["dispatched"][place] = extra.began
+    if extra.restored:  # the core's clock has only seen the part of its life behind the restart
+        beside["waited_us"][place] = beside["took_us"][place] = None
+
+
+@lru_cache(maxsize=65536)
+def text(name: bytes) -> str:
+    """A peer's name for people: itself if it is printable text, else its bytes in hexadecimal digits."""
+    try:
+        shown = name.decode()
+    except UnicodeDecodeError:
+        return "0x" + name.hex()
+    return shown if shown.isprintable() else "0x" + name.hex()
+
+
+def job_id(job: Job, run: str) -> str:
+    """Its own, or the broker's run and a number; a part's is the whole's and which part."""
+    extra = job.extra
+    if extra is None:
+        return f"{run}-{job.id}"
+    return extra.uid if extra.parent is None else f"{extra.uid}/{extra.part}"
+
+
+def outcome(reason: str, durable: bool) -> str:
+    """How a job that failed for this reason ended: what the store says of a durable one."""
+    if reason == jobs.CANCELLED:
+        return CANCELLED
+    if durable:
+        return DEAD if reason == jobs.EXHAUSTED else FAILED
+    return REFUSED if reason in _REFUSALS else FAILED
+
+
+def is_durable(job: Job) -> bool:
+    """Has the store a record of its own for it?"""
+    extra = job.extra
+    return extra is not None and extra.durable and extra.added
+
+
+def target_text(target: Target) -> str:
+    """Whom a job is for: a word, and names if there are some."""
+    names = ",".join(text(name) for name in target.names)
+    kind = KINDS[target.kind]
+    return f"{kind}:{names}" if names else kind

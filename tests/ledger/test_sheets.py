@@ -1,0 +1,38 @@
+"""What words the ledger has for a job's end, and for peers."""
+
+from __future__ import annotations
+
+import pytest
+
+from polydomo.ledger.sheets import outcome, text
+
+
+@pytest.mark.parametrize(
+    ("reason", "durable", "expected"),
+    [
+        ("worker-error", True, "failed"),
+        ("retries-exhausted", True, "dead"),
+        ("retries-exhausted", False, "failed"),
+        ("cancelled", True, "cancelled"),
+        ("cancelled", False, "cancelled"),
+        ("queue-full", False, "refused"),
+        ("deadline", False, "failed"),
+    ],
+)
+def test_how_a_job_ended(reason: str, durable: bool, expected: str) -> None:
+    assert outcome(reason, durable) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"plain", "plain"),
+        ("größe".encode(), "größe"),
+        (b"", ""),
+        (b"\x00\x80", "0x0080"),
+        (b"line\nbreak", "0x6c696e650a627265616b"),
+        (b"\xff\xfe", "0xfffe"),
+    ],
+)
+def test_names_of_peers_are_readable_and_never_ambiguous_bytes(name: bytes, shown: str) -> None:
+    assert text(name) == shown
