@@ -84,7 +84,9 @@ class Router:
 
     async def enrol(self) -> bytes:
         """A worker's OPEN and READY; who it is."""
-        await self.greet(b"NFPW01", keepalive_ms=200, liveness=5)
+        await self.greet(
+            b"NFPW01", keepalive_ms=200, liveness=100
+        )  # it never beats, so it may be silent for long
         assert (await self.next())[:2] == [b"NFPW01", READY]
         return self.last
 
