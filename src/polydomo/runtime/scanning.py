@@ -261,11 +261,13 @@ class Scanning:
         """Those of them that are in memory, with an end of their own; they are wanted no longer."""
         rows: list[list[Any]] = []
         wall = self.broker.lifecycle.wall
-        for job in self.broker.recent:
+        for job in reversed(self.broker.recent):  # they are asked about soon: the latest are most likely
             extra = job.extra
             if extra is not None and extra.uid in wanted and extra.durable and extra.leader is None:
-                wanted.discard(extra.uid)
                 rows.append([extra.uid, extra.number, extra.submitted, wall(job.finished)])
+                wanted.discard(extra.uid)
+                if not wanted:
+                    break
         return rows
 
     def _each_events(
