@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import typer
 
 from polydomo import __version__
 from polydomo.cli import catalogue, common
-from polydomo.cli.main import app
+from polydomo.cli.main import PLACES, app
 from polydomo.errors import (
     ConfigError,
     JobFailed,
@@ -70,9 +72,25 @@ def test_every_command_has_help(words: list[str]) -> None:
 def test_the_help_names_every_command() -> None:
     shown = here("--help").stdout
     assert all(words[0] in shown for words in COMMANDS)
-    assert (
-        len(app.registered_commands) + len(app.registered_groups) == len({words[0] for words in COMMANDS}) + 1
+    assert len(PLACES) == len({words[0] for words in COMMANDS}) + 1
+    assert not any(name in shown for name, place in PLACES.items() if place.hidden)
+
+
+def test_only_the_wanted_command_is_loaded() -> None:
+    code = (
+        "import sys; from polydomo.cli.main import app; app(['device', '--help'], standalone_mode=False); "
+        "print(sorted(name for name in sys.modules if name.startswith('polydomo.cli.')), file=sys.stderr)"
     )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "polydomo.cli.device" in done.stderr
+    assert "polydomo.cli.spark" not in done.stderr
+    assert "polydomo.cli.admin" not in done.stderr
+
+
+def test_a_command_that_is_not_there_is_met_with_the_nearest() -> None:
+    done = here("brokr")
+    assert done.exit_code == 2
+    assert "broker" in done.stderr
 
 
 def parameters() -> list[tuple[str, Any]]:

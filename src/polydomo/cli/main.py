@@ -3,36 +3,100 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
 from polydomo import __version__
-from polydomo.cli import (
-    admin,
-    bench,
-    broker,
-    call,
-    catalogue,
-    common,
-    config,
-    demo,
-    dev,
-    device,
-    doctor,
-    durable,  # noqa: F401 (its commands join those of `catalogue`)
-    files,
-    inventory,
-    memo,
-    spark,
-    worker,
-)
+from polydomo.cli import common
 from polydomo.errors import PolydomoError
+
+RUN, USE, LOOK, TOOLS = "Run", "Use", "Look", "Tools"
+
+
+class Place(NamedTuple):
+    """Where a command, or a group of them, is found."""
+
+    panel: str  # in the help
+    module: str
+    name: str
+    hidden: bool = False
+
+
+PLACES = {
+    "broker": Place(RUN, "broker", "broker"),
+    "device": Place(RUN, "device", "device"),
+    "dev": Place(RUN, "dev", "dev"),
+    "worker": Place(RUN, "worker", "worker"),
+    "call": Place(USE, "call", "call"),
+    "status": Place(LOOK, "catalogue", "status"),
+    "broker-info": Place(LOOK, "catalogue", "status", hidden=True),
+    "doctor": Place(TOOLS, "doctor", "doctor"),
+    "bench": Place(TOOLS, "bench", "bench"),
+    "demo": Place(TOOLS, "demo", "demo"),
+    "services": Place(LOOK, "durable", "services_app"),
+    "workers": Place(LOOK, "catalogue", "workers_app"),
+    "clients": Place(LOOK, "catalogue", "clients_app"),
+    "jobs": Place(LOOK, "durable", "jobs_app"),
+    "inventory": Place(LOOK, "inventory", "app"),
+    "files": Place(USE, "files", "app"),
+    "memo": Place(LOOK, "memo", "app"),
+    "spark": Place(LOOK, "spark", "app"),
+    "admin": Place(TOOLS, "admin", "app"),
+    "config": Place(TOOLS, "config", "app"),
+}
+
+
+class Lazily(MutableMapping[str, Any]):
+    """The commands, each loaded when it is wanted: a quarter of a second for all of them is long for one."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = _load(name, PLACES[name])
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(PLACES)
+
+    def __len__(self) -> int:
+        return len(PLACES)
+
+    def __contains__(self, name: object) -> bool:
+        return name in PLACES
+
+
+def _load(name: str, place: Place) -> Any:
+    found = getattr(import_module(f"polydomo.cli.{place.module}"), place.name)
+    holder = typer.Typer(cls=TyperGroup)
+    options: dict[str, Any] = {"rich_help_panel": place.panel, "hidden": place.hidden}
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=name, **options)
+    else:
+        holder.command(name, **options)(found)
+    return typer.main.get_group(holder).commands[name]
 
 
 class Commands(TyperGroup):
     """Our own errors, and bugs, end a command with one line instead of a traceback."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = Lazily()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
 
     def invoke(self, ctx: Any) -> Any:
         common.Mode.json = False
@@ -76,30 +140,6 @@ def main(
     ] = False,
 ) -> None:
     """A service broker: clients and workers of Majordomo, DagBox, NORFAB, WMP and MemoDB call each other."""
-
-
-RUN, USE, LOOK, TOOLS = "Run", "Use", "Look", "Tools"
-
-app.command(rich_help_panel=RUN)(broker.broker)
-app.command(rich_help_panel=RUN)(device.device)
-app.command(rich_help_panel=RUN)(dev.dev)
-app.command(rich_help_panel=RUN)(worker.worker)
-app.command(rich_help_panel=USE)(call.call)
-app.command(rich_help_panel=LOOK)(catalogue.status)
-app.command("broker-info", hidden=True)(catalogue.status)
-app.add_typer(catalogue.services_app, name="services", rich_help_panel=LOOK)
-app.add_typer(catalogue.workers_app, name="workers", rich_help_panel=LOOK)
-app.add_typer(catalogue.clients_app, name="clients", rich_help_panel=LOOK)
-app.add_typer(catalogue.jobs_app, name="jobs", rich_help_panel=LOOK)
-app.add_typer(inventory.app, name="inventory", rich_help_panel=LOOK)
-app.add_typer(files.app, name="files", rich_help_panel=USE)
-app.add_typer(memo.app, name="memo", rich_help_panel=LOOK)
-app.add_typer(spark.app, name="spark", rich_help_panel=LOOK)
-app.add_typer(admin.app, name="admin", rich_help_panel=TOOLS)
-app.add_typer(config.app, name="config", rich_help_panel=TOOLS)
-app.command(rich_help_panel=TOOLS)(doctor.doctor)
-app.command(rich_help_panel=TOOLS)(bench.bench)
-app.command(rich_help_panel=TOOLS)(demo.demo)
 
 
 def run() -> None:
