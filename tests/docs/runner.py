@@ -247,9 +247,11 @@ class Terminal:
 
 
 def first_missing(expected: str, said: str) -> str:
-    """The first expected line that does not come, in this order. `…` stands for anything."""
+    """The first expected line that does not come, in this order. `…` stands for anything, and alone for any lines."""
     lines = iter([plain(line) for line in said.splitlines()])
     for line in expected.splitlines():
+        if line.strip() in ("", "…"):
+            continue
         matches = _matcher(plain(line))
         if not any(matches(found) for found in lines):
             return line
@@ -264,8 +266,6 @@ def plain(line: str) -> str:
 
 
 def _matcher(line: str) -> Callable[[str], object]:
-    if line in ("", "…"):
-        return lambda found: True
     parts = [re.escape(part) for part in line.split("…")]
     return re.compile(".*".join(parts)).fullmatch
 

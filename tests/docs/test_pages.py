@@ -21,7 +21,9 @@ def _marked(page: Page) -> Any:
 
 
 @pytest.mark.parametrize("page", [_marked(page) for page in PLAYED])
-def test_its_blocks_do_what_it_says(page: Page, tmp_path: Path) -> None:
+def test_its_blocks_do_what_it_says(page: Page, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if page.on_spark():
+        request.getfixturevalue("no_java")
     if any(re.search(r"\bcurl ", block.text) for block in page.blocks if block.language == "sh"):
         need_curl()
     stage = Stage(page, tmp_path)

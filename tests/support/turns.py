@@ -1,9 +1,10 @@
 """Who runs what, and when, where several processes share the suite (`pytest -n`).
 
-All that uses Spark goes to one process, one after the other: the run's session is expensive, and two Javas that
-compile themselves at the same time leave nothing for anybody else on two cores. The other tests mostly wait, and two
-processes have them. A file's tests stay together, because they share brokers and peers; tests that take long by
-themselves are dealt out one by one. What takes long comes first, so that no process is left alone with it in the end.
+All that uses the run's Spark session goes to one process, because the session is expensive. What starts a Java of its
+own goes to another, one after the other: three that compile themselves at the same time would leave nothing for
+anybody else on two cores. The other tests mostly wait. A file's tests stay together, because they share brokers and
+peers; tests that take long by themselves are dealt out one by one. What takes long comes first, so that no process is
+left alone with it in the end.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.docs.pages import all_pages
 
-SPARK = "spark"
+SESSION = "session"
+JAVA = "java"
 
-# They start Spark in processes of their own, when the session's tests are over.
+# They start Spark in processes of their own.
 PAGES = tuple(
     f"tests/docs/test_pages.py::test_its_blocks_do_what_it_says[{page.name}]"
     for page in all_pages()
@@ -53,19 +55,15 @@ class Turns(LoadScopeScheduling):
 
 def unit(nodeid: str) -> str:
     """What a test is not parted from."""
-    if nodeid.startswith(("tests/pipeline/", *OWN)):
-        return SPARK
+    if nodeid.startswith(OWN):
+        return JAVA
+    if nodeid.startswith("tests/pipeline/"):
+        return SESSION
     return nodeid if nodeid.startswith(ONE_BY_ONE) else nodeid.partition("::")[0]
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Spark's tests, then the units with slow tests, then the others."""
+    """The session's tests, then the units with slow tests, then the other Javas, then all else."""
     slow = {unit(item.nodeid) for item in items if item.get_closest_marker("slow")}
-
-    def rank(item: pytest.Item) -> int:
-        name = unit(item.nodeid)
-        if name == SPARK:
-            return 1 if item.nodeid.startswith(OWN) else 0
-        return 2 if name in slow else 3
-
-    items.sort(key=rank)
+    ranks = {SESSION: 0, JAVA: 2}
+    items.sort(key=lambda item: ranks.get(name := unit(item.nodeid), 1 if name in slow else 3))
