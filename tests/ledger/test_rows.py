@@ -20,7 +20,7 @@ from polydomo.core.ports import Journal
 from polydomo.core.targets import ALL, Target
 from polydomo.core.worker import Worker
 from polydomo.ledger.rows import arrow_schema, batch_of, table_of
-from polydomo.ledger.schema import JOBS
+from polydomo.ledger.schema import EVENTS, JOBS
 from polydomo.ledger.sheets import sheet_of
 from tests.support.core import Bench
 
@@ -298,12 +298,23 @@ import sys
 from polydomo.core.columns import FIELDS
 from polydomo.ledger.rows import batch_of, table_of
 from polydomo.ledger.schema import EVENTS
-from polydomo.ledger.sheets import Peer, Sheet
+from polydomo.ledger.sheets import Beside, Peer, Sheet
 row = {"event_id": "e1", "at": 1, "kind": "joined", "role": "worker"}
 assert batch_of(EVENTS, [row], "house", "run").num_rows == 1
 fields = {name: bytes(int(kind[2:])) for name, kind in FIELDS.items()}
-sheet = Sheet(1, fields, 0.0, ["s"], [Peer("c", "mdp")], [Peer("w", "mdp")], {"key": {0: "k"}, "job_id": {0: "j"}})
+beside = Beside()
+beside.text("key", 0, "k")
+beside.text("job_id", 0, "j")
+beside.number("priority", 0, 1)
+sheet = Sheet(1, fields, 0.0, ["s"], [Peer("c", "mdp")], [Peer("w", "mdp")], beside)
 assert table_of([sheet], "house", "run").num_rows == 1
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_text_that_is_no_unicode_is_no_reason_to_stop() -> None:
+    batch = batch_of(
+        EVENTS, [{"event_id": "e1", "at": 1, "kind": "denied", "peer": "a\udcff"}], "house", "run"
+    )
+    assert batch.to_pylist()[0]["peer"] == "a\\udcff"

@@ -197,6 +197,22 @@ def test_a_full_disk_delays_rows_and_loses_none(desk: Desk, monkeypatch: pytest.
     assert not list(desk.folder.rglob(".*.parquet"))
 
 
+def test_nothing_ends_the_thread(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY", 0.01)
+    whole = Segments._table
+
+    def fails(*args: Any) -> Any:
+        monkeypatch.setattr(Segments, "_table", whole)
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Segments, "_table", fails)
+    desk.add(1, ending=4)
+    desk.segments.flush()
+    wait_for(lambda: desk.safe == [4])
+    assert desk.ids() == ["job-1"]
+    assert desk.warnings == ["the ledger cannot be written; it is tried again", "the ledger is written again"]
+
+
 def test_if_too_much_waits_the_oldest_go_and_nothing_is_called_safe_any_more(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,9 +14,9 @@ from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, Table
 from polydomo.ledger.segments import Segments
 from polydomo.ledger.sheets import is_durable, job_id, sheet_of, text
 
-# Jobs that are handed on at once: many enough that the work per batch is shared, few enough that the loop does not
-# stand still for long if all of them are durable.
-BATCH: Final = 4096
+# Jobs that are handed on at once: many enough that the work per batch is shared, few enough that the loop stands still
+# for a few milliseconds at most, if all of them are durable.
+BATCH: Final = 2048
 
 _MICROS: Final = 1_000_000
 

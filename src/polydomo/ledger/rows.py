@@ -16,7 +16,7 @@ from pyarrow import compute
 
 from polydomo.core.columns import FIELDS
 from polydomo.ledger.schema import DONE, JOBS, Table
-from polydomo.ledger.sheets import Sheet, Value
+from polydomo.ledger.sheets import UNKNOWN, Sheet
 
 TYPES: Final[dict[str, Any]] = {
     "string": pyarrow.string(),
@@ -46,11 +46,11 @@ def batch_of(table: Table, rows: Iterable[dict[str, object]], broker: str, run: 
 class _Beside(NamedTuple):
     """What a column holds in some places instead of the usual."""
 
-    places: list[int]
-    values: list[Value]
+    places: Any  # numpy's
+    values: Any  # numbers, numpy's too, or a list of texts
 
 
-_NOTHING: Final = _Beside([], [])
+_NOTHING: Final = _Beside(numpy.zeros(0, numpy.int64), [])
 
 
 def table_of(sheets: Sequence[Sheet], broker: str, run: str) -> Any:
@@ -72,14 +72,20 @@ def table_of(sheets: Sequence[Sheet], broker: str, run: str) -> Any:
 
 def _beside(sheets: Sequence[Sheet]) -> dict[str, _Beside]:
     """By column; places are counted from the first sheet's first row."""
-    found: dict[str, _Beside] = defaultdict(lambda: _Beside([], []))
+    places: dict[str, list[Any]] = defaultdict(list)
+    texts: dict[str, list[str]] = defaultdict(list)
+    numbers: dict[str, list[Any]] = defaultdict(list)
     start = 0
     for sheet in sheets:
-        for name, column in sheet.beside.items():
-            found[name].places.extend([start + place for place in column])
-            found[name].values.extend(column.values())
+        for name, some in sheet.beside.texts.items():
+            places[name].append(numpy.array(some.places, numpy.int64) + start)
+            texts[name] += some.values
+        for name, others in sheet.beside.numbers.items():
+            places[name].append(numpy.array(others.places, numpy.int64) + start)
+            numbers[name].append(numpy.array(others.values, numpy.int64))
         start += sheet.num_rows
-    return found
+    values = texts | {name: numpy.concatenate(parts) for name, parts in numbers.items()}
+    return {name: _Beside(numpy.concatenate(parts), values[name]) for name, parts in places.items()}
 
 
 def _ids(numbers: Any, run: str, own: _Beside) -> Any:
@@ -87,12 +93,11 @@ def _ids(numbers: Any, run: str, own: _Beside) -> Any:
     texts = _array(pyarrow.int64(), numbers).cast(pyarrow.string())
     prefix, between = _texts([run, "-"])
     made = compute.binary_join_element_wise(prefix, texts, between)
-    if not own.places:
+    if not len(own.places):
         return made
-    ids: list[object] = [None] * len(numbers)
-    for place, value in zip(own.places, own.values, strict=True):
-        ids[place] = value
-    return compute.coalesce(_texts(ids), made)
+    ids = numpy.full(len(numbers), None, object)
+    ids[own.places] = own.values
+    return compute.coalesce(_texts(ids.tolist()), made)
 
 
 class _Numbered:
@@ -149,13 +154,11 @@ class _Words:
     def array(self, kind: Any, count: int, beside: _Beside) -> Any:
         words, codes = self._words, self._codes
         if codes is None:
-            if not words and not beside.places:
+            if not words and not len(beside.places):
                 return pyarrow.nulls(count, kind)
             codes = numpy.full(count, len(words) - 1, numpy.int32)
-        if beside.places:
-            codes[beside.places] = [
-                -1 if word is None else words.setdefault(str(word), len(words)) for word in beside.values
-            ]
+        if len(beside.places):
+            codes[beside.places] = [words.setdefault(word, len(words)) for word in beside.values]
         indices = _array(pyarrow.int32(), codes, codes >= 0)
         return pyarrow.DictionaryArray.from_arrays(indices, _texts(list(words)))
 
@@ -169,17 +172,17 @@ class _Numbers:
 
     def array(self, kind: Any, count: int, beside: _Beside) -> Any:
         values, known = self._values, self._known
-        if values is None and not beside.places:
+        if values is None and not len(beside.places):
             return pyarrow.nulls(count, kind)
         if values is None:
             values, known = 0, numpy.zeros(count, bool)
         if numpy.isscalar(values):
             values = numpy.full(count, values, _NUMPY[kind])
-        if beside.places:
+        if len(beside.places):
             values = values.copy()
-            values[beside.places] = [0 if value is None else value for value in beside.values]
+            values[beside.places] = beside.values
             known = numpy.ones(count, bool) if known is None else known.copy()
-            known[beside.places] = [value is not None for value in beside.values]
+            known[beside.places] = beside.values != UNKNOWN
         return _array(kind, values, known)
 
 
@@ -247,7 +250,7 @@ def _values(values: list[object], kind: str) -> Any:
 def _texts(texts: list[object]) -> Any:
     """A column of texts; None: unknown."""
     known = numpy.array([text is not None for text in texts], bool)
-    encoded = [b"" if text is None else str(text).encode() for text in texts]
+    encoded = [b"" if text is None else str(text).encode("utf-8", "backslashreplace") for text in texts]
     ends = numpy.cumsum([0, *map(len, encoded)]).astype(numpy.int32)
     buffers = [_bits(known), pyarrow.py_buffer(ends), pyarrow.py_buffer(b"".join(encoded))]
     return pyarrow.Array.from_buffers(pyarrow.string(), len(texts), buffers)

@@ -202,7 +202,7 @@ class Segments:
                     del batches[:portion]
                     self._waiting -= rows
                     self.written += rows
-        except (OSError, pyarrow.ArrowException) as error:
+        except Exception as error:  # whatever it is: if this thread ended, nobody would write any more
             if not self.trouble:
                 self._warn("the ledger cannot be written; it is tried again", str(error))
             self.trouble = str(error)

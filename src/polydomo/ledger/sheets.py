@@ -6,8 +6,8 @@ noted (`core.columns`); what only some jobs have (a key, a deadline, parts) is l
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -32,8 +32,8 @@ _REFUSALS: Final = (
 
 _MICROS: Final = 1_000_000
 
-Value = str | int | bool | None
-Beside = dict[str, dict[int, Value]]
+# Instead of a number that nobody knows.
+UNKNOWN: Final = -(1 << 63)
 
 
 class Peer(NamedTuple):
@@ -41,6 +41,39 @@ class Peer(NamedTuple):
 
     name: str
     dialect: str
+
+
+class Texts(NamedTuple):
+    """Some texts of a column, and in which rows they stand."""
+
+    places: array[int]
+    values: list[str]
+
+
+class Numbers(NamedTuple):
+    """The same with numbers, times or truths."""
+
+    places: array[int]
+    values: array[int]
+
+
+class Beside:
+    """By column: what it holds in some places instead of the usual. In arrays, because there may be millions of them
+    while nothing can be written."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, Texts] = defaultdict(lambda: Texts(array("i"), []))
+        self.numbers: dict[str, Numbers] = defaultdict(lambda: Numbers(array("i"), array("q")))
+
+    def text(self, column: str, place: int, value: str) -> None:
+        places, values = self.texts[column]
+        places.append(place)
+        values.append(value)
+
+    def number(self, column: str, place: int, value: int) -> None:
+        places, values = self.numbers[column]
+        places.append(place)
+        values.append(value)
 
 
 class Sheet(NamedTuple):
@@ -52,22 +85,20 @@ class Sheet(NamedTuple):
     services: list[str]
     clients: list[Peer]
     workers: list[Peer]
-    beside: Mapping[str, Mapping[int, Value]]  # by column: what it holds in some places instead of the usual
+    beside: Beside
 
 
 def sheet_of(rows: Rows, epoch: float) -> Sheet:
     """What is to be known of these jobs."""
-    beside: Beside = defaultdict(dict)
-    if rows.aliases:
-        beside["asked"] = {place: text(name) for place, name in rows.aliases.items()}
-    if rows.first_partials:
-        beside["first_partial"] = {
-            place: int((at + epoch) * _MICROS) for place, at in rows.first_partials.items()
-        }
+    beside = Beside()
+    for place, name in rows.aliases.items():
+        beside.text("asked", place, text(name))
+    for place, at in rows.first_partials.items():
+        beside.number("first_partial", place, int((at + epoch) * _MICROS))
     for place, job in rows.failed.items():
         if job.failure is not None:
-            beside["outcome"][place] = outcome(job.failure.reason, is_durable(job))
-            beside["error"][place] = job.failure.reason
+            beside.text("outcome", place, outcome(job.failure.reason, is_durable(job)))
+            beside.text("error", place, job.failure.reason)
     for place, job in rows.special.items():
         _note_extra(beside, place, job, epoch)
     return Sheet(
@@ -85,32 +116,34 @@ def _note_extra(beside: Beside, place: int, job: Job, epoch: float) -> None:
     """What a job has that is durable or came with options."""
     extra = job.extra
     assert extra is not None
-    beside["job_id"][place] = job_id(job, "")
+    number, word = beside.number, beside.text
+    word("job_id", place, job_id(job, ""))
     if extra.parent is None:
-        beside["submitted"][place] = extra.submitted
+        number("submitted", place, extra.submitted)
     elif extra.parent.extra is not None:
-        beside["parent"][place] = extra.parent.extra.uid
-        beside["part"][place] = extra.part
+        word("parent", place, extra.parent.extra.uid)
+        number("part", place, extra.part)
     if extra.key:
-        beside["key"][place] = text(extra.key)
+        word("key", place, text(extra.key))
     if extra.target is not None:
-        beside["target"][place] = target_text(extra.target)
+        word("target", place, target_text(extra.target))
     if extra.deadline < FOREVER:
-        beside["deadline"][place] = int((extra.deadline + epoch) * _MICROS)
+        number("deadline", place, int((extra.deadline + epoch) * _MICROS))
     if extra.priority:
-        beside["priority"][place] = extra.priority
+        number("priority", place, extra.priority)
     if extra.hit:
-        beside["memo_hit"][place] = True
+        number("memo_hit", place, True)
     if extra.repeats or extra.recalled or extra.leader is not None:
-        beside["repeat"][place] = True
+        number("repeat", place, True)
     if extra.durable and extra.added:
-        beside["durable"][place] = True
-        beside["attempts"][place] = extra.number
-        beside["finished"][place] = extra.ended
+        number("durable", place, True)
+        number("attempts", place, extra.number)
+        number("finished", place, extra.ended)
         if extra.began:
-            beside["dispatched"][place] = extra.began
+            number("dispatched", place, extra.began)
     if extra.restored:  # the core's clock has only seen the part of its life behind the restart
-        beside["waited_us"][place] = beside["took_us"][place] = None
+        number("waited_us", place, UNKNOWN)
+        number("took_us", place, UNKNOWN)
 
 
 @lru_cache(maxsize=65536)
