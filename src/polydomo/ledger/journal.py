@@ -16,7 +16,7 @@ from polydomo.ledger.sheets import is_durable, job_id, sheet_of, text
 
 # Jobs that are handed on at once: many enough that the work per batch is shared, few enough that the loop stands still
 # for a few milliseconds at most, if all of them are durable.
-BATCH: Final = 2048
+BATCH: Final = 4096
 
 _MICROS: Final = 1_000_000
 
