@@ -160,7 +160,7 @@ class Partition:
 
     def _places(self, piece: Piece) -> Iterable[int]:
         """The order in which its rows are sent. Ids that are neighbours lie side by side in the index of the broker's
-        store: that it has to write fewer of its pages saves it a tenth of its work."""
+        store, so it has fewer of its pages to write: about a tenth of its work, in three noisy rounds."""
         places = range(len(piece.ids))
         return sorted(places, key=piece.ids.__getitem__) if self.order.durable else places
 
