@@ -222,7 +222,7 @@ def measure(spark: SparkSession, folder: Path, options: argparse.Namespace) -> S
     pieces = [Piece(f"file://{path}", 0, path.stat().st_size, None, None) for path in files]
 
     def ours(_: DataFrame) -> DataFrame:
-        return merge(COLUMNAR.rows(scan(spark, Store({}), JOBS, pieces, COLUMNAR)))
+        return merge(scan(spark, Store({}), JOBS, pieces, COLUMNAR))
 
     percentiles = [f"{time}_{label}" for time in TIMES for label in RANKS]
     ways: dict[str, Callable[[DataFrame], DataFrame]] = {

@@ -83,7 +83,7 @@ def test_in_steps_as_all_at_once(
         prepare(spark)
         for number, batch in enumerate(batches):
             if number == 2:
-                monkeypatch.setattr("polydomo.pipeline.refresh._HERE", 0)
+                monkeypatch.setattr("polydomo.pipeline.refresh._NEW_HERE", 0)
             for name, rows in zip(("jobs", "attempts"), batch, strict=True):
                 lake.append(spark, name, silver(spark, **{name: rows})[name])
             made = refresh(spark, lake, OBJECTIVES)

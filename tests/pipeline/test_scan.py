@@ -30,11 +30,7 @@ def pieces(folder: Path) -> list[Piece]:
 
 def from_files(spark: SparkSession, folder: Path) -> DataFrame:
     columnar = SERVICE_MINUTE.columnar["jobs"]
-    return SERVICE_MINUTE.merge(
-        columnar.rows(scan(spark, Store({}), JOBS, pieces(folder), columnar)).select(
-            *SERVICE_MINUTE.spec.names()
-        )
-    )
+    return SERVICE_MINUTE.merge(scan(spark, Store({}), JOBS, pieces(folder), columnar))
 
 
 @pytest.mark.spark

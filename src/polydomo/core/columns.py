@@ -63,9 +63,8 @@ class Rows:
         self.first_partials: dict[int, float] = {}
         self.failed: dict[int, Job] = {}
         self.special: dict[int, Job] = {}  # durable, or with options
-        self.ending = (
-            0  # the number that its keeper gave to the latest end of a durable job; they come in order
-        )
+        # The number that its keeper gave to the latest end of a durable job; they come in order.
+        self.ending = 0
         self._id = BytesWriter()
         self._bytes_in = BytesWriter()
         self._bytes_out = BytesWriter()

@@ -22,9 +22,8 @@ class Waking:
         self.first = first  # how many one job wakes
         self.widest = widest  # twice as many each time that nobody answers, up to this
         self.patience = patience  # within so many seconds
-        self.labels: dict[str, object] = (
-            {} if labels is None else labels
-        )  # only workers that have all of these
+        # Only workers that have all of these.
+        self.labels: dict[str, object] = {} if labels is None else labels
 
     def suits(self, labels: dict[str, object]) -> bool:
         """May a worker with these labels be woken?"""

@@ -237,9 +237,8 @@ class Segments:
         aside = folder / f".{name}"
         try:
             with (
-                pyarrow.OSFile(
-                    str(aside), "wb"
-                ) as file,  # of Python's own every write would take Python's lock
+                # Not a file of Python's: every write to it would take Python's lock.
+                pyarrow.OSFile(str(aside), "wb") as file,
                 parquet.ParquetWriter(
                     file,
                     rows.schema,

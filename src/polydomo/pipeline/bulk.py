@@ -39,7 +39,8 @@ from polydomo.sdk.channel import service_name
 from polydomo.sdk.url import DEFAULT, VARIABLE, parse
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
+
 # What is added to each row, in this order: name, type, what it is.
 COLUMNS: Final = (
     ("result", "binary", "the answer; null if there is none"),

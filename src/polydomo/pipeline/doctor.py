@@ -97,7 +97,7 @@ def check_java() -> Iterator[Finding]:
 
 def ledger(places: Places, settings: Settings) -> Finding:
     """Does a broker write one, and when did it last?"""
-    from polydomo.pipeline.files import is_local, local, names
+    from polydomo.pipeline.files import is_local, local, names, stat
 
     if not is_local(places.ledger):
         return Finding("ledger", OK, f"{places.ledger} (not looked at before Spark is there)")
@@ -108,13 +108,15 @@ def ledger(places: Places, settings: Settings) -> Finding:
     if not folder.is_dir():
         return Finding("ledger", WARNING, f"{folder}: there is none", how)
     found = {table: names(f"{places.ledger}/{table}") for table in ("jobs", "attempts", "events")}
-    number = sum(map(len, found.values()))
-    if not number:
+    looked = [stat(f"{places.ledger}/{table}/{name}") for table, there in found.items() for name in there]
+    segments = [
+        segment for segment in looked if segment is not None
+    ]  # the broker may have removed some meanwhile
+    if not segments:
         return Finding("ledger", WARNING, f"{folder}: no segments", how)
-    newest = max((folder / table / name).stat().st_mtime for table, there in found.items() for name in there)
-    size = sum((folder / table / name).stat().st_size for table, there in found.items() for name in there)
+    size = sum(segment.size for segment in segments)
     counts = ", ".join(f"{len(there)} of {table}" for table, there in found.items() if there)
-    age = max(0.0, time.time() - newest)
+    age = max(0.0, time.time() - max(segment.modified for segment in segments) / 1e6)
     return Finding("ledger", OK, f"{folder}: {counts}; {size / 1e6:.1f} MB, the newest {age:.0f} s old")
 
 

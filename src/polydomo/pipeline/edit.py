@@ -150,9 +150,12 @@ class Edit:
         paths = []
         for value in rows[day].unique():
             wanted = pc.is_null(rows[day]) if not value.is_valid else pc.equal(rows[day], value)
-            paths.append(f"{folder}/{_FOLDER}={value}/{uuid.uuid4().hex}.parquet")
-            with self._table.io.new_output(paths[-1]).create() as place:
-                pq.write_table(rows.filter(wanted).select(plan.names).cast(plan), place, compression="zstd")
+            found = rows.filter(wanted).select(plan.names).cast(plan)
+            most = FILE_ROWS if self.spec.order else found.num_rows
+            for first in range(0, found.num_rows, most):
+                paths.append(f"{folder}/{_FOLDER}={value}/{uuid.uuid4().hex}.parquet")
+                with self._table.io.new_output(paths[-1]).create() as place:
+                    pq.write_table(found.slice(first, most), place, compression="zstd")
         return self.described(paths)
 
     def described(self, paths: Iterable[str]) -> list[Piece]:

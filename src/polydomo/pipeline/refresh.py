@@ -17,6 +17,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline.lake import NOTHING, REBUILD, Edit, Lake, Piece
@@ -42,14 +43,13 @@ _ELSEWHEN: Final = ("submitted", "first_partial", "deadline")
 # So many tables at once: while one waits for the driver, another one's tasks run.
 _AT_ONCE: Final = 3
 
-# Up to so many new rows are one task's work, from reading to writing: to move them between tasks would take longer. If
-# they need no query, that task is in this process.
-_SMALL: Final = 500_000
-
-# So many rows of a table are merged in this process at most.
-_HERE: Final = 4 * _SMALL
-
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+# Up to so many new rows are merged in this process, with so many old ones at most, in files of so many bytes: to plan
+# and compile a query takes Spark longer.
+_NEW_HERE: Final = 500_000
+_OLD_HERE: Final = 2_000_000
+_BYTES_HERE: Final = 64 * 1024 * 1024
 
 
 class Span(NamedTuple):
@@ -62,20 +62,6 @@ class Span(NamedTuple):
         """All that it touches."""
         first, last = (_EPOCH + timedelta(days=time // _DAY_US) for time in self)
         return {first + timedelta(days=off) for off in range((last - first).days + 1)}
-
-
-class Sessions:
-    """Of the same Spark: `usual` for much, `small` for what one task does, with nothing cut into several parts."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self.usual, self.small = spark.newSession(), spark.newSession()
-        for made in (self.usual, self.small):
-            prepare(made)
-            # Rows that come in order are aggregated as they come. Spark would rather hash them, and sort them after all
-            # when there are many groups.
-            made.conf.set("spark.sql.execution.useObjectHashAggregateExec", "false")
-        self.usual.conf.set(_PARTITIONS, spark.conf.get(_PARTITIONS) or "")
-        self.small.conf.set(_PARTITIONS, "1")
 
 
 @dataclass(frozen=True)
@@ -98,10 +84,9 @@ def refresh(
     done: Callable[[Refreshed], None] | None = None,
 ) -> list[Refreshed]:
     """All gold tables that are behind silver. `rebuild`: from all of silver, whatever they have."""
-    sessions = Sessions(spark)
 
     def work(gold: GoldTable) -> Refreshed | None:
-        found = refresh_one(sessions, lake, gold, objectives, rebuild=rebuild)
+        found = refresh_one(spark, lake, gold, objectives, rebuild=rebuild)
         if found is not None and done is not None:
             done(found)
         return found
@@ -111,7 +96,7 @@ def refresh(
 
 
 def refresh_one(
-    sessions: Sessions,
+    spark: SparkSession,
     lake: Lake,
     gold: GoldTable,
     objectives: tuple[Objective, ...] = (),
@@ -137,19 +122,28 @@ def refresh_one(
         return None
     notes = {f"from.{source}": str(head or NOTHING) for source, head in heads.items()}
     source_rows = sum(piece.rows for pieces in news.values() for piece in pieces)
-    small = not everything and source_rows <= _SMALL
-    if small and gold.merge_here is not None:
-        done = _here(lake, edit, gold, gold.merge_here, news, objectives, notes)
+    if not everything and source_rows <= _NEW_HERE:
+        done = _here(lake, edit, gold, news, objectives, notes)
         if done is not None:
             return Refreshed(gold.spec.name, source_rows, *done, time.monotonic() - began)
-        small = False
-    spark = sessions.small if small else sessions.usual
-    delta = _delta(spark, lake, gold, news, objectives, small).select(*gold.spec.names())
+    spark = _session(spark)
+    delta = _delta(spark, lake, gold, news, objectives)
     if everything:
         made = _rebuild(spark, edit, gold, delta, notes)
         return Refreshed(gold.spec.name, source_rows, made, None, time.monotonic() - began)
-    rows, days = _merge(spark, lake, edit, gold, delta, _span(lake, news), notes, small)
+    rows, days = _merge(spark, lake, edit, gold, delta, _span(lake, news), notes)
     return Refreshed(gold.spec.name, source_rows, rows, days, time.monotonic() - began)
+
+
+def _session(spark: SparkSession) -> SparkSession:
+    """Of the same Spark, for large tables."""
+    made = spark.newSession()
+    prepare(made)
+    # Rows that come in order are aggregated as they come. Spark would rather hash them, and sort them after all when
+    # there are many groups.
+    made.conf.set("spark.sql.execution.useObjectHashAggregateExec", "false")
+    made.conf.set(_PARTITIONS, spark.conf.get(_PARTITIONS) or "")
+    return made
 
 
 def _delta(
@@ -158,12 +152,10 @@ def _delta(
     gold: GoldTable,
     news: Mapping[str, Sequence[Piece]],
     objectives: tuple[Objective, ...],
-    small: bool,
 ) -> DataFrame:
     """What these files add. A key may have several rows."""
-    tasks = 1 if small else None
     found = [
-        way.rows(scan(spark, lake.store(source), lake.spec(source), news[source], way, objectives, tasks))
+        scan(spark, lake.store(source), lake.spec(source), news[source], way, objectives)
         for source, way in gold.columnar.items()
     ]
     return reduce(lambda one, other: one.unionByName(other), found)
@@ -173,13 +165,12 @@ def _here(
     lake: Lake,
     edit: Edit,
     gold: GoldTable,
-    merge: Callable[[pa.Table], pa.Table],
     news: Mapping[str, Sequence[Piece]],
     objectives: tuple[Objective, ...],
     notes: dict[str, str],
 ) -> tuple[int, int] | None:
-    """A few new rows merged with those of their days, by Arrow: without a query of Spark's. None: there are too many of
-    the latter."""
+    """A few new rows merged with those of their days, or of their minutes, without a query of Spark's. None: there are
+    too many of the latter."""
     batches = [
         batch
         for source, way in gold.columnar.items()
@@ -187,11 +178,15 @@ def _here(
     ]
     new = pa.Table.from_batches(batches, schema(gold.spec))
     days = _around(new[gold.spec.partition].unique().to_pylist(), gold.reach)
-    old = [piece for piece in edit.pieces() if piece.day in days]
-    if sum(piece.rows for piece in old) > _HERE:
+    there = edit.pieces()
+    if gold.minute is not None and new.num_rows:
+        minutes = pc.min_max(new[gold.minute].cast(pa.int64())).as_py()
+        there = edit.overlapping(gold.minute, minutes["min"], minutes["max"])
+    old = [piece for piece in there if piece.day in days]
+    if sum(piece.rows for piece in old) > _OLD_HERE or sum(piece.size for piece in old) > _BYTES_HERE:
         return None
-    there = pa.Table.from_batches(read_here(lake.store(gold.spec.name), gold.spec, old), new.schema)
-    written = edit.write_arrow(merge(pa.concat_tables([there, new])))
+    known = pa.Table.from_batches(read_here(lake.store(gold.spec.name), gold.spec, old), new.schema)
+    written = edit.write_arrow(gold.merge_here(pa.concat_tables([known, new])))
     edit.commit("merge", add=written, remove=old, notes=notes)
     return sum(piece.rows for piece in written), len(days)
 
@@ -212,11 +207,10 @@ def _merge(
     delta: DataFrame,
     span: Span | None,
     notes: dict[str, str],
-    small: bool,
 ) -> tuple[int, int]:
     """`span`: when all that is new happened, as far as can be said from outside; None: that cannot be said."""
     days = _around(list(span.days()), gold.reach) if span else set()
-    old, written = _merged(spark, lake, edit, gold, delta, days, span, small=small) if days else ([], [])
+    old, written = _merged(spark, lake, edit, gold, delta, days, span) if days else ([], [])
     if not days or _strays(written, days):
         # Used twice: for its days, and for its rows. It is small: that is what gold is for.
         delta = delta.persist()
@@ -245,22 +239,15 @@ def _merged(
     delta: DataFrame,
     days: set[date | None],
     span: Span | None = None,
-    *,
-    small: bool = False,
 ) -> tuple[list[Piece], list[Piece]]:
     """The files of these days that what is new may concern, and those that are to take their place."""
     there = edit.pieces()
     if span is not None and gold.minute is not None:
         there = edit.overlapping(gold.minute, span.first - span.first % _MINUTE_US, span.last)
     old = [piece for piece in there if piece.day in days]
-    small = small and sum(piece.rows for piece in old) <= _SMALL
-
-    def together(rows: DataFrame) -> DataFrame:
-        return _in_order(rows.coalesce(1), gold) if small else _by_day(rows, gold)
-
     rows = delta if not old else delta.unionByName(lake.frame(spark, gold.spec.name, old))
-    merged = gold.merge(together(rows))
-    return old, edit.write(spark, merged if gold.spec.order else together(merged))
+    merged = gold.merge(_by_day(rows, gold))
+    return old, edit.write(spark, merged if gold.spec.order else _by_day(merged, gold))
 
 
 def _strays(written: Sequence[Piece], days: set[date | None]) -> list[str]:
@@ -282,13 +269,9 @@ def _span(lake: Lake, news: Mapping[str, Sequence[Piece]]) -> Span | None:
 
 
 def _by_day(rows: DataFrame, gold: GoldTable) -> DataFrame:
-    """One file per day."""
-    return _in_order(rows.repartition(gold.spec.partition), gold)
-
-
-def _in_order(rows: DataFrame, gold: GoldTable) -> DataFrame:
-    """As they are to lie in the files, if that matters. A merge keeps it."""
-    return rows.sortWithinPartitions(*gold.spec.order) if gold.spec.order else rows
+    """One file per day; with the rows as they are to lie in it, if that matters. A merge keeps it."""
+    there = rows.repartition(gold.spec.partition)
+    return there.sortWithinPartitions(*gold.spec.order) if gold.spec.order else there
 
 
 def _around(days: Sequence[date | None], reach: int) -> set[date | None]:

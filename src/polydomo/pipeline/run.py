@@ -237,7 +237,16 @@ class _Run:
             self._tidy()
 
     def _until(self, stop: threading.Event) -> None:
-        """Look for segments every so often; the stream finds the lists by itself."""
+        """One stream after the other."""
+        while True:
+            self._follow(stop)
+            if stop.is_set():
+                return
+            self._stream = _stream_name(self._spark, self._lake, new=True)
+            self._first = self._result.batches
+
+    def _follow(self, stop: threading.Event) -> None:
+        """Look for segments every so often; the stream finds the lists by itself. Ends when it has had its batches."""
         interval = self._settings.spark.interval
         query = self._start(available_now=False)
         try:
@@ -254,10 +263,6 @@ class _Run:
                         break
         finally:
             self._halt(query)
-        if not stop.is_set():
-            self._stream = _stream_name(self._spark, self._lake, new=True)
-            self._first = self._result.batches
-            self._until(stop)
 
     def _start(self, *, available_now: bool) -> StreamingQuery:
         writer = (

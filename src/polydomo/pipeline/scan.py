@@ -57,10 +57,9 @@ def scan(
     pieces: Sequence[Piece],
     columnar: Columnar,
     objectives: tuple[Objective, ...] = (),
-    tasks: int | None = None,
 ) -> DataFrame:
-    """What these files of a table add. `tasks`: at most so many."""
-    shares = _dealt(pieces, tasks or _TASKS * spark.sparkContext.defaultParallelism)
+    """What these files of a table add."""
+    shares = _dealt(pieces, _TASKS * spark.sparkContext.defaultParallelism)
     kinds = _kinds(spec, columnar.columns)
     words, work = columnar.words, columnar.work
 

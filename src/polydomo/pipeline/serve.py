@@ -118,9 +118,8 @@ class Service:
         loop = asyncio.get_running_loop()
         running = self._queries.submit(self.engine.run, request, group)
         answer = asyncio.wrap_future(running)
-        answer.add_done_callback(
-            lambda done: done.cancelled() or done.exception()
-        )  # nobody may be waiting any more
+        # Nobody may be waiting any more.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         told: Progress | None = None
         try:
             while True:

@@ -41,9 +41,8 @@ class BaseContext:
         self.service = service  # under which name it was asked for
         self.job = job  # the broker's name for this attempt; a job that is run again gets another
         self.deadline: float | None = None  # until when an answer is of use; no dialect here tells it yet
-        self.id = (
-            "" if line is None else line.id
-        )  # the client's UUID for the job (NFP only), however often it is run
+        # The client's UUID for the job (NFP only), however often it is run.
+        self.id = "" if line is None else line.id
         self.forwarded: Forward | None = None
         self._line = line
         self._codec = codec

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from polydomo.pipeline.tables import columns
 from polydomo.pipeline.tables.gold import GOLD
 from polydomo.pipeline.tables.spec import GoldTable, Objective
 from tests.pipeline.tables.silver_rows import at, attempt, job, silver
@@ -335,7 +336,12 @@ def test_in_steps_is_as_in_one(spark: SparkSession, table: GoldTable) -> None:
         for row in rows:
             dice.choice(batches[:3])[kind].append(row)
     deltas = [table.delta(silver(spark, *batch), OBJECTIVES) for batch in batches]
-    assert told(table, table.merge(reduce(type(deltas[0]).unionByName, deltas))) == wanted
+    several = reduce(type(deltas[0]).unionByName, deltas)
+    assert told(table, table.merge(several)) == wanted
+    here = table.merge_here(several.toArrow().cast(columns.schema(table.spec)))
+    assert told(table, spark.createDataFrame(here)) == wanted
+    if table.spec.order:
+        assert here.sort_by([(name, "ascending") for name in table.spec.order]) == here
 
 
 def test_a_refresh_within_reach_is_as_good_as_all(spark: SparkSession) -> None:

@@ -92,22 +92,82 @@ def test_a_few_values_are_kept_as_they_are() -> None:
 
 @given(st.integers(2, 20_000), st.sampled_from((8, 20, 200, 400)))
 def test_every_value_is_stood_for(size: int, k: int) -> None:
-    """Items times what each stands for are as many as the values, and no level is over its capacity."""
-    made = sketch(np.arange(size, dtype=np.float32), k)
+    must_be_whole(sketch(np.arange(size, dtype=np.float32), k), size, k)
+
+
+@given(st.lists(st.integers(0, 3000), min_size=1, max_size=12), st.sampled_from((8, 20, 400)))
+def test_every_value_is_stood_for_in_a_joined_one(sizes: list[int], k: int) -> None:
+    dice = np.random.default_rng(sum(sizes))
+    shuffled = dice.permutation(np.arange(sum(sizes), dtype=np.float32))
+    parts = np.split(shuffled, np.cumsum(sizes)[:-1])
+    made = kll.joined([sketch(part, k) for part in parts], k)
+    assert made == kll.joined([sketch(part, k) for part in parts], k)
+    if sum(sizes) < 2:
+        assert made == sketch(shuffled, k)
+    else:
+        must_be_whole(made, sum(sizes), k)
+
+
+def must_be_whole(made: bytes, size: int, k: int) -> None:
+    """A sketch of 0, 1, 2, …: items times what each stands for are as many as the values, and there are no more of them
+    than it has room for."""
     levels = made[18]
     begins = np.frombuffer(made, np.uint32, levels, 20).astype(int).tolist()
     ends = np.frombuffer(made, np.float32, 2, 20 + 4 * levels).tolist()
     items = np.frombuffer(made, np.float32, -1, 20 + 4 * levels + 8)
     assert ends == [0, size - 1]
-    capacities = [max(8, round(k * (2 / 3) ** (levels - 1 - height))) for height in range(levels)]
-    sizes = [end - begin for begin, end in zip(begins, [*begins[1:], sum(capacities)], strict=True)]
-    assert sum(sizes) == len(items)
+    capacity = sum(max(8, round(k * (2 / 3) ** (levels - 1 - height))) for height in range(levels))
+    sizes = [end - begin for begin, end in zip(begins, [*begins[1:], capacity], strict=True)]
+    assert sum(sizes) == len(items) <= capacity
     assert sum(count << height for height, count in enumerate(sizes)) == size
-    assert all(0 <= count <= most for count, most in zip(sizes, capacities, strict=True))
     start = 0
     for count in sizes:
         assert (np.diff(items[start : start + count]) > 0).all()
         start += count
+
+
+@pytest.mark.parametrize("size", [50, 300, 5000])
+def test_joined_again_and_again(size: int) -> None:
+    """As a stream does it, with what came since: the error does not add up."""
+    groups = [values(size, seed) for seed in range(300)]
+    made = sketch(groups[0])
+    for group in groups[1:]:
+        made = kll.joined([made, sketch(group)], K)
+    everything = np.concatenate(groups)
+    found = kll.quantiles(made, RANKS).tolist()
+    assert max(rank_error(everything, rank, at) for rank, at in zip(RANKS, found, strict=True)) < 0.01
+
+
+@pytest.mark.spark
+def test_spark_reads_joined_ones(spark: SparkSession) -> None:
+    """Of ours and of its own, in whatever order; and it says what we say."""
+    dice = np.random.default_rng(3)
+    groups = [values(size, seed) for seed, size in enumerate((*SIZES, 700, 90))]
+    numbered = [(number, float(value)) for number in (9, 12, 15, 16) for value in groups[number]]
+    theirs = (
+        spark.createDataFrame(numbered, "number int, value float")
+        .groupBy("number")
+        .agg(F.kll_sketch_agg_float("value", F.lit(K)).alias("sketch"))
+    )
+    made = [sketch(group) for group in groups]
+    for row in theirs.collect():
+        made[row.number] = bytes(row.sketch)
+    mixes = [dice.permutation(len(groups))[:number].tolist() for number in (2, 2, 2, 3, 5, 9, 17, 17)]
+    joined = [kll.joined([made[number] for number in mix], K) for mix in mixes]
+    ranks = F.array(*[F.lit(rank) for rank in RANKS])
+    found = spark.createDataFrame(list(enumerate(joined)), "mix int, sketch binary").select(
+        "mix",
+        F.kll_sketch_get_n_float("sketch").alias("n"),
+        F.kll_sketch_get_quantile_float("sketch", ranks).alias("said"),
+        F.kll_sketch_get_quantile_float(F.kll_sketch_merge_float("sketch", "sketch"), ranks).alias("twice"),
+    )
+    for row in found.collect():
+        wanted = np.concatenate([groups[number] for number in mixes[row.mix]])
+        assert row.n == len(wanted)
+        assert row.said == kll.quantiles(joined[row.mix], RANKS).tolist()
+        for said in (row.said, row.twice):
+            errors = [rank_error(wanted, rank, at) for rank, at in zip(RANKS, said, strict=True)]
+            assert max(errors) < 0.01
 
 
 def test_groups_one_after_the_other() -> None:

@@ -113,10 +113,8 @@ class MemoWorkerSide:
             again = not context.unready
             self._answered(context, b"")
             context.unready = True
-            if again and not context.done:
-                self._send(
-                    number, self._ready, now
-                )  # otherwise with the next `tick`: it was READY that was refused
+            if again and not context.done:  # otherwise with the next `tick`: it was READY that was refused
+                self._send(number, self._ready, now)
         else:
             self.invalid += 1
         return None

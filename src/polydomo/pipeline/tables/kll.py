@@ -19,7 +19,10 @@ and 1).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +40,11 @@ _LEAST: Final = 8  # m: no level has a smaller capacity
 _NONE: Final = 0x010F0102
 _ONE: Final = 0x060F0202
 _SEVERAL: Final = 0x020F0105
+
+# Flags, in the fourth byte.
+_IS_EMPTY: Final = 1
+_IS_SORTED: Final = 2  # level 0; the others always are
+_IS_SINGLE: Final = 4
 
 # Words before the items, if there is one level.
 _SHORT_HEAD: Final = 2
@@ -72,6 +80,77 @@ def sketches(values: Floats, ends: Ints, k: int) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(words)])
 
 
+def joined(several: Sequence[bytes], k: int) -> bytes:
+    """One sketch of all that several have seen."""
+    some = [sketch for sketch in several if not sketch[3] & _IS_EMPTY]
+    if len(some) < 2:
+        return (some or several)[0]
+    kept = [_read(sketch) for sketch in some]
+    ends = _joined(*(one.ends for one in kept))[[0, -1]]
+    levels = [_joined(*found) for found in zip_longest(*(one.levels for one in kept), fillvalue=_NO_ITEMS)]
+    if len(levels) == 1:  # every value is there
+        made: bytes = sketches(levels[0], np.array([len(levels[0])]), k)[0].as_py()
+        return made
+    _compress(levels, k)
+    n, least_k = sum(one.n for one in kept), min(k, *(one.least_k for one in kept))
+    return _words(n, ends, levels, k, least_k).tobytes()
+
+
+def quantiles(sketch: bytes, ranks: Sequence[float]) -> Floats:
+    """The least of the values that so large a share of all does not exceed. There must be a value."""
+    kept = _read(sketch)
+    items = np.concatenate(kept.levels)
+    weights = np.repeat(1 << np.arange(len(kept.levels)), [len(found) for found in kept.levels])
+    order = np.argsort(items, kind="stable")
+    # What floats add to a whole number would make it the next one.
+    wanted = np.ceil(np.round(np.array(ranks) * kept.n, 7))
+    places = np.searchsorted(np.cumsum(weights[order]), wanted)
+    found: Floats = np.where(wanted < kept.n, items[order][np.minimum(places, len(items) - 1)], kept.ends[1])
+    return found
+
+
+class _Kept(NamedTuple):
+    """What a sketch says. Items of a level are in order."""
+
+    n: int
+    least_k: int
+    ends: Floats  # the least and the greatest value
+    levels: list[Floats]
+
+
+_NO_ITEMS: Final = np.empty(0, np.float32)
+
+
+def _read(sketch: bytes) -> _Kept:
+    """Of one that has seen something."""
+    words, flags = np.frombuffer(sketch, np.uint32), sketch[3]
+    floats = words.view(np.float32)
+    if flags & _IS_SINGLE:
+        return _Kept(1, int(words[1]) & 0xFFFF, floats[[2, 2]], [floats[2:]])
+    number = sketch[18]
+    begins, ends, items = words[5 : 5 + number].astype(np.int64), 5 + number, 7 + number
+    levels = np.split(floats[items:], begins[1:] - begins[0])
+    if not flags & _IS_SORTED:
+        levels[0] = np.sort(levels[0])
+    return _Kept(int(words[2]) | int(words[3]) << 32, int(words[4]) & 0xFFFF, floats[ends:items], levels)
+
+
+def _joined(*several: Floats) -> Floats:
+    """In order."""
+    return np.sort(np.concatenate(several))
+
+
+def _compress(levels: list[Floats], k: int) -> None:
+    while sum(map(len, levels)) > _capacity(len(levels), k):
+        top = len(levels) - 1
+        height = next(at for at, items in enumerate(levels) if len(items) >= _room(top - at, k))
+        odd = len(levels[height]) % 2  # the one that has no partner stays where it is
+        levels[height], pairs = levels[height][:odd], levels[height][odd:]
+        if height == top:
+            levels.append(_NO_ITEMS)
+        levels[height + 1] = _joined(levels[height + 1], pairs[crc32(pairs.tobytes()) & 1 :: 2])
+
+
 def _compacted(values: Floats, k: int) -> Words:
     """The words of more than k sorted values."""
     n, ends = len(values), values[[0, -1]]
@@ -85,14 +164,25 @@ def _compacted(values: Floats, k: int) -> Words:
         items.append(np.ascontiguousarray(values[size >> 1 : used : size]))
         values = values[used:]
     items.reverse()
-    begins, begin = [], _capacity(height + 1, k) - sum(map(len, items))
-    for found in items:
+    return _words(n, ends, items, k, k)
+
+
+def _words(n: int, ends: Floats, levels: list[Floats], k: int, least_k: int) -> Words:
+    """Of a sketch of several values."""
+    begins, begin = [], _capacity(len(levels), k) - sum(map(len, levels))
+    for found in levels:
         begins.append(begin)
         begin += len(found)
-    head = (_SEVERAL, _LEAST << 16 | k, n & 0xFFFFFFFF, n >> 32, (height + 1) << 16 | k, *begins)
-    return np.concatenate((np.array(head, np.uint32), *(part.view(np.uint32) for part in (ends, *items))))
+    head = (_SEVERAL, _LEAST << 16 | k, n & 0xFFFFFFFF, n >> 32, len(levels) << 16 | least_k, *begins)
+    return np.concatenate((np.array(head, np.uint32), *(part.view(np.uint32) for part in (ends, *levels))))
 
 
 def _capacity(levels: int, k: int) -> int:
-    """Of all of them: the highest has k, each one below two thirds of that, rounded."""
-    return sum(max(_LEAST, ((2 * k << depth) // 3**depth + 1) >> 1) for depth in range(levels))
+    """Of all of them."""
+    return sum(_room(depth, k) for depth in range(levels))
+
+
+def _room(depth: int, k: int) -> int:
+    """The highest level has k, each one below two thirds of that, rounded."""
+    exact: int = ((2 * k << depth) // 3**depth + 1) >> 1
+    return max(_LEAST, exact)

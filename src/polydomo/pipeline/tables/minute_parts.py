@@ -30,24 +30,35 @@ if TYPE_CHECKING:
 
 # Columns of silver's `jobs`, by what is done with them.
 TIMES: Final = ("wait_s", "run_s", "total_s")
-WORDS: Final = ("service", "outcome")
 COLUMNS: Final = (
-    *WORDS,
-    *("finished", "queued", "attempts", "part", "durable", "memo_hit", "repeat", "bytes_in", "bytes_out"),
+    *(
+        "service",
+        "outcome",
+        "finished",
+        "queued",
+        "attempts",
+        "part",
+        "durable",
+        "memo_hit",
+        "repeat",
+        "bytes_in",
+        "bytes_out",
+    ),
     *TIMES,
 )
 
-# What comes out, beside `service` and `minute`. Times are whole microseconds; `wait_max` may be null.
+# The table's columns, by what is done with them.
 COUNTS: Final = ("jobs", *OUTCOMES, "retries", "memo_hits", "bytes_in", "bytes_out")
-SUMS_US: Final = ("wait_us", "run_us", "total_us", "waiting_us", "wait_max_us")
+SUMS: Final = (*TIMES, "waiting_s")  # of seconds; like `wait_max`, they are whole microseconds in here
 SKETCHES: Final = ("wait_sketch", "run_sketch", "total_sketch")
 PERCENTILES: Final = tuple(f"{name.removesuffix('_s')}_{label}" for name in TIMES for label in RANKS)
 SCHEMA: Final = pa.schema(
     [
+        ("day", pa.date32()),
         ("service", pa.string()),
         ("minute", pa.timestamp("us", tz="UTC")),
-        *[(name, pa.int64()) for name in (*COUNTS, *SUMS_US)],
-        *[(name, pa.float64()) for name in PERCENTILES],
+        *[(name, pa.int64()) for name in COUNTS],
+        *[(name, pa.float64()) for name in ("rate", "error_rate", "queue", *SUMS, "wait_max", *PERCENTILES)],
         *[(name, pa.binary()) for name in SKETCHES],
     ]
 )
@@ -77,29 +88,28 @@ def _ended(runs: pa.Table, services: Words, groups: Groups, begin: Ints, end: In
     found: dict[str, Any] = {
         "jobs": groups.ends() - groups.starts,
         **{
-            outcome: groups.total(outcomes.codes == known.index(outcome)) if outcome in known else 0
+            outcome: groups.total(outcomes.codes == (known.index(outcome) if outcome in known else -1))
             for outcome in OUTCOMES
         },
         "retries": groups.total(np.maximum(columns.ints(runs["attempts"]) - 1, 0)),
         "memo_hits": groups.total(columns.flags(runs["memo_hit"])),
         "bytes_in": groups.total(columns.ints(runs["bytes_in"])),
         "bytes_out": groups.total(columns.ints(runs["bytes_out"])),
-        "waiting_us": groups.total(np.maximum(end - from_here, 0)),
+        "waiting_s": groups.total(np.maximum(end - from_here, 0)),
     }
     for name in TIMES:
         of = name.removesuffix("_s")
         values = runs[name].to_numpy()[groups.order]  # NaN for null
         there = ~np.isnan(values)
         us = np.rint(np.where(there, values, -1 / US) * US).astype(np.int64)
-        found[f"{of}_us"] = np.add.reduceat(np.where(there, us, 0), groups.starts)
+        found[name] = np.add.reduceat(np.where(there, us, 0), groups.starts)
         if of == "wait":
-            longest = np.maximum.reduceat(us, groups.starts)
-            found["wait_max_us"] = pa.array(longest, mask=longest < 0)
+            found["wait_max"] = np.maximum.reduceat(us, groups.starts)
         counts = np.add.reduceat(there.astype(np.int64), groups.starts)
         ordered = _sorted(values[there].astype(np.float32), counts)
         found[f"{of}_sketch"] = kll.sketches(ordered, np.cumsum(counts), k)
         found |= {f"{of}_{label}": _exact(ordered, counts, rank, k) for label, rank in RANKS.items()}
-    return _batch(services, groups.minor, groups.major, found)
+    return whole(services.said(groups.minor), groups.major, found)
 
 
 def _sorted(values: NDArray[np.float32], counts: Ints) -> NDArray[np.float32]:
@@ -127,22 +137,32 @@ def in_micros(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _waited(services: Words, codes: Ints, minutes: Ints, spent: Ints, k: int) -> pa.RecordBatch:
     nothing = kll.sketches(np.empty(0, np.float32), np.zeros(len(codes), np.int64), k)
-    found: dict[str, Any] = dict.fromkeys(SKETCHES, nothing) | {"waiting_us": spent}
-    return _batch(
-        services, codes, minutes, found | dict.fromkeys(("wait_max_us", *PERCENTILES), pa.nulls(len(codes)))
+    found: dict[str, Any] = dict.fromkeys(COUNTS, 0 * spent) | dict.fromkeys(TIMES, 0 * spent)
+    found |= {"waiting_s": spent, "wait_max": 0 * spent - 1} | dict.fromkeys(SKETCHES, nothing)
+    return whole(services.said(codes), minutes, found | dict.fromkeys(PERCENTILES, pa.nulls(len(codes))))
+
+
+def whole(services: pa.Array, minutes: Ints, found: dict[str, Any]) -> pa.RecordBatch:
+    """Rows of the table, from what was found of these services in these minutes. `wait_max`: negative if nothing ever
+    waited."""
+    jobs, longest = found["jobs"], found["wait_max"]
+    errors = found["failed"] + found["dead"] + found["refused"]
+    minute = pa.array(minutes * MINUTE_US).cast(pa.timestamp("us"))
+    given = found | {
+        "day": minute.cast(pa.date32()),
+        "service": services,
+        "minute": minute,
+        "rate": jobs / 60.0,
+        "error_rate": pa.array(errors / np.maximum(jobs, 1), mask=jobs == 0),
+        "queue": found["waiting_s"] / float(MINUTE_US),
+        "wait_max": pa.array(longest / US, mask=longest < 0),
+        **{name: found[name] / US for name in SUMS},
+    }
+    arrays = (given[field.name] for field in SCHEMA)
+    found_columns = [column if isinstance(column, pa.Array) else pa.array(column) for column in arrays]
+    return pa.RecordBatch.from_arrays(
+        [column.cast(field.type) for column, field in zip(found_columns, SCHEMA, strict=True)], schema=SCHEMA
     )
-
-
-def _batch(services: Words, codes: Ints, minutes: Ints, found: dict[str, Any]) -> pa.RecordBatch:
-    """What is not found, or one number, is so in every row."""
-    keys: dict[str, Any] = {"service": services.said(codes), "minute": pa.array(minutes * MINUTE_US)}
-    found_columns = []
-    for field in SCHEMA:
-        value = keys.get(field.name, found.get(field.name, 0))
-        if isinstance(value, int):
-            value = np.full(len(codes), value, np.int64)
-        found_columns.append((value if isinstance(value, pa.Array) else pa.array(value)).cast(field.type))
-    return pa.RecordBatch.from_arrays(found_columns, schema=SCHEMA)
 
 
 def _waiting(runs: pa.Table, finished: Ints) -> tuple[Ints, Ints]:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from polydomo.pipeline.tables import columns, minute_parts, sketches
+from polydomo.pipeline.tables import columns, minute_merge, minute_parts, sketches
 from polydomo.pipeline.tables.counting import ENDS, MINUTE_US, micros, ratio, seconds, total, total_s
-from polydomo.pipeline.tables.spec import Columnar, GoldTable, Objective, TableColumn, TableSpec
+from polydomo.pipeline.tables.silver import JOBS
+from polydomo.pipeline.tables.spec import GoldTable, Objective, TableColumn, TableSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,25 +98,8 @@ def summed(rows: DataFrame, join: Callable[[str], Column]) -> DataFrame:
 def _work(batches: Iterator[pa.RecordBatch], _: tuple[Objective, ...]) -> Iterator[pa.RecordBatch]:
     """Runs where Spark's tasks do."""
     for jobs in columns.portions(batches):
-        yield from minute_parts.parts(jobs, sketches.K)
-
-
-def _rows(parts: DataFrame) -> DataFrame:
-    """The columns of the table that are not derived from others."""
-    given = {
-        "day": F.to_date("minute"),
-        "waiting_s": seconds(F.col("waiting_us")),
-        "wait_max": seconds(F.col("wait_max_us")),
-        **{column: seconds(F.col(f"{name}_us")) for name, (column, _) in TIMES.items()},
-    }
-    return parts.select(
-        *[
-            F.col(column.name)
-            if column.name in parts.columns
-            else given.get(column.name, F.lit(None).cast(column.kind)).alias(column.name)
-            for column in SPEC.columns
-        ]
-    )
+        for batch in minute_parts.parts(jobs, sketches.K):
+            yield batch.select(SPEC.names())
 
 
 def _derived(rows: DataFrame) -> DataFrame:
@@ -143,14 +127,5 @@ def _said(name: str) -> Column:
     return F.col("single") & F.col(f"{name}_{next(iter(sketches.RANKS))}_said").isNotNull()
 
 
-COLUMNAR: Final = Columnar(
-    minute_parts.COLUMNS,
-    minute_parts.WORDS,
-    "service string, minute timestamp, "
-    + ", ".join(f"{name} bigint" for name in (*minute_parts.COUNTS, *minute_parts.SUMS_US))
-    + "".join(f", {name} double" for name in minute_parts.PERCENTILES)
-    + "".join(f", {name} binary" for name in minute_parts.SKETCHES),
-    _work,
-    _rows,
-)
-SERVICE_MINUTE: Final = GoldTable(SPEC, {"jobs": COLUMNAR}, merge, minute="minute")
+COLUMNAR: Final = columns.reading(JOBS, minute_parts.COLUMNS, SPEC, _work)
+SERVICE_MINUTE: Final = GoldTable(SPEC, {"jobs": COLUMNAR}, merge, minute_merge.merged, minute="minute")

@@ -26,7 +26,7 @@ K: Final = 400
 RANKS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 # The bytes of a sketch that has seen nothing: its head.
-_EMPTY: Final = 8
+EMPTY: Final = 8
 
 # Percentiles are in whole microseconds. What floats add behind them is noise.
 _US: Final = 1e6
@@ -51,7 +51,7 @@ def values(name: str) -> Column:
 
 def has_any(name: str) -> Column:
     """Has it seen a value? Asked of its length: to ask itself it would have to be read."""
-    return F.octet_length(name) > _EMPTY
+    return F.octet_length(name) > EMPTY
 
 
 def percentile_columns(of: str, what: str) -> tuple[TableColumn, ...]:

@@ -68,21 +68,18 @@ Work = Callable[[Iterator["pa.RecordBatch"], tuple[Objective, ...]], Iterator["p
 class Columnar:
     """A delta that is worked out from Arrow's columns, in Python, because Spark's rows would take longer.
 
-    `work` gives what it adds in `schema`; `rows` makes rows of the table of that, several of one key among them: they
-    are to be merged.
+    `work` gives rows of the table, several of one key among them: they are to be merged.
     """
 
     columns: tuple[str, ...]  # of the source, that are read
     words: tuple[str, ...]  # those of them that are texts, each of few values
-    schema: str  # as Spark's DDL has it
+    schema: str  # the table's, as Spark's DDL has it
     work: Work
-    rows: Callable[[DataFrame], DataFrame] = lambda found: found
 
     def of(self, silver: DataFrame, objectives: tuple[Objective, ...]) -> DataFrame:
         """What these rows add."""
         work = self.work
-        found = silver.select(*self.columns).mapInArrow(lambda rows: work(rows, objectives), self.schema)
-        return self.rows(found)
+        return silver.select(*self.columns).mapInArrow(lambda rows: work(rows, objectives), self.schema)
 
 
 @dataclass(frozen=True)
@@ -97,8 +94,8 @@ class GoldTable:
     spec: TableSpec
     columnar: Mapping[str, Columnar]  # what each of the silver tables that it is made from adds
     merge: Callable[[DataFrame], DataFrame]
-    # What `merge` does, of Arrow's rows. If there is such a thing, a few new rows need no query.
-    merge_here: Callable[[pa.Table], pa.Table] | None = None
+    # What `merge` does, of Arrow's rows: a few new ones need no query. In the table's order, if it has one.
+    merge_here: Callable[[pa.Table], pa.Table]
     reach: int = 0  # so many days before and after those that `delta` touches take part in a merge
     # The column with a row's minute, if all that `delta` makes lies between the first and the last time of the silver
     # rows, whatever their clocks did. Files without any of these minutes stay as they are.

@@ -64,9 +64,8 @@ def spread(codes: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     zero = at.min()
     groups = Groups.of(of, at - zero, int(at.max() - zero) + 1)
     minutes = groups.minor + zero
-    under_way = np.cumsum(
-        groups.total(step)
-    )  # all that begins for a code ends before the next code's first minute
+    # All that begins for a code ends before the next code's first minute.
+    under_way = np.cumsum(groups.total(step))
     # A minute where nothing begins or ends is like the one before it.
     until = np.append(minutes[1:], minutes[-1:] + 1)
     length = np.where(under_way > 0, until - minutes, 1)

@@ -74,10 +74,8 @@ def parse_cid(text: str) -> Cid:
 async def show_value(request: Request, value: Value) -> Response:
     """A value, for ever: a CID never means anything else."""
     try:
-        if value.cid.content is not None:
-            await aside(
-                len(value.block), value.node
-            )  # it is whatever stands in the URL: look at it before it is named
+        if value.cid.content is not None:  # it is whatever stands in the URL: look at it before it is named
+            await aside(len(value.block), value.node)
         kind = choose(request, [JSON, CBOR, OCTETS] if _is_bytes(value) else [JSON, CBOR])
         tag = f'"{value.cid}{_SUFFIXES[kind]}"'
         headers = VARY | {"etag": tag, "cache-control": "public, max-age=31536000, immutable"}
