@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +32,14 @@ def values(size: int, seed: int = 1) -> np.ndarray:
 
 def sketch(of: np.ndarray, k: int = K) -> bytes:
     return kll.sketches(np.sort(of), np.array([len(of)]), k)[0].as_py()
+
+
+def joined(several: list[bytes], k: int = K) -> bytes:
+    return kll.joined(pa.array(several, pa.binary()), np.array([len(several)]), k)[0].as_py()
+
+
+def quantiles(of: bytes) -> list[float]:
+    return kll.quantiles(pa.array([of], pa.binary()), RANKS)[0].tolist()
 
 
 def rank_error(of: np.ndarray, rank: float, found: float) -> float:
@@ -100,8 +109,8 @@ def test_every_value_is_stood_for_in_a_joined_one(sizes: list[int], k: int) -> N
     dice = np.random.default_rng(sum(sizes))
     shuffled = dice.permutation(np.arange(sum(sizes), dtype=np.float32))
     parts = np.split(shuffled, np.cumsum(sizes)[:-1])
-    made = kll.joined([sketch(part, k) for part in parts], k)
-    assert made == kll.joined([sketch(part, k) for part in parts], k)
+    made = joined([sketch(part, k) for part in parts], k)
+    assert made == joined([sketch(part, k) for part in parts], k)
     if sum(sizes) < 2:
         assert made == sketch(shuffled, k)
     else:
@@ -132,9 +141,9 @@ def test_joined_again_and_again(size: int) -> None:
     groups = [values(size, seed) for seed in range(300)]
     made = sketch(groups[0])
     for group in groups[1:]:
-        made = kll.joined([made, sketch(group)], K)
+        made = joined([made, sketch(group)])
     everything = np.concatenate(groups)
-    found = kll.quantiles(made, RANKS).tolist()
+    found = quantiles(made)
     assert max(rank_error(everything, rank, at) for rank, at in zip(RANKS, found, strict=True)) < 0.01
 
 
@@ -153,9 +162,10 @@ def test_spark_reads_joined_ones(spark: SparkSession) -> None:
     for row in theirs.collect():
         made[row.number] = bytes(row.sketch)
     mixes = [dice.permutation(len(groups))[:number].tolist() for number in (2, 2, 2, 3, 5, 9, 17, 17)]
-    joined = [kll.joined([made[number] for number in mix], K) for mix in mixes]
+    several = pa.array([made[number] for mix in mixes for number in mix], pa.binary())
+    ours = kll.joined(several, np.array([len(mix) for mix in mixes]), K)
     ranks = F.array(*[F.lit(rank) for rank in RANKS])
-    found = spark.createDataFrame(list(enumerate(joined)), "mix int, sketch binary").select(
+    found = spark.createDataFrame(list(enumerate(ours.to_pylist())), "mix int, sketch binary").select(
         "mix",
         F.kll_sketch_get_n_float("sketch").alias("n"),
         F.kll_sketch_get_quantile_float("sketch", ranks).alias("said"),
@@ -164,7 +174,7 @@ def test_spark_reads_joined_ones(spark: SparkSession) -> None:
     for row in found.collect():
         wanted = np.concatenate([groups[number] for number in mixes[row.mix]])
         assert row.n == len(wanted)
-        assert row.said == kll.quantiles(joined[row.mix], RANKS).tolist()
+        assert row.said == kll.quantiles(ours, RANKS)[row.mix].tolist()
         for said in (row.said, row.twice):
             errors = [rank_error(wanted, rank, at) for rank, at in zip(RANKS, said, strict=True)]
             assert max(errors) < 0.01

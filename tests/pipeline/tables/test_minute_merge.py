@@ -36,7 +36,7 @@ def test_percentiles_of_many_come_from_the_joined_sketch() -> None:
     assert abs(row["run_s"] - everything.sum()) < 0.01
     for label, share in RANKS.items():
         assert abs(rank(everything, row[f"run_{label}"]) - share) < 0.01
-    assert kll.quantiles(row["run_sketch"], [1.0])[0] == everything.max()
+    assert kll.quantiles(pa.array([row["run_sketch"]]), [1.0])[0, 0] == everything.max()
 
 
 def test_a_single_row_s_sketch_is_asked_if_nobody_has_asked_it() -> None:

@@ -21,15 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Flags = NDArray[np.bool_]
     Floats = NDArray[np.float32]
     Ints = NDArray[np.int64]
     Words = NDArray[np.uint32]
@@ -80,32 +82,100 @@ def sketches(values: Floats, ends: Ints, k: int) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(words)])
 
 
-def joined(several: Sequence[bytes], k: int) -> bytes:
-    """One sketch of all that several have seen."""
-    some = [sketch for sketch in several if not sketch[3] & _IS_EMPTY]
-    if len(some) < 2:
-        return (some or several)[0]
-    kept = [_read(sketch) for sketch in some]
-    ends = _joined(*(one.ends for one in kept))[[0, -1]]
-    levels = [_joined(*found) for found in zip_longest(*(one.levels for one in kept), fillvalue=_NO_ITEMS)]
-    if len(levels) == 1:  # every value is there
-        made: bytes = sketches(levels[0], np.array([len(levels[0])]), k)[0].as_py()
+def joined(several: pa.Array, counts: Ints, k: int) -> pa.Array:
+    """One sketch for so many of them each time, of all that these have seen."""
+    found = _whole_ones(several)
+    ends = np.cumsum(counts)
+    starts = ends - counts
+    exact = np.logical_and.reduceat(found.are, starts)  # then those that are made of them are
+    numbers = np.where(exact, np.add.reduceat(found.counts, starts), 0)
+    values = sort_groups(found.values[np.repeat(np.repeat(exact, counts), found.counts)], numbers)
+    made = sketches(values, np.cumsum(numbers), k)
+    if exact.all():
         return made
+    others = [
+        _joined([one for one in several[start:end].to_pylist() if not one[3] & _IS_EMPTY], k)
+        for start, end in zip(starts[~exact].tolist(), ends[~exact].tolist(), strict=True)
+    ]
+    return pc.replace_with_mask(made, pa.array(~exact), pa.array(others, pa.binary()))
+
+
+def quantiles(several: pa.Array, ranks: Sequence[float]) -> Floats:
+    """A row for each, with the least of its values that so large a share of all does not exceed. Each has one."""
+    found = _whole_ones(several)
+    values = sort_groups(found.values, found.counts)
+    said = np.zeros((len(several), len(ranks)), np.float32)
+    for place, rank in enumerate(ranks):
+        said[found.are, place] = values[places(found.counts, rank)[found.are]]
+    others = np.flatnonzero(~found.are)
+    for number, sketch in zip(others.tolist(), several.take(pa.array(others)).to_pylist(), strict=True):
+        said[number] = _quantiles(_read(sketch), np.array(ranks))
+    return said
+
+
+def sort_groups(values: Floats, counts: Ints) -> Floats:
+    """Each group for itself. None is negative, so that their bits are in the same order as they are."""
+    keys = np.repeat(np.arange(len(counts), dtype=np.uint64) << np.uint64(32), counts)
+    keys |= np.abs(values).view(np.uint32)
+    keys.sort()
+    return keys.astype(np.uint32).view(np.float32)
+
+
+def places(counts: Ints, rank: float) -> Ints:
+    """Where the least value is that this share does not exceed: of groups that stand one after the other, sorted."""
+    found: Ints = np.cumsum(counts) - counts + np.maximum(_natural(rank, counts), 1) - 1
+    return found
+
+
+def _natural(rank: Any, n: Any) -> Any:
+    """How many values that share is. What floats add to a whole number would make it the next one."""
+    return np.ceil(np.round(rank * n, 7)).astype(np.int64)
+
+
+class _Whole(NamedTuple):
+    """Which of several sketches have all their values, and these values; the others have none here."""
+
+    are: Flags
+    values: Floats
+    counts: Ints
+
+
+def _whole_ones(several: pa.Array) -> _Whole:
+    offsets = (
+        np.frombuffer(several.buffers()[1], np.int32, len(several) + 1, several.offset * 4).astype(np.int64)
+        // 4
+    )
+    words = np.frombuffer(several.buffers()[2] or b"", np.uint32)
+    starts, sizes = offsets[:-1], np.diff(offsets)
+    flags = words[starts] >> 24
+    short = (flags & (_IS_EMPTY | _IS_SINGLE)) != 0
+    levels = words[np.where(short, 0, starts + 4)] >> 16 & 0xFF
+    are = short | (levels == 1)
+    head = np.where(short, _SHORT_HEAD, _HEAD)
+    counts = np.where(are, sizes - head, 0)
+    inner = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return _Whole(are, words.view(np.float32)[np.repeat(starts + head, counts) + inner], counts)
+
+
+def _joined(some: Sequence[bytes], k: int) -> bytes:
+    """One of several that have seen something."""
+    if len(some) == 1:
+        return some[0]
+    kept = [_read(sketch) for sketch in some]
+    ends = _in_order(*(one.ends for one in kept))[[0, -1]]
+    levels = [_in_order(*found) for found in zip_longest(*(one.levels for one in kept), fillvalue=_NO_ITEMS)]
     _compress(levels, k)
     n, least_k = sum(one.n for one in kept), min(k, *(one.least_k for one in kept))
     return _words(n, ends, levels, k, least_k).tobytes()
 
 
-def quantiles(sketch: bytes, ranks: Sequence[float]) -> Floats:
-    """The least of the values that so large a share of all does not exceed. There must be a value."""
-    kept = _read(sketch)
+def _quantiles(kept: _Kept, ranks: Any) -> Floats:
     items = np.concatenate(kept.levels)
     weights = np.repeat(1 << np.arange(len(kept.levels)), [len(found) for found in kept.levels])
     order = np.argsort(items, kind="stable")
-    # What floats add to a whole number would make it the next one.
-    wanted = np.ceil(np.round(np.array(ranks) * kept.n, 7))
-    places = np.searchsorted(np.cumsum(weights[order]), wanted)
-    found: Floats = np.where(wanted < kept.n, items[order][np.minimum(places, len(items) - 1)], kept.ends[1])
+    wanted = _natural(ranks, kept.n)
+    there = np.searchsorted(np.cumsum(weights[order]), wanted)
+    found: Floats = np.where(wanted < kept.n, items[order][np.minimum(there, len(items) - 1)], kept.ends[1])
     return found
 
 
@@ -135,8 +205,7 @@ def _read(sketch: bytes) -> _Kept:
     return _Kept(int(words[2]) | int(words[3]) << 32, int(words[4]) & 0xFFFF, floats[ends:items], levels)
 
 
-def _joined(*several: Floats) -> Floats:
-    """In order."""
+def _in_order(*several: Floats) -> Floats:
     return np.sort(np.concatenate(several))
 
 
@@ -148,7 +217,7 @@ def _compress(levels: list[Floats], k: int) -> None:
         levels[height], pairs = levels[height][:odd], levels[height][odd:]
         if height == top:
             levels.append(_NO_ITEMS)
-        levels[height + 1] = _joined(levels[height + 1], pairs[crc32(pairs.tobytes()) & 1 :: 2])
+        levels[height + 1] = _in_order(levels[height + 1], pairs[crc32(pairs.tobytes()) & 1 :: 2])
 
 
 def _compacted(values: Floats, k: int) -> Words:

@@ -47,23 +47,12 @@ def _together(rows: pa.Table, counts: Ints) -> pa.Table:
         **{name: np.add.reduceat(columns.ints(rows[name]), starts) for name in minute_parts.COUNTS},
         **{name: np.add.reduceat(columns.micros(rows[name]), starts) for name in minute_parts.SUMS},
         "wait_max": longest,
-        **{name: _sketches(rows[name], starts, counts) for name in minute_parts.SKETCHES},
+        **{name: kll.joined(rows[name].combine_chunks(), counts, K) for name in minute_parts.SKETCHES},
         **dict.fromkeys(minute_parts.PERCENTILES, pa.nulls(len(starts))),
     }
     services = rows["service"].combine_chunks().take(pa.array(starts))
     minutes = columns.ints(rows["minute"])[starts] // MINUTE_US
     return pa.Table.from_batches([minute_parts.whole(services, minutes, found)])
-
-
-def _sketches(column: pa.ChunkedArray, starts: Ints, counts: Ints) -> pa.Array:
-    several = column.to_pylist()
-    return pa.array(
-        [
-            kll.joined(several[start : start + count], K)
-            for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
-        ],
-        pa.binary(),
-    )
 
 
 def _asked(rows: pa.Table) -> pa.Table:
@@ -72,11 +61,10 @@ def _asked(rows: pa.Table) -> pa.Table:
         of = sketch.removesuffix("_sketch")
         some = pc.greater(pc.binary_length(rows[sketch]), EMPTY)
         unknown = pc.and_(pc.is_null(rows[f"{of}_{_FIRST}"]), some).combine_chunks()
-        wanted = rows[sketch].filter(unknown).to_pylist()
-        if not wanted:
+        wanted = rows[sketch].filter(unknown).combine_chunks()
+        if not len(wanted):
             continue
-        ranks = tuple(RANKS.values())
-        said = np.array([kll.quantiles(one, ranks) for one in wanted], np.float64)
+        said = kll.quantiles(wanted, tuple(RANKS.values())).astype(np.float64)
         for number, label in enumerate(RANKS):
             place = rows.schema.get_field_index(f"{of}_{label}")
             filled = pc.replace_with_mask(

@@ -106,26 +106,16 @@ def _ended(runs: pa.Table, services: Words, groups: Groups, begin: Ints, end: In
         if of == "wait":
             found["wait_max"] = np.maximum.reduceat(us, groups.starts)
         counts = np.add.reduceat(there.astype(np.int64), groups.starts)
-        ordered = _sorted(values[there].astype(np.float32), counts)
+        ordered = kll.sort_groups(values[there].astype(np.float32), counts)
         found[f"{of}_sketch"] = kll.sketches(ordered, np.cumsum(counts), k)
         found |= {f"{of}_{label}": _exact(ordered, counts, rank, k) for label, rank in RANKS.items()}
     return whole(services.said(groups.minor), groups.major, found)
 
 
-def _sorted(values: NDArray[np.float32], counts: Ints) -> NDArray[np.float32]:
-    """Each group for itself. None is negative, so that their bits are in the same order as they are."""
-    keys = np.repeat(np.arange(len(counts), dtype=np.uint64) << np.uint64(32), counts)
-    keys |= np.abs(values).view(np.uint32)
-    keys.sort()
-    return keys.astype(np.uint32).view(np.float32)
-
-
 def _exact(values: NDArray[np.float32], counts: Ints, rank: float, k: int) -> pa.Array:
     """A percentile of each group whose sketch has all of its values, as its sketch has it; null of others."""
     known = (counts > 0) & (counts <= k)
-    below = np.ceil(np.round(rank * counts, 7)).astype(np.int64)
-    last = np.cumsum(counts) - counts + np.maximum(below, 1) - 1
-    found = values[np.where(known, last, 0)] if len(values) else np.zeros(len(counts), np.float32)
+    found = values[np.where(known, kll.places(counts, rank), 0)] if len(values) else np.zeros(len(counts))
     return pa.array(in_micros(found.astype(np.float64)), mask=~known)
 
 
