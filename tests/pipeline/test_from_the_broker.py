@@ -77,7 +77,7 @@ class Tables:
 
     def snapshots(self) -> int:
         """How often it has added something to a table."""
-        return len(list((self.broker.data / "tables").rglob("snap-*.avro")))
+        return len(list((self.broker.data / "tables").glob("*/*/metadata/snap-*.avro")))
 
     def kill(self) -> None:
         if self.process is not None:
