@@ -14,7 +14,7 @@ from polydomo.errors import ConfigError
 from polydomo.pipeline.lake import COMPACT, NOTHING, Conflict, Lake
 from polydomo.pipeline.places import Places, places_for
 from polydomo.pipeline.session import prepare
-from polydomo.pipeline.tables.spec import GoldTable, TableColumn
+from polydomo.pipeline.tables.spec import TableColumn
 from polydomo.runtime.settings import BrokerSection, Settings
 from tests.support.gold import SERVICE_DAY
 
@@ -136,7 +136,7 @@ def test_a_later_version_adds_a_column(spark: SparkSession, lake: Lake, places: 
     spec = replace(
         SERVICE_DAY.spec, columns=(*SERVICE_DAY.spec.columns, TableColumn("colour", "string", "new"))
     )
-    gold: Any = GoldTable(spec, SERVICE_DAY.columnar, SERVICE_DAY.merge)
+    gold: Any = replace(SERVICE_DAY, spec=spec)
     from pyspark.sql import functions as F
 
     with Lake(places, [gold]) as later:

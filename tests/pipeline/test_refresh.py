@@ -70,11 +70,11 @@ def test_so_must_those_of_rows_without_a_day() -> None:
 def test_in_steps_as_all_at_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows of all kinds, dealt at random to three batches: so the later ones come late, to days that have rows. The
-    second is merged right here, the third by Spark."""
+    """Rows of all kinds, dealt at random to four batches: so the later ones come late, to days that have rows. The
+    second is merged right here, the third by Spark, and the fourth, too, which must look for its days itself."""
     dice = random.Random(5)
     jobs, attempts = anything(dice, 240)
-    batches: list[tuple[list[Any], list[Any]]] = [([], []) for _ in range(3)]
+    batches: list[tuple[list[Any], list[Any]]] = [([], []) for _ in range(4)]
     for kind, rows in enumerate((jobs, attempts)):
         for row in rows:
             dice.choice(batches)[kind].append(row)
@@ -84,6 +84,8 @@ def test_in_steps_as_all_at_once(
         for number, batch in enumerate(batches):
             if number == 2:
                 monkeypatch.setattr("polydomo.pipeline.refresh._NEW_HERE", 0)
+            if number == 3:
+                monkeypatch.setattr("polydomo.pipeline.refresh._FEW_DAYS", 0)
             for name, rows in zip(("jobs", "attempts"), batch, strict=True):
                 lake.append(spark, name, silver(spark, **{name: rows})[name])
             made = refresh(spark, lake, OBJECTIVES)

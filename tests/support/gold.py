@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from polydomo.pipeline.tables import columns
@@ -53,6 +54,14 @@ def _merge(rows: DataFrame) -> DataFrame:
     )
 
 
+def _merge_here(rows: pa.Table) -> pa.Table:
+    sums = ("jobs", "lost", "run_s")
+    found = rows.group_by(["day", "service"]).aggregate([(name, "sum") for name in sums])
+    numbers = {name: found[f"{name}_sum"] for name in sums}
+    numbers["run_s"] = pc.round(numbers["run_s"], 6)
+    return pa.table({"day": found["day"], "service": found["service"], **numbers})
+
+
 SERVICE_DAY = GoldTable(
     SPEC,
     {
@@ -60,4 +69,5 @@ SERVICE_DAY = GoldTable(
         "attempts": columns.reading(ATTEMPTS, ("day", "service", "lost"), SPEC, _work(lost=True)),
     },
     _merge,
+    _merge_here,
 )
