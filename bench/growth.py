@@ -2,9 +2,8 @@
 
 For each size a ledger is made up (`polydomo spark synth`), all but its last 3 % become tables (`backfill`), then the
 rest is added, 1 % at a time (`run --once`), and gold is made anew from all of silver. Beside each other stand the rate
-of the backfill, the time of gold's refresh after 1 % new data, and that of the rebuild. The first refresh of a process
-is slower: Java has not compiled its way yet, which the rebuild has behind it. So what is compared is the last of the
-three, as in a stream; the first one stands beside it.
+of the backfill, the time of gold's refresh after 1 % new data, and that of the rebuild. What is compared is the last
+refresh of the three, as in a stream; the first of the process stands beside it.
 
 The refreshed tables must equal the rebuilt ones, row for row: counts exactly, sums of seconds to the microsecond,
 percentiles within their sketches' rank error.
