@@ -109,9 +109,7 @@ def ledger(places: Places, settings: Settings) -> Finding:
         return Finding("ledger", WARNING, f"{folder}: there is none", how)
     found = {table: names(f"{places.ledger}/{table}") for table in ("jobs", "attempts", "events")}
     looked = [stat(f"{places.ledger}/{table}/{name}") for table, there in found.items() for name in there]
-    segments = [
-        segment for segment in looked if segment is not None
-    ]  # the broker may have removed some meanwhile
+    segments = [segment for segment in looked if segment is not None]  # some may have been removed meanwhile
     if not segments:
         return Finding("ledger", WARNING, f"{folder}: no segments", how)
     size = sum(segment.size for segment in segments)

@@ -141,12 +141,11 @@ class _Whole(NamedTuple):
 
 
 def _whole_ones(several: pa.Array) -> _Whole:
-    offsets = (
-        np.frombuffer(several.buffers()[1], np.int32, len(several) + 1, several.offset * 4).astype(np.int64)
-        // 4
-    )
-    words = np.frombuffer(several.buffers()[2] or b"", np.uint32)
-    starts, sizes = offsets[:-1], np.diff(offsets)
+    """From Arrow's own buffers: where each begins, in bytes, and their bytes."""
+    _, places_of, data = several.buffers()
+    begins = np.frombuffer(places_of, np.int32, len(several) + 1, 4 * several.offset).astype(np.int64) // 4
+    words = np.frombuffer(data or b"", np.uint32)
+    starts, sizes = begins[:-1], np.diff(begins)
     flags = words[starts] >> 24
     short = (flags & (_IS_EMPTY | _IS_SINGLE)) != 0
     levels = words[np.where(short, 0, starts + 4)] >> 16 & 0xFF
@@ -210,6 +209,7 @@ def _in_order(*several: Floats) -> Floats:
 
 
 def _compress(levels: list[Floats], k: int) -> None:
+    """Until they have room."""
     while sum(map(len, levels)) > _capacity(len(levels), k):
         top = len(levels) - 1
         height = next(at for at, items in enumerate(levels) if len(items) >= _room(top - at, k))
