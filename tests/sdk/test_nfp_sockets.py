@@ -548,6 +548,7 @@ async def test_a_worker_answers_from_its_store_after_its_own_restart(
         router.send(POST, TOKEN, b"", b"u-3", b'"hang"')
         router.send(GET, b"g0000001", b"", b"u-3", b"")
         assert (await router.response())[3] == b"300"
+        await until(lambda: "hang" in runs)  # it may not have begun yet
     runs_before = len(runs)
     async with running(make()):
         await router.enrol()
