@@ -178,10 +178,11 @@ def _here(
     ]
     new = pa.Table.from_batches(batches, schema(gold.spec))
     days = _around(new[gold.spec.partition].unique().to_pylist(), gold.reach)
-    there = edit.pieces()
     if gold.minute is not None and new.num_rows:
         minutes = pc.min_max(new[gold.minute].cast(pa.int64())).as_py()
         there = edit.overlapping(gold.minute, minutes["min"], minutes["max"])
+    else:
+        there = edit.pieces()
     old = [piece for piece in there if piece.day in days]
     if sum(piece.rows for piece in old) > _OLD_HERE or sum(piece.size for piece in old) > _BYTES_HERE:
         return None

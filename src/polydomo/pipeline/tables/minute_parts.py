@@ -31,19 +31,8 @@ if TYPE_CHECKING:
 # Columns of silver's `jobs`, by what is done with them.
 TIMES: Final = ("wait_s", "run_s", "total_s")
 COLUMNS: Final = (
-    *(
-        "service",
-        "outcome",
-        "finished",
-        "queued",
-        "attempts",
-        "part",
-        "durable",
-        "memo_hit",
-        "repeat",
-        "bytes_in",
-        "bytes_out",
-    ),
+    *("service", "outcome", "finished", "queued", "attempts", "part"),
+    *("durable", "memo_hit", "repeat", "bytes_in", "bytes_out"),
     *TIMES,
 )
 
@@ -148,11 +137,8 @@ def whole(services: pa.Array, minutes: Ints, found: dict[str, Any]) -> pa.Record
         "wait_max": pa.array(longest / US, mask=longest < 0),
         **{name: found[name] / US for name in SUMS},
     }
-    arrays = (given[field.name] for field in SCHEMA)
-    found_columns = [column if isinstance(column, pa.Array) else pa.array(column) for column in arrays]
-    return pa.RecordBatch.from_arrays(
-        [column.cast(field.type) for column, field in zip(found_columns, SCHEMA, strict=True)], schema=SCHEMA
-    )
+    arrays = [pa.array(given[field.name]).cast(field.type) for field in SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 def _waiting(runs: pa.Table, finished: Ints) -> tuple[Ints, Ints]:
