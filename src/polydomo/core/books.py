@@ -26,6 +26,7 @@ class Books(Registry):
         self.closing = False
         self.active = 0  # jobs accepted and not ended
         self.memory = 0  # bytes of their bodies
+        self.memory_limit = bounds.memory  # what they may have; less where the owner needs a part of it
         self.accepted = 0
         self.done = 0
         self.failed = 0
@@ -99,8 +100,8 @@ class Books(Registry):
     def _why_refused(self, service: Service) -> Failure:
         if self.draining:
             return Failure(jobs.DRAINING, "the broker is stopping")
-        if self.memory > self.bounds.memory:
-            return Failure(jobs.NO_MEMORY, f"the broker holds more than {self.bounds.memory} bytes of jobs")
+        if self.memory > self.memory_limit:
+            return Failure(jobs.NO_MEMORY, f"the broker holds more than {self.memory_limit} bytes of jobs")
         return self._why_not_queued(service)
 
     def _why_not_queued(self, service: Service) -> Failure:

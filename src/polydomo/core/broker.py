@@ -106,7 +106,7 @@ class Broker(Attendance):
         job.limit = limit
         if (
             # The broker's own services are answered at once and in every state: people want to see why it is full.
-            ((self.draining or self.memory > self.bounds.memory) and not name.startswith(RESERVED))
+            ((self.draining or self.memory > self.memory_limit) and not name.startswith(RESERVED))
             or (
                 service.waiting + service.targeted >= service.policy.queue
                 and (not service.idle or (options is not None and options.target is not None))
@@ -347,6 +347,7 @@ class Broker(Attendance):
     def configure(self, bounds: Bounds, policy: Policy, policies: dict[bytes, Policy]) -> None:
         """New settings, for what comes from now on; a shorter wait also for what waits, counted from now."""
         self.bounds = bounds
+        self.memory_limit = bounds.memory
         self.default_policy = policy
         self.policies = policies
         for service in self.services.values():

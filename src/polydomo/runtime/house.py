@@ -29,6 +29,7 @@ from polydomo.runtime.hosting import Hosting
 from polydomo.runtime.keeping import StoreKeeper
 from polydomo.runtime.ledgering import Ledgering
 from polydomo.runtime.log import Log
+from polydomo.runtime.memory_budget import MemoryBudget
 from polydomo.runtime.nng import Nng, SpPeer
 from polydomo.runtime.peer import ZmqPeer
 from polydomo.runtime.settings import Settings
@@ -57,6 +58,7 @@ class House:
         self.clock.follow(settings.heartbeat.interval)
         self.broker = Broker(settings.bounds(), settings.policy(), int.from_bytes(os.urandom(4), "big"))
         self.broker.policies = settings.policies()
+        self.budget = MemoryBudget(self.broker, settings.limits.memory)
         self.broker.now = self.clock.read()
         self.broker.lifecycle.new_uid = Uids()
         self.outbox = Outbox(self._schedule_flush)
@@ -149,6 +151,7 @@ class House:
         self.clock.follow(settings.heartbeat.interval)
         self._set_context(settings)
         self.broker.configure(settings.bounds(), settings.policy(), settings.policies())
+        self.budget.configure(settings.limits.memory)
         self.hosting.reload(settings)
         log.info("settings reloaded", services=len(settings.services))
 

@@ -105,7 +105,9 @@ class LimitsSection(Section):
     client_grace: Annotated[
         float, seconds("how long the jobs of a named client that dropped off are kept", zero=True)
     ] = 10.0
-    memory: Annotated[int, size("all waiting and running jobs together")] = 2048 * MIB
+    memory: Annotated[
+        int, size("all that peers make the broker hold: jobs, unfinished input, unread output")
+    ] = 2048 * MIB
     output_bytes: Annotated[int, size("unread answers of one peer before it is cut off")] = 256 * MIB
     subscriber_bytes: Annotated[int, size("unread events of one subscriber before it loses some")] = 16 * MIB
     stalled: Annotated[float, seconds("how long a peer may read nothing while answers wait for it")] = 60.0

@@ -50,7 +50,7 @@ async def _why_not(house: House) -> str:
     broker = house.broker
     if broker.draining:  # before that the listeners are open: HTTP is the last one that is opened
         return "the broker is stopping"
-    if broker.memory > broker.bounds.memory:
+    if broker.memory > broker.memory_limit:
         return f"its jobs have {broker.memory} bytes, more than limits.memory"
     store = house.store
     if store is not None and store.trouble is not None:
