@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel soak fuzz-api survival clean
+.PHONY: help setup demo test lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel soak fuzz-api survival abuse clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -80,6 +80,9 @@ fuzz-api: setup  ## schemathesis on the REST API, with fifty examples of each op
 
 survival: setup  ## kill -9 the broker a hundred times with a thousand durable jobs in flight
 	$(BIN)/python -m pytest -q -s tests/runtime/test_survival.py -k thousand --survival-rounds $(or $(ROUNDS),100) --timeout 3600
+
+abuse: setup     ## hostile peers in their thousands: memory, handshakes, polls, floods, at full size
+	$(BIN)/python -m pytest -q -s tests/abuse --full --timeout 3600
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

@@ -77,6 +77,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=3,
         help="how many examples of each operation tests/web/api/test_schema.py has made up",
     )
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run the tests of tests/abuse at full size (`make abuse`)",
+    )
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> turns.Turns:
