@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel soak fuzz-api survival abuse clean
+.PHONY: help setup demo test test-plain lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel soak fuzz-api survival abuse clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,10 +33,13 @@ docs: setup      ## write the reference pages that are made from the code anew
 	$(BIN)/python tools/make_reference.py
 
 test: lint       ## everything: lint, the whole suite, and the hot rooms' suite again on the compiled wheel
+	@$(MAKE) --no-print-directory test-plain
+	@$(MAKE) --no-print-directory test-wheel
+
+test-plain: setup ## the whole suite on the source
 	@sh tools/system_packages.sh
 	@$(BIN)/python -m compileall -q src tests # once, not in each of the processes that the tests start
 	$(BIN)/python -m pytest -n 3 # who runs what: tests/support/turns.py
-	$(MAKE) --no-print-directory test-wheel
 
 wheel: setup     ## build the wheel with its hot rooms compiled by mypyc, into dist/
 	$(BIN)/python tools/build_wheel.py
