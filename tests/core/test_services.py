@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core.broker import Broker
 from polydomo.core.policy import Beat, Bounds, Policy
 from polydomo.core.registry import RESERVED
 from polydomo.core.worker import Worker
-from tests.support.core import Bench, FakeClient, FakeWorker, check_empty, internal
+from tests.support.core import Bench, FakeClient, FakeWorker, check_empty, internal, make_broker
 
 
 def test_a_service_exists_while_something_uses_it() -> None:
@@ -262,7 +261,7 @@ def test_policies_are_compared_by_what_they_say() -> None:
 
 
 def test_a_broker_without_a_journal_works_the_same() -> None:
-    broker = Broker()
+    broker = make_broker()
     worker, client = FakeWorker(broker, b"w", Beat()), FakeClient(broker, b"c")
     worker.register(b"a")
     client.ask(b"a")
@@ -281,7 +280,7 @@ def test_a_worker_without_heartbeats_or_goodbyes_needs_neither() -> None:
         def dispatch(self, job) -> None:  # type: ignore[no-untyped-def]
             pass
 
-    broker = Broker()
+    broker = make_broker()
     worker = Worker(broker, b"mute", "fake", Mute(), Beat(1.0, 3))
     broker.register(worker, b"a")
     for now in range(5):

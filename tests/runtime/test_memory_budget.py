@@ -6,6 +6,7 @@ import pytest
 
 from polydomo.core.broker import Broker
 from polydomo.runtime.memory_budget import MemoryBudget
+from tests.support.core import make_broker
 
 
 class Holding:
@@ -18,7 +19,7 @@ class Holding:
 
 @pytest.fixture
 def broker() -> Broker:
-    return Broker()
+    return make_broker()
 
 
 def test_largest_holder_is_cut_first_and_no_more_than_needed(broker: Broker) -> None:

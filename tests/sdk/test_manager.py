@@ -115,6 +115,21 @@ async def test_a_rule_of_one_s_own():
     assert picked == [b"right"] * 5
 
 
+async def test_workers_of_little_weight_get_jobs_too():
+    """A manager has no store; its choice by weight is random all the same."""
+    done: list[str] = []
+    async with Manager("tcp://127.0.0.1:*", rule="weighted") as manager:
+        workers = [
+            Worker(manager.worker_url, name=name, labels={"weight": weight})
+            for name, weight in (("light", 1), ("heavy", 3), ("other", 1))
+        ]
+        for worker in workers:
+            worker.add("work", lambda body, name=worker.name: done.append(name))
+        async with workers[0], workers[1], workers[2], asyncio.timeout(30):
+            while set(done) != {"light", "heavy", "other"}:
+                await manager.call("work", None)
+
+
 def test_the_same_without_an_event_loop():
     with (
         SyncManager("tcp://127.0.0.1:*", codec="raw") as manager,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from polydomo.core.broker import Broker
@@ -13,6 +14,19 @@ from polydomo.core.policy import Beat, Bounds, Policy
 from polydomo.core.ports import ClientPort, Journal, Keeper, WorkerPort
 from polydomo.core.results import Ended
 from polydomo.core.worker import Worker
+
+
+def half() -> float:
+    """Randomness without surprises."""
+    return 0.5
+
+
+def make_broker(
+    bounds: Bounds | None = None, policy: Policy | None = None, random: Callable[[], float] = half
+) -> Broker:
+    """A core that does the same each time: its jobs are job-1, job-2, …"""
+    numbers = itertools.count(1)
+    return Broker(bounds, policy, first_token=0, new_uid=lambda: f"job-{next(numbers)}", random=random)
 
 
 class FakeClient(ClientPort):
@@ -171,7 +185,7 @@ class Bench:
         beat: Beat | None = None,
         bounds: Bounds | None = None,
     ) -> None:
-        self.broker = Broker(bounds, Policy(wait, timeout, retries, queue))
+        self.broker = make_broker(bounds, Policy(wait, timeout, retries, queue))
         self.ledger = Ledger()
         self.broker.journal = self.ledger
         self.beat = beat or Beat(1.0, 3)

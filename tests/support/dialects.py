@@ -6,7 +6,6 @@ end of a turn of the loop: answers are flushed and held peers that were released
 
 from __future__ import annotations
 
-from polydomo.core.broker import Broker
 from polydomo.core.policy import Beat, Bounds, Policy
 from polydomo.dialects.registry import OPENERS
 from polydomo.dialects.session import NATIVE_PROPERTY, Context, Link, Outbox, Session, Wire
@@ -15,6 +14,7 @@ from polydomo.services.management import Management
 from polydomo.wire.frames import measure, split
 from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Limits, Peer
 from tests.support import zmtp
+from tests.support.core import make_broker
 
 HANDSHAKE_SENT = 64 + len(zmtp.ready(b"ROUTER", **{"X-Polydomo": b"test"}))
 
@@ -30,7 +30,7 @@ class Desk:
         beat: Beat | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self.broker = Broker(bounds, policy)
+        self.broker = make_broker(bounds, policy)
         self.broker.now = 1000.0
         self.limits = limits or Limits()
         self.context = Context(self.broker, Outbox(), OPENERS, beat or Beat(1.0, 3), 4)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import cbor2
 import pynng
 
-from polydomo.core.broker import Broker
 from polydomo.core.policy import Bounds, Policy
 from polydomo.dialects.memo.broker import MemoSession
 from polydomo.dialects.memo.shared import Memo, SpWire
@@ -20,6 +19,7 @@ from polydomo.services.management import Management
 from polydomo.wire.sp.connection import Connection
 from polydomo.wire.sp.hello import REP
 from tests.support import sp
+from tests.support.core import make_broker
 
 READY, JOB, RESULT, HEARTBEAT, DISCONNECT = range(1, 6)
 
@@ -69,7 +69,7 @@ class Desk:
     def __init__(
         self, *, bounds: Bounds | None = None, policy: Policy | None = None, limit: int = 100_000
     ) -> None:
-        self.broker = Broker(bounds, policy)
+        self.broker = make_broker(bounds, policy)
         self.broker.now = 1000.0
         self.outbox = Outbox()
         numbers = itertools.count(1)

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from polydomo.core import job as jobs
 from polydomo.core.alarms import NEVER
 from polydomo.core.answers import ANSWERED, LATE, STRAY
-from polydomo.core.broker import Broker
 from polydomo.core.extras import Options
 from polydomo.core.gather import Piece, unpack
 from polydomo.core.job import Failure, Job
@@ -29,7 +28,7 @@ from polydomo.core.ports import ClientPort, Journal, WorkerPort
 from polydomo.core.targets import ALL, NAMES, RESOURCES, Target
 from polydomo.core.worker import Worker
 from tests.support import invariants
-from tests.support.core import QuietKeeper
+from tests.support.core import QuietKeeper, make_broker
 
 SERVICES = (b"a", b"b", b"once", b"forever", b"safe", b"patient")
 ANYWHERE = (*SERVICES, b"made-up", b"mmi.service", b"mmi.unknown", b"", b"x" * 256)
@@ -328,7 +327,7 @@ class World:
 
     def __init__(self, dice: Dice) -> None:
         self.dice = dice
-        self.broker = Broker(BOUNDS[0], DEFAULTS[0])
+        self.broker = make_broker(BOUNDS[0], DEFAULTS[0])
         self.broker.policies = dict(POLICIES)
         self.broker.now = 1000.0
         self.chronicle = Chronicle()

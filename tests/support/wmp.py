@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 import cbor2
 
-from polydomo.core.broker import Broker
 from polydomo.core.job import Failure, Job
 from polydomo.core.policy import Beat, Policy
 from polydomo.core.ports import ClientPort
@@ -25,6 +24,7 @@ from polydomo.dialects.wmp.worker import WmpRequest, WmpWorkerSide
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message, join, split
 from polydomo.wire.zmtp.connection import Peer
+from tests.support.core import make_broker
 
 
 def wmp(
@@ -119,9 +119,8 @@ class Manager(ClientPort):
     def __init__(self, world: World, name: bytes, policy: Policy | None = None) -> None:
         self.world = world
         self.name = name
-        self.broker = Broker(None, policy)
+        self.broker = make_broker(None, policy, world.dice.random)
         self.broker.now = world.now
-        self.broker.lifecycle.random = world.dice.random
         self.context = Context(self.broker, Outbox(), OPENERS, Beat())
         self.context.broker_id = name
         self.client = self.broker.join_client(b"client", "test", self)

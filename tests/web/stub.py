@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from polydomo.core.broker import Broker
 from polydomo.core.policy import Bounds
 from polydomo.runtime.settings import Settings
+from tests.support.core import make_broker
 
 
 class StubHouse:
     """As much of `runtime.house.House` as clients and workers of the web see."""
 
     def __init__(self, bounds: Bounds | None = None) -> None:
-        self.broker = Broker(bounds)
+        self.broker = make_broker(bounds)
         self.broker.now = 100.0
         self.loop = asyncio.get_running_loop()
         self.settings = Settings()

@@ -32,12 +32,26 @@ if TYPE_CHECKING:
 
 
 class Broker(Attendance):
-    """See the module's text."""
+    """See the module's text.
+
+    - `first_token`: where the tokens of attempts begin; random in production, so that an answer from before a restart
+      fits no job of this start.
+    - `new_uid`: makes the unique IDs of jobs whose clients give none.
+    - `random`: gives numbers from 0 up to 1, for back-off and load balancing.
+    """
 
     def __init__(
-        self, bounds: Bounds | None = None, policy: Policy | None = None, first_token: int = 0
+        self,
+        bounds: Bounds | None = None,
+        policy: Policy | None = None,
+        *,
+        first_token: int,
+        new_uid: Callable[[], str],
+        random: Callable[[], float],
     ) -> None:
         super().__init__(bounds or Bounds(), policy or Policy(), first_token)
+        self.new_uid = new_uid
+        self.random = random
         self.clients: dict[Client, None] = {}
         self.lifecycle = Lifecycle(self)
         self.memos = self.lifecycle.memos

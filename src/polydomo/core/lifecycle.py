@@ -57,11 +57,8 @@ class Lifecycle(Restoring):
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
         self.epoch = 0.0  # wall time at the core's time 0, for records; set by the owner
-        self.new_uid: Callable[[], str] = self._count
-        self.random: Callable[[], float] = _half
         self.gathers = Gathers(self)
         self.memos = Memos(self)
-        self._counter = 0
 
     # From the broker
 
@@ -72,7 +69,7 @@ class Lifecycle(Restoring):
             options = _NO_OPTIONS
         policy = job.service.policy
         durable = self.keeper is not None and not policy.volatile and (options.durable or policy.durable)
-        uid = options.uid or self.new_uid()
+        uid = options.uid or broker.new_uid()
         extra = Extra(uid, options, durable, broker.now, self.wall(broker.now))
         job.extra = extra
         if extra.timeout > 0:
@@ -189,7 +186,7 @@ class Lifecycle(Restoring):
     def pause_before_retry(self, job: Job) -> None:
         """Exponential back-off with jitter: up to half of the pause is random."""
         pause = min(job.service.policy.backoff * 2.0 ** (job.attempt - 1), LONGEST_PAUSE)
-        self._delay(job, self.broker.now + pause * (0.5 + self.random() / 2))
+        self._delay(job, self.broker.now + pause * (0.5 + self.broker.random() / 2))
 
     def cancel(self, job: Job, failure: Failure | None = None) -> bool:
         """Nobody wants it any more. False if it is too late."""
@@ -490,12 +487,3 @@ class Lifecycle(Restoring):
             job.client.port.failed(job, failure)
         elif body is not None:
             job.client.port.final(job, body)
-
-    def _count(self) -> str:
-        """Ids for tests and simulations; a running broker hands in better ones."""
-        self._counter += 1
-        return f"job-{self._counter}"
-
-
-def _half() -> float:
-    return 0.5

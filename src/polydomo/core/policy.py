@@ -1,8 +1,27 @@
 """Numbers that say how a service and the broker behave. Every one can be configured; `docs/reference` lists them."""
 
+from collections.abc import Mapping
 from typing import Final
 
 FOREVER: Final = float("inf")
+
+
+def label_text(value: object) -> str:
+    """Return the form in which a label's value is compared: its text, whatever type its worker or a setting gave it.
+
+    So `gpu=true` fits both true and "true", and `cores=2` fits 2, 2.0 and "2". Texts are taken as they are: "1.10" is
+    not "1.1".
+    """
+    if isinstance(value, bool):  # before numbers: a bool is one to Python
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return "null" if value is None else str(value)
+
+
+def label_texts(labels: Mapping[str, object]) -> dict[str, str]:
+    """Return labels with their values as they are compared."""
+    return {name: label_text(value) for name, value in labels.items()}
 
 
 class Waking:
@@ -16,18 +35,17 @@ class Waking:
         first: int = 1,
         widest: int = 32,
         patience: float = 0.1,
-        labels: dict[str, object] | None = None,
+        labels: Mapping[str, object] | None = None,
     ) -> None:
         self.rule = rule  # which of them come first
         self.first = first  # how many one job wakes
         self.widest = widest  # twice as many each time that nobody answers, up to this
         self.patience = patience  # within so many seconds
-        # Only workers that have all of these.
-        self.labels: dict[str, object] = {} if labels is None else labels
+        self.labels = {} if labels is None else label_texts(labels)  # only workers that have all of these
 
-    def suits(self, labels: dict[str, object]) -> bool:
-        """May a worker with these labels be woken?"""
-        return all(name in labels and labels[name] == value for name, value in self.labels.items())
+    def suits(self, labels: dict[str, str]) -> bool:
+        """May a worker with these labels (`label_texts`) be woken?"""
+        return all(labels.get(name) == value for name, value in self.labels.items())
 
     def values(self) -> tuple[object, ...]:
         """Everything, to compare."""
@@ -36,7 +54,7 @@ class Waking:
             self.first,
             self.widest,
             self.patience,
-            tuple(sorted(self.labels.items(), key=str)),
+            tuple(sorted(self.labels.items())),
         )
 
 

@@ -56,11 +56,16 @@ class House:
         self.settings = settings
         self.clock = Clock()
         self.clock.follow(settings.heartbeat.interval)
-        self.broker = Broker(settings.bounds(), settings.policy(), int.from_bytes(os.urandom(4), "big"))
+        self.broker = Broker(
+            settings.bounds(),
+            settings.policy(),
+            first_token=int.from_bytes(os.urandom(4), "big"),
+            new_uid=Uids(),
+            random=random.random,
+        )
         self.broker.policies = settings.policies()
         self.budget = MemoryBudget(self.broker, settings.limits.memory)
         self.broker.now = self.clock.read()
-        self.broker.lifecycle.new_uid = Uids()
         self.outbox = Outbox(self._schedule_flush)
         self.context = Context(
             self.broker, self.outbox, OPENERS, settings.beat(), settings.limits.worker_jobs
@@ -256,7 +261,6 @@ class House:
         keeper = self.keeper = StoreKeeper(self.broker, store, self._set_time)
         keeper.before_loss = self.ledger.flush
         self.broker.lifecycle.keeper = keeper
-        self.broker.lifecycle.random = random.random
         StoredJobs(keeper, self.management)
         scanning.Scanning(store, self.management)
         gc.disable()  # a hundred thousand jobs come to stay: looking for garbage among them takes a quarter of the time

@@ -423,16 +423,12 @@ def _waking(section: ServiceSection, base: Waking) -> Waking:
     )
 
 
-def _labels(texts: list[str]) -> dict[str, object]:
-    """NAME=VALUE; numbers, true and false are what they look like."""
-    found: dict[str, object] = {}
+def _labels(texts: list[str]) -> dict[str, str]:
+    """NAME=VALUE, by name."""
+    found: dict[str, str] = {}
     for one in texts:
         name, equals, value = one.partition("=")
         if not name or not equals:
             raise ConfigError(f"{one!r} in wake_labels is not NAME=VALUE", hint="write gpu=true, or zone=a")
-        try:
-            meant: object = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            meant = value
-        found[name] = value if isinstance(meant, (list, dict)) else meant
+        found[name] = value
     return found

@@ -86,7 +86,7 @@ class Manager(Client):
         settings = settings or Settings()
         settings.broker.zmq = [bind] if isinstance(bind, str) else list(bind)
         settings.broker.data = ""
-        waking = Waking(_name_of(rule), first, widest, patience, dict(labels or {}))
+        waking = Waking(_name_of(rule), first, widest, patience, labels)
         self._desk = _Desk(settings, waking)
         local.listen(self._desk.name, self._desk)
         super().__init__(f"nfp+local://{self._desk.name}", codec=codec, timeout=timeout)

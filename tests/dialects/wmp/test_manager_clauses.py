@@ -7,6 +7,8 @@ import pytest
 from polydomo.core.policy import Policy, Waking
 from polydomo.core.worker import Worker
 from polydomo.dialects.wmp.messages import CANCEL, DONE, GIVE, NO, READY, STATUS, TAKE, WAKE
+from polydomo.dialects.wmp.workers import WmpWorker
+from polydomo.runtime.settings import ServiceSection, Settings, in_effect
 from tests.support.core import FakeClient
 from tests.support.dialects import Desk, Seat
 from tests.support.wmp import understood, wmp
@@ -296,6 +298,47 @@ def test_labels_choose_the_workers():
     fast.hears(WAKE)
     desk.wait(5.0)
     assert plain.heard() == []
+
+
+@pytest.mark.clause("WMP-L-02")
+@pytest.mark.parametrize(
+    ("written", "fitting", "others"),
+    [
+        ("gpu=true", [True, "true"], [False, "false", 1, "True", None]),
+        ("gpu=2", [2, 2.0, "2"], [True, 3, 2.5, "2.0", "02"]),
+        ("gpu=1.10", ["1.10"], ["1.1", 1.1]),
+        ("gpu=a", ["a"], ["b", ""]),
+    ],
+)
+def test_labels_are_compared_by_their_text(written: str, fitting: list[object], others: list[object]):
+    section = ServiceSection(wake_labels=[written])
+    policy = Settings(services={"echo": section}).policies()[b"echo"]
+    assert in_effect(policy, "wake_labels") == [written]
+    for place, value in enumerate([*fitting, *others]):
+        desk = Desk(policy=policy)
+        worker = Peer(desk)
+        worker.say(READY, {"roles": ["echo"], "labels": {"gpu": value}})
+        ask(desk, FakeClient(desk.broker, b"client"))
+        assert bool(worker.heard()) == (place < len(fitting)), value
+
+
+@pytest.mark.parametrize(
+    ("said", "weight"),
+    [
+        (3, 3.0),
+        ("3", 3.0),
+        (2.5, 2.5),
+        (0, 1.0),
+        (-1, 1.0),
+        ("heavy", 1.0),
+        (float("inf"), 1.0),
+        (float("nan"), 1.0),
+    ],
+)
+def test_a_weight_is_a_finite_number_above_zero(desk: Desk, said: object, weight: float):
+    Peer(desk).say(READY, {"roles": ["echo"], "labels": {"weight": said}})
+    weights = [one.port.weight for one in desk.broker.workers if isinstance(one.port, WmpWorker)]
+    assert weights == [weight]
 
 
 @pytest.mark.clause("WMP-X-02")

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from polydomo.core.broker import Broker
 from polydomo.core.policy import Bounds, Policy
 from polydomo.core.service import Service
 from polydomo.store import open_store
 from polydomo.store.errors import StoreFull
 from polydomo.web.api import health, metrics
 from tests.support.broker import BrokerProcess, wait_for
+from tests.support.core import make_broker
 from tests.support.peers import MdpClient, MdpWorker
 from tests.web.api.conftest import Place
 from tests.web.api.site import Site, is_problem
@@ -70,7 +70,7 @@ class TestMetrics:
         assert found["polydomo_memo_bytes",] > 0
 
     def test_made_up_services_do_not_become_time_series(self) -> None:
-        broker = Broker(Bounds(), Policy(), 1)
+        broker = make_broker(Bounds(), Policy())
         for number in range(metrics.SERVICES + 50):
             broker.keep_service(Service(broker, b"s%d" % number, Policy()))
         broker.policies = {b"s249": Policy()}

@@ -93,7 +93,7 @@ class WmpSession(Session):
         herald = service.herald
         if isinstance(herald, Herd):
             return herald
-        herd = Herd(self.broker, service, self.broker.lifecycle.random)
+        herd = Herd(self.broker, service, self.broker.random)
         service.herald = herd
         return herd
 

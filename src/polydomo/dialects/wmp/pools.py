@@ -6,6 +6,7 @@ ten workers and for ten thousand.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
@@ -21,6 +22,15 @@ WEIGHT: Final = "weight"
 
 # By weight, a worker is drawn again so often at most before one is taken as it comes.
 DRAWS: Final = 64
+
+
+def weight_of(labels: dict[str, str]) -> float:
+    """Return the weight among a worker's labels; 1 if there is none, or no number above 0."""
+    try:
+        weight = float(labels.get(WEIGHT, "1"))
+    except ValueError:
+        return 1.0
+    return weight if 0.0 < weight < math.inf else 1.0
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

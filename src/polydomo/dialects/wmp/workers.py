@@ -12,13 +12,13 @@ import msgspec
 
 from polydomo.core.answers import ANSWERED, LATE
 from polydomo.core.job import WORKER_ERROR, Failure, Job
-from polydomo.core.policy import FOREVER, Beat
+from polydomo.core.policy import FOREVER, Beat, label_texts
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.herd import Herd, Wake
 from polydomo.dialects.wmp.messages import CANCEL, CANCELLED, HEADS, NO, NOT_BEGUN, OK, TAKE, WAKE
-from polydomo.dialects.wmp.pools import WEIGHT
+from polydomo.dialects.wmp.pools import weight_of
 from polydomo.errors import ProtocolError
 from polydomo.wire import cbor
 from polydomo.wire.frames import DELIMITER, EMPTY_BODY, frame, head, shown
@@ -53,7 +53,7 @@ class WmpWorker(WorkerPort):
         self.broker = broker
         self.link = link
         self.path = tuple(path)
-        self.labels: dict[str, object] = {}
+        self.labels: dict[str, str] = {}  # as they are compared
         self.weight = 1.0
         self.slots = 1  # that it has in all, as far as we have seen
         self.held = 0  # jobs that it is ready for, by its last READY and what it got since
@@ -263,14 +263,13 @@ class WmpWorker(WorkerPort):
         roles = messages.tokens(said, "roles")
         if len(roles) > ROLES_MAX:
             raise ProtocolError(f"a WMP READY with {len(roles)} roles; at most {ROLES_MAX} are allowed")
-        labels = messages.table(said, "labels")
+        labels = label_texts(messages.table(said, "labels"))
         slots = messages.whole(said, "slots", 1)
         beat = messages.whole(said, "beat", 0)
         if slots > SLOTS_MAX:
             raise ProtocolError(f"a WMP READY for {slots} jobs; at most {SLOTS_MAX} are allowed")
-        weight = labels.get(WEIGHT, 1)
         self.labels = labels
-        self.weight = float(weight) if isinstance(weight, (int, float)) and weight > 0 else 1.0
+        self.weight = weight_of(labels)
         self._slots_ready = slots
         self.slots = max(slots + len(self.core.running), 1)
         self.core.beat = Beat(beat / 1000.0, LIVENESS) if beat else SILENCE
