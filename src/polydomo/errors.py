@@ -80,3 +80,8 @@ class WorkerError(JobFailed):
         super().__init__(message, reason="worker-error")
         self.kind = kind
         self.traceback = traceback
+
+
+def encodable(text: str) -> str:
+    """Return text that can be sent: lone surrogates, as in file names that are no UTF-8, are written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()

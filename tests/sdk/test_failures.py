@@ -43,6 +43,13 @@ def test_foreign_clients_get_the_plain_body():
     assert [json.loads(part) for part in split(plain)] == [{"error": "bad number"}]
 
 
+def test_a_name_of_a_file_that_is_no_text_can_be_told():
+    """Such names come from the operating system with lone surrogates in them, which are no UTF-8."""
+    account = failures.account_of(FileNotFoundError("no caf\udce9"), True)
+    (plain,) = split(failures.body_of(account, native=False))
+    assert json.loads(plain) == {"error": "no caf\\udce9"}
+
+
 def test_tracebacks_can_be_kept_back():
     assert failures.account_of(raised(), False).traceback == ""
 

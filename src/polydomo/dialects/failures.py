@@ -8,6 +8,8 @@ foreign peer and believes it only from a native one.
 
 from typing import Final
 
+import msgspec
+
 from polydomo.core.job import WORKER_ERROR, Failure
 from polydomo.wire.frames import Message, frame
 
@@ -30,8 +32,5 @@ def to_client(failure: Failure) -> bytes:
     """The final body for a native client."""
     detail = failure.detail
     if not detail:
-        detail = b'{"reason":"%b","message":"%b"}' % (
-            failure.reason.encode(),
-            failure.message.replace("\\", "\\\\").replace('"', '\\"').encode(),
-        )
+        detail = msgspec.json.encode({"reason": failure.reason, "message": failure.message})
     return MARK_HEAD + frame(detail)

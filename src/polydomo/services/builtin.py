@@ -17,6 +17,7 @@ from polydomo.core.policy import Beat
 from polydomo.core.ports import WorkerPort
 from polydomo.core.registry import RESERVED
 from polydomo.core.worker import Worker
+from polydomo.errors import encodable
 from polydomo.wire.frames import frame, join, split
 
 # More than any number of requests that can be in hand at once.
@@ -147,11 +148,10 @@ class BuiltIn(WorkerPort):
 
 def failure_of(error: Exception) -> Failure:
     """For every kind of peer: those that read our accounts, and those that get a body."""
-    account = msgspec.json.encode(
-        {"reason": WORKER_ERROR, "message": str(error), "kind": type(error).__name__}
-    )
-    plain = frame(msgspec.json.encode({"error": str(error)}))
-    return Failure(WORKER_ERROR, str(error), plain, account)
+    message = encodable(str(error))
+    account = msgspec.json.encode({"reason": WORKER_ERROR, "message": message, "kind": type(error).__name__})
+    plain = frame(msgspec.json.encode({"error": message}))
+    return Failure(WORKER_ERROR, message, plain, account)
 
 
 def is_internal(name: bytes) -> bool:

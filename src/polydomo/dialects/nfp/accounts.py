@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -60,14 +60,13 @@ def failure_from(status: bytes, body: bytes) -> Failure:
     if members is not None and "message" in members:
         said = shapes.member(members, "message")
         text = said if isinstance(said, str) else "the worker failed the job"
-        return Failure(WORKER_ERROR, text, message.rest() or body, with_status(status, first))
+        return Failure(WORKER_ERROR, text, message.rest() or body, with_status(status, first, members))
     text = f"the worker answered {status.decode()}"
     if first:
         text += ": " + first[:1000].decode("utf-8", "replace")
     return Failure(WORKER_ERROR, text, body or EMPTY_BODY, shapes.account(status, text))
 
 
-def with_status(status: bytes, account: bytes) -> bytes:
-    """The account with the status it came with, unless it says so itself."""
-    end = account.rstrip()
-    return account if b'"status"' in account else end[:-1] + b',"status":%b}' % status
+def with_status(status: bytes, account: bytes, members: dict[str, Any]) -> bytes:
+    """Return the account, whose members these are, with the status it came with, unless it says so itself."""
+    return account if "status" in members else msgspec.json.encode(members | {"status": msgspec.Raw(status)})

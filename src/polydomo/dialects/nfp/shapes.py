@@ -116,6 +116,7 @@ def only_frame(body: bytes) -> bytes | None:
 def object_in(data: bytes) -> dict[str, Any] | None:
     """The members of a JSON object, each still as text; None if it is none."""
     try:
+        data.decode()  # the decoder does not look into strings that it leaves as they are
         members: dict[str, Any] = _MEMBERS.decode(data)
         return members
     except (msgspec.MsgspecError, ValueError, RecursionError):
