@@ -73,7 +73,15 @@ def test_what_is_subscribed_to(wanted: tuple[str | None, str | None, str | None]
     ],
 )
 def test_topics(topic: str, service: str | None, worker: str | None, found: tuple[str, str, str] | None):
-    assert parse_topic(topic, service, worker) == found
+    assert parse_topic(topic.encode(), service, worker) == found
+
+
+def test_topics_with_names_that_are_no_text():
+    topic = b"\xff.\xca\xfe.step"
+    assert parse_topic(topic, None, None) == ("0xff", "0xcafe", "step")
+    assert parse_topic(topic, "0xff", None) == ("0xff", "0xcafe", "step")
+    assert parse_topic(topic, "0xff", "0xcafe") == ("0xff", "0xcafe", "step")
+    assert topic.startswith(prefix_of("0xff", "0xcafe", "step"))
 
 
 def test_where_events_are():

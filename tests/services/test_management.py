@@ -168,7 +168,7 @@ def test_show_services_leaves_out_the_brokers_own(bench: Bench, asker: Asker) ->
     bench.client().ask(b"a")
     bench.client().ask(b"\xff\0")
     rows = asker.task("show_services")
-    assert [row["name"] for row in rows] == ["a", "b", "ff00"]
+    assert [row["name"] for row in rows] == ["a", "b", "0xff00"]
     assert rows[0] == {
         "name": "a",
         "workers": 0,

@@ -11,6 +11,7 @@ import typer
 from polydomo.cli import common, remote
 from polydomo.cli.bodies import Answer, encode, encode_own, read_argument
 from polydomo.core.gather import unpack
+from polydomo.core.names import printable
 from polydomo.errors import Timeout
 from polydomo.runtime.units import parse_duration
 from polydomo.sdk import Client, pieces
@@ -156,7 +157,7 @@ class Request:
         found: dict[str, Any] = {}
         failed = False
         for piece in unpack(body):
-            name = piece.name.decode(errors="replace")
+            name = printable(piece.name)
             if piece.reason:
                 failed = True
                 found[name] = {"failed": True, "error": pieces.failure(piece, self.service).message}

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from polydomo.core import job as jobs
 from polydomo.core.columns import Rows
 from polydomo.core.job import Job
+from polydomo.core.names import printable
 from polydomo.core.policy import FOREVER
 from polydomo.core.targets import KINDS, Target
 from polydomo.ledger.schema import CANCELLED, DEAD, FAILED, REFUSED
@@ -146,14 +147,7 @@ def _note_extra(beside: Beside, place: int, job: Job, epoch: float) -> None:
         number("took_us", place, UNKNOWN)
 
 
-@lru_cache(maxsize=65536)
-def text(name: bytes) -> str:
-    """A peer's name for people: itself if it is printable text, else its bytes in hexadecimal digits."""
-    try:
-        shown = name.decode()
-    except UnicodeDecodeError:
-        return "0x" + name.hex()
-    return shown if shown.isprintable() else "0x" + name.hex()
+text = lru_cache(maxsize=65536)(printable)  # the same few names again and again
 
 
 def job_id(job: Job, run: str) -> str:

@@ -16,8 +16,9 @@ from typing import Any, Final
 import msgspec
 
 from polydomo.core.gather import unpack
+from polydomo.core.names import parse_name, printable
 from polydomo.runtime.addresses import several
-from polydomo.services.builtin import Later, Raw, printable
+from polydomo.services.builtin import Later, Raw
 from polydomo.services.management import Management
 from polydomo.store.base import Store
 from polydomo.store.errors import StoreError
@@ -112,9 +113,9 @@ class Scanning:
         """Jobs in order of arrival, from behind `after` up to `until`, as the store's own filter finds them. `since`
         and `before` are microseconds since 1970."""
         wanted = Filter(
-            service=None if service is None else service.encode(),
+            service=None if service is None else parse_name(service),
             state=state,
-            client=None if client is None else client.encode(),
+            client=None if client is None else parse_name(client),
             key=key,
             parent=parent,
             since=since,
@@ -146,7 +147,7 @@ class Scanning:
         """Ended jobs in the order of their ends, from behind `after` up to `until`."""
         later = Later()
         most = max(1, min(limit, ROWS))
-        name = None if service is None else service.encode()
+        name = None if service is None else parse_name(service)
 
         def found(jobs: list[JobRecord]) -> None:
             behind = [job for job in jobs if until is None or (job.ending or 0) <= until]
@@ -207,8 +208,8 @@ class Scanning:
             self.store.get(job).then(one, later.fail)
             return later
         wanted = Filter(
-            service=None if service is None else service.encode(),
-            client=None if client is None else client.encode(),
+            service=None if service is None else parse_name(service),
+            client=None if client is None else parse_name(client),
             since=since,
             before=before,
             oldest_first=True,
@@ -251,7 +252,7 @@ class Scanning:
                 later.settle(rows)
 
         if wanted:
-            mine = Filter(client=client.encode(), limit=max(1, min(limit, ROWS)))
+            mine = Filter(client=parse_name(client), limit=max(1, min(limit, ROWS)))
             self.store.find(mine).then(found, later.fail)
         else:
             later.settle(rows)

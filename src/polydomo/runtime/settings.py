@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from polydomo.core.names import parse_name
 from polydomo.core.policy import Beat, Bounds, Policy, Waking
 from polydomo.errors import ConfigError
 from polydomo.wire.zmtp.connection import Limits
@@ -379,7 +380,7 @@ class Settings(Section):
     def policies(self) -> dict[bytes, Policy]:
         """By service name, or by prefix where the name ends in `*`."""
         default = self.policy()
-        found = {name.encode(): _policy(section, default) for name, section in self.services.items()}
+        found = {parse_name(name): _policy(section, default) for name, section in self.services.items()}
         if self.files.folder:  # the broker does it itself: there is nothing to be kept for a worker
             found[b"filesharing"] = _policy(ServiceSection(durable=False), found.get(b"filesharing", default))
         return found

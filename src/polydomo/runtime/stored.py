@@ -10,9 +10,10 @@ from typing import Any
 
 from polydomo.core.gather import unpack
 from polydomo.core.job import Job
+from polydomo.core.names import parse_name, printable
 from polydomo.runtime.addresses import several
 from polydomo.runtime.keeping import StoreKeeper
-from polydomo.services.builtin import Later, printable
+from polydomo.services.builtin import Later
 from polydomo.services.management import Management
 from polydomo.store.errors import StoreError
 from polydomo.store.records import (
@@ -69,9 +70,9 @@ class StoredJobs:
     ) -> Later:
         """Durable jobs, newest first; `next` is the `page` to ask for next."""
         wanted = Filter(
-            service=None if service is None else service.encode(),
+            service=None if service is None else parse_name(service),
             state=state,
-            client=None if client is None else client.encode(),
+            client=None if client is None else parse_name(client),
             key=key,
             limit=limit,
             page=page,

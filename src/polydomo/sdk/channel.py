@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from polydomo.core.gather import Piece
+from polydomo.core.names import parse_name
 from polydomo.core.registry import SERVICE_NAME_MAX
 from polydomo.sdk.connection import Dealer, Lost
 from polydomo.sdk.failover import AnyLink, Roster
@@ -89,7 +90,7 @@ class Call:
 
 def service_name(name: str) -> bytes:
     """A name as the wire wants it; neither MDP nor DCP could tell the sender that it is a bad one."""
-    encoded = name.encode()
+    encoded = parse_name(name)
     if not 0 < len(encoded) <= SERVICE_NAME_MAX:
         raise ValueError(f"a service name has 1 to {SERVICE_NAME_MAX} bytes, {name!r} has {len(encoded)}")
     return encoded

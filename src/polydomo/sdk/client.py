@@ -25,6 +25,7 @@ from time import time
 from typing import Any, Final, Literal, Unpack
 
 from polydomo.core.job import CANCELLED, DRAINING
+from polydomo.core.names import parse_name
 from polydomo.core.registry import RESERVED
 from polydomo.errors import (
     ConfigError,
@@ -303,7 +304,7 @@ class Client:
                 codec = codecs.find(kept.codec)
             except ValueError:  # one of the user's own
                 codec = self.codec
-            call = Call(kept.service.encode(), kept.body, uid=kept.id, target=target)
+            call = Call(parse_name(kept.service), kept.body, uid=kept.id, target=target)
             handle = self._handle(call, kept.service, codec, None, None)
             found.append(handle if is_single(call.service, target) else Gather(handle))
         return found

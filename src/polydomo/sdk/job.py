@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from polydomo.core.names import parse_name
 from polydomo.dialects.nfp.client import NfpAnswer, NfpClientSide
 from polydomo.errors import JobFailed, Timeout, Unreachable
 from polydomo.sdk import codecs, failures
@@ -37,17 +38,17 @@ class Questions(Control):
 
     async def get(self, service: str, uid: str, target: bytes) -> NfpAnswer:
         """What has become of it?"""
-        return await self._ask(uid, self._side.get(service.encode(), target, uid.encode()))
+        return await self._ask(uid, self._side.get(parse_name(service), target, uid.encode()))
 
     async def delete(self, service: str, uid: str, target: bytes = b"all") -> bool:
         """End it. False: it is not known, or has ended."""
-        answer = await self._ask(uid, self._side.delete(service.encode(), target, uid.encode()))
+        answer = await self._ask(uid, self._side.delete(parse_name(service), target, uid.encode()))
         return answer.status < 400
 
     async def put(self, service: str, uid: str, value: Any, codec: Codec) -> None:
         """Also for a job that no worker has yet: it is tried again until one has, or the job has ended."""
         body = codecs.encode(value, codec) or EMPTY_BODY
-        message = self._side.put(service.encode(), b"all", uid.encode(), body)
+        message = self._side.put(parse_name(service), b"all", uid.encode(), body)
         pause = FIRST_LOOK
         try:
             async with self.clock.timeout(self.timeout):

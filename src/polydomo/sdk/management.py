@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from polydomo._version import __version__
+from polydomo.core.names import printable
 from polydomo.dialects.nfp.messages import ERROR, OK, UNKNOWN
 from polydomo.dialects.nfp.worker import NfpRequest, NfpWorkerSide
 from polydomo.errors import PolydomoError
@@ -74,7 +75,7 @@ class Management:
         station.shared = [str(resource) for resource in resources]
         tell = self._worker.on_resources
         if tell is not None:
-            tell(station.service.decode(errors="replace"), station.resources)
+            tell(printable(station.service), station.resources)
         return OK, msgspec.json.encode({"resources": station.shared}), None
 
     async def _show_broker(self, station: NfpStation) -> tuple[Any, None]:

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
+from polydomo.core.names import parse_name, printable
 from polydomo.core.registry import RESERVED
 from polydomo.core.targets import RESOURCES
 from polydomo.dialects.nfp import targets
@@ -96,13 +97,17 @@ def target_frame(target: Any, resource: Any) -> bytes:
         names = _names(resource, "resource")
         if any("," in name for name in names):
             raise ValueError("a resource's name may have no comma in it")
-        return ",".join(f"{_RESOURCE}{name}" for name in names).encode()
+        entities = [f"{_RESOURCE}{name}" for name in names]
+        return msgspec.json.encode(entities) if any(map(_is_hex, names)) else ",".join(entities).encode()
     if target is None:
         return ANY
     if isinstance(target, str) and target in _WORDS:
         return target.encode()
     names = _names(target, "target")
-    if any("," in name or name[0] in '["' or name in _WORDS or name.startswith(_RESOURCE) for name in names):
+    if any(
+        "," in name or name[0] in '["' or name in _WORDS or name.startswith(_RESOURCE) or _is_hex(name)
+        for name in names
+    ):
         return msgspec.json.encode(names)
     return ",".join(names).encode()
 
@@ -121,8 +126,13 @@ def first_name(target: bytes) -> str:
     found = targets.parse(target)
     if found is None or not found.names:
         return ""
-    name = found.names[0].decode(errors="replace")
+    name = printable(found.names[0])
     return f"{_RESOURCE}{name}" if found.kind == RESOURCES else name
+
+
+def _is_hex(name: str) -> bool:
+    """Does a name stand for bytes that are no text (`core.names`)? A JSON list says so."""
+    return parse_name(name) != name.encode()
 
 
 def _names(given: Any, what: str) -> list[str]:

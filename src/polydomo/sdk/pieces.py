@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from polydomo.core.gather import Piece, unpack
+from polydomo.core.names import printable
 from polydomo.errors import PolydomoError
 from polydomo.sdk import codecs, failures
 from polydomo.sdk.codecs import BodyError, Codec
 from polydomo.sdk.failures import Account
-from polydomo.services.builtin import printable
 
 
 def name_of(piece: Piece) -> str:

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, cast
 
 from polydomo._version import __version__
+from polydomo.core.names import parse_name, printable
 from polydomo.dialects.session import NATIVE_PROPERTY
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.runtime import endpoints
@@ -143,7 +144,7 @@ class Subscription:
                     ear.ping()
 
     def _heard(self, topic: bytes, body: bytes) -> None:
-        found = parse_topic(topic.decode(errors="replace"), self.service, self.worker)
+        found = parse_topic(topic, self.service, self.worker)
         if found is None or (self.worker not in (None, found[1])) or (self.kind not in (None, found[2])):
             return
         if len(self._kept) >= MOST:
@@ -239,22 +240,25 @@ def prefix_of(service: str | None, worker: str | None, kind: str | None) -> byte
     if service is None:
         return b""
     if worker is None:
-        return f"{service}.".encode()
-    return f"{service}.{worker}.{kind or ''}".encode()
+        return parse_name(service) + b"."
+    return parse_name(service) + b"." + parse_name(worker) + b"." + (kind or "").encode()
 
 
-def parse_topic(topic: str, service: str | None, worker: str | None) -> tuple[str, str, str] | None:
+def parse_topic(topic: bytes, service: str | None, worker: str | None) -> tuple[str, str, str] | None:
     """Service, worker and kind. All may have dots: what is known is taken off first, and kinds have none."""
-    if service is not None:
-        if not topic.startswith(f"{service}."):
-            return None
-        rest = topic[len(service) + 1 :]
-        if worker is not None and rest.startswith(f"{worker}."):
-            return service, worker, rest[len(worker) + 1 :]
-        name, dot, kind = rest.rpartition(".")
-        return (service, name, kind) if dot else None
-    parts = topic.rsplit(".", 2)
-    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None
+    if service is None:
+        parts = topic.rsplit(b".", 2)
+        return (printable(parts[0]), printable(parts[1]), _kind(parts[2])) if len(parts) == 3 else None
+    known = prefix_of(service, worker, None)
+    if topic.startswith(known) and worker is not None:
+        return service, worker, _kind(topic[len(known) :])
+    known = prefix_of(service, None, None)
+    name, dot, kind = topic[len(known) :].rpartition(b".")
+    return (service, printable(name), _kind(kind)) if dot and topic.startswith(known) else None
+
+
+def _kind(kind: bytes) -> str:
+    return kind.decode(errors="replace")
 
 
 def places_of(said: object, host: str) -> list[Endpoint]:

@@ -38,6 +38,7 @@ from uuid import uuid4
 import msgspec
 
 from polydomo._version import __version__
+from polydomo.core.names import printable
 from polydomo.core.registry import RESERVED
 from polydomo.dialects.dcp.worker import DcpWorkerSide
 from polydomo.dialects.mdp.worker import MdpWorkerSide
@@ -409,7 +410,7 @@ class Worker:
         return await self._client.exchange(forward.service, forward.body, emit, timeout=None)
 
     def _failed(self, outlet: Outlet, request: Request, error: BaseException) -> None:
-        name = request.service.decode(errors="replace")
+        name = printable(request.service)
         seen = (type(error), error, failures.own_part(error.__traceback__))
         log.warning("%s failed: %s: %s", name, type(error).__name__, error, exc_info=seen)
         listener = local.find(outlet.place.local)

@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from polydomo._version import __version__
+from polydomo.core.names import parse_name, printable
 from polydomo.core.worker import Worker
-from polydomo.services.builtin import is_internal, printable
+from polydomo.services.builtin import is_internal
 from polydomo.services.inventory import Inventory
 from polydomo.services.management import Management, hold_time, is_shown
 from polydomo.services.process import Process
@@ -217,15 +218,15 @@ class Administration:
         if not named:
             raise ValueError(f"no worker {worker!r}")
         for one in named:
-            self.broker.set_resources(one, [name.encode() for name in resources])
+            self.broker.set_resources(one, [parse_name(name) for name in resources])
         return {"worker": worker, "resources": resources}
 
     def share_out(self, service: str, resources: list[str]) -> dict[str, Any]:
         """Share resources out among a service's workers, from now on; an inventory that is read again overrules it."""
         _check_names(resources)
-        if not isinstance(service, str) or not service or is_internal(service.encode()):
+        if not isinstance(service, str) or not service or is_internal(parse_name(service)):
             raise ValueError(f"{service!r} is no service that could have resources")
-        self.broker.share_out(service.encode(), [name.encode() for name in resources])
+        self.broker.share_out(parse_name(service), [parse_name(name) for name in resources])
         return {"service": service, "resources": len(resources)}
 
     def _status(self) -> str:

@@ -169,14 +169,5 @@ def unquoted(name: bytes) -> bytes:
     return name
 
 
-def printable(name: bytes) -> str:
-    """Bytes for people: what is no text is shown in hex."""
-    try:
-        text = name.decode()
-    except UnicodeDecodeError:
-        return name.hex()
-    return text if text.isprintable() else name.hex()
-
-
 def _frames(answer: Any) -> list[bytes]:
     return answer.frames if isinstance(answer, Raw) else [msgspec.json.encode(answer)]

@@ -13,9 +13,10 @@ from typing import Any
 from polydomo._version import __version__
 from polydomo.core.broker import Broker
 from polydomo.core.job import STATES, Job
+from polydomo.core.names import parse_name, printable
 from polydomo.core.service import Service
 from polydomo.core.worker import Worker
-from polydomo.services.builtin import BuiltIn, Raw, is_internal, perform, printable, read_task, unquoted
+from polydomo.services.builtin import BuiltIn, Raw, is_internal, perform, read_task, unquoted
 from polydomo.wire.frames import frame
 
 # Rows of `show_jobs` unless asked for another number.
@@ -158,14 +159,14 @@ class Management:
     def forget_memos(self, name: str, request: str | None = None) -> dict[str, Any]:
         """The answers of a service are no longer good: all of them, or the one to this request (a text)."""
         body = None if request is None else frame(request.encode())
-        return {"name": name, "forgotten": self.broker.memos.forget(name.encode(), body)}
+        return {"name": name, "forgotten": self.broker.memos.forget(parse_name(name), body)}
 
     def _asked(self) -> list[Job]:
         """What the broker itself is being asked."""
         return [job for port in self.own for job in port.worker.running.values()]
 
     def _service(self, name: str) -> Service:
-        service = self.broker.services.get(name.encode())
+        service = self.broker.services.get(parse_name(name))
         if service is None or is_internal(service.name):
             raise ValueError(f"no service {name!r}")
         return service

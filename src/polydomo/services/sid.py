@@ -15,9 +15,10 @@ import msgspec
 
 from polydomo.core.alarms import Timed
 from polydomo.core.broker import Broker
+from polydomo.core.names import printable
 from polydomo.services import inventory
 from polydomo.services.background import Background
-from polydomo.services.builtin import BuiltIn, Later, perform, printable, read_task
+from polydomo.services.builtin import BuiltIn, Later, perform, read_task
 from polydomo.services.inventory import BrokenInventory, Inventory, Stamp
 
 NAME = b"sid.service.broker"

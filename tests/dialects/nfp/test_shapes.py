@@ -28,7 +28,7 @@ def test_how_a_job_stands():
         "status": "QUEUED",
         "workers": None,
     }
-    assert json.loads(shapes.told(b"u", b"\xff", b"", b"X", [b"a", b"\0\1"]))["workers"] == ["a", "0001"]
+    assert json.loads(shapes.told(b"u", b"\xff", b"", b"X", [b"a", b"\0\1"]))["workers"] == ["a", "0x0001"]
 
 
 def test_trouble_has_what_the_worker_says_of_it():

@@ -73,3 +73,16 @@ def test_the_service_all_is_all_services():
     assert (one.kind, one.everywhere, one.single) == (NAMES, True, True)
     with pytest.raises(ValueError, match="resource"):
         parse(b"resource:r", b"all")
+
+
+def test_names_that_are_no_text_are_written_in_hex_where_people_write_them():
+    for target, written in ((b"0xcafe,w", True), (b'["0xcafe","w"]', False)):
+        found = parse(target, written=written)
+        assert found is not None
+        assert found.names == [b"\xca\xfe", b"w"]
+    found = parse(b"0xcafe")  # on the wire a name is its bytes
+    assert found is not None
+    assert found.names == [b"0xcafe"]
+    found = parse(b"resource:0xcafe", written=True)
+    assert found is not None
+    assert found.names == [b"\xca\xfe"]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from polydomo import web
+from polydomo.core.names import printable
+from polydomo.dialects.nfp import shapes
+from polydomo.ledger.sheets import text as ledger_text
 from polydomo.runtime.house import House
 from polydomo.runtime.settings import Settings
 from tests.support.broker import wait_for
-from tests.support.peers import MdpClient, Serving
+from tests.support.peers import MdpClient, MdpWorker, Serving
 from tests.web.api.conftest import Place
 from tests.web.api.site import Site, is_problem
 
@@ -202,3 +207,55 @@ async def test_a_broker_that_keeps_and_shares_nothing() -> None:
 def _dead(site: Site) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = site.get("/v1/dead?limit=1000").json()["jobs"]
     return found
+
+
+class TestNamesThatAreNoText:
+    """Names are shown in one form everywhere, and taken in that form."""
+
+    SERVICE, WORKER, CLIENT = b"\xfe\x01service", b"\xca\xfeworker", b"\xbe\xefclient"
+
+    @pytest.fixture
+    def serving(self, place: Place) -> Iterator[Serving]:
+        def worker(context: Any) -> MdpWorker:
+            return MdpWorker(place.broker.endpoint, self.SERVICE, identity=self.WORKER, context=context)
+
+        serving = Serving(worker)
+        try:
+            wait_for(lambda: self.SERVICE.hex() in place.site.get("/v1/services").body.decode())
+            yield serving
+        finally:
+            serving.stop()
+
+    def test_rest_takes_what_rest_shows(self, place: Place, serving: Serving) -> None:
+        site = place.site
+        (name,) = [
+            row["name"]
+            for row in site.get("/v1/services").json()["services"]
+            if self.SERVICE.hex() in row["name"]
+        ]
+        assert name == f"0x{self.SERVICE.hex()}"
+        (worker,) = site.get(f"/v1/services/{name}").json()["worker_names"]
+        assert worker == f"0x{self.WORKER.hex()}"
+        for target in ("any", worker, f'["{worker}"]'):
+            path = f"/v1/services/{name}/jobs?durable=true&target={quote(target)}"
+            answer = site.post(path, b"x", prefer="wait=10")
+            assert (answer.status, answer.body) == (200, b"x"), answer
+        (job, *_) = site.get(f"/v1/jobs?service={name}").json()["jobs"]
+        assert (job["service"], job["worker"]) == (name, worker)
+        assert site.post(f"/v1/services/{name}/pause").status == 200
+        assert site.post(f"/v1/services/{name}/resume").status == 200
+
+    def test_a_client_is_found_by_the_name_that_it_is_shown_with(self, place: Place) -> None:
+        client = MdpClient(place.broker.endpoint, identity=self.CLIENT)
+        try:
+            client.request(b"dies", b"x")
+            shown = f"0x{self.CLIENT.hex()}"
+            wait_for(lambda: place.site.get(f"/v1/jobs?client={shown}").json()["jobs"])
+            (job,) = place.site.get(f"/v1/jobs?client={shown}").json()["jobs"]
+            assert job["client"] == shown
+        finally:
+            client.close()
+
+    def test_the_ledger_shows_the_same(self) -> None:
+        for name in (self.SERVICE, self.WORKER, b"echo", b"0xcafe"):
+            assert ledger_text(name) == printable(name) == json.loads(shapes.quoted(name))

@@ -126,7 +126,7 @@ class NorfabClient(NfpClient):
     def taken(self, job: Job, name: bytes, body: bytes) -> None:
         said = b'{"worker":%b,"uuid":%b,"status":"ACCEPTED","service":%b}' % (
             shapes.quoted(self._called(job, name)),
-            shapes.quoted(uuid_of(job)),
+            shapes.echoed(uuid_of(job)),
             shapes.quoted(job.asked),
         )
         self._tell(job, CREATED, frame(said))
@@ -209,7 +209,7 @@ class NorfabClient(NfpClient):
 
     def _still(self, job: Job, service: bytes, target: bytes, uuid: bytes) -> None:
         said = b'{"uuid":%b,"service":%b,"status":"%b"}' % (
-            shapes.quoted(uuid),
+            shapes.echoed(uuid),
             shapes.quoted(service),
             state_of(job),
         )
@@ -248,7 +248,7 @@ class NorfabClient(NfpClient):
             self._tail_service = job.asked
             self._tail_target = target
             self._tail = shapes.told_tail(job.asked, target, b"DISPATCHED")
-        said = b'{"workers":%b,"uuid":%b%b' % (shapes.listed(names), shapes.quoted(uuid_of(job)), self._tail)
+        said = b'{"workers":%b,"uuid":%b%b' % (shapes.listed(names), shapes.echoed(uuid_of(job)), self._tail)
         self._tell(job, ACCEPTED, frame(said))
 
     def _called(self, job: Job, name: bytes) -> bytes:

@@ -15,6 +15,7 @@ from polydomo.core import job as jobs
 from polydomo.core.extras import Options
 from polydomo.core.gather import Piece
 from polydomo.core.job import Failure
+from polydomo.core.names import printable
 from polydomo.dialects import options as given
 from polydomo.dialects.nfp.messages import ERROR, TIMEOUT, UNEXPECTED, UNKNOWN
 from polydomo.wire.frames import LONG, MORE, frame, split
@@ -39,20 +40,19 @@ _BLANKS: Final = b" \t\r\n"
 _OWN_WORDS: Final = ("message", "kind", "traceback")
 
 
-def text(name: bytes) -> str:
-    """A name for JSON: what is no printable text is shown in hex."""
-    try:
-        found = name.decode()
-    except UnicodeDecodeError:
-        return name.hex()
-    return found if found.isprintable() else name.hex()
-
-
 def quoted(name: bytes) -> bytes:
-    """The same in JSON's quotes."""
-    if name.isalnum() or name.replace(b"-", b"").isalnum():  # nearly all are, and need nothing but the quotes
+    """A name in JSON's quotes."""
+    # Nearly all are so, and need nothing but the quotes.
+    if (name.isalnum() or name.replace(b"-", b"").isalnum()) and not name.startswith(b"0x"):
         return b'"%b"' % name
-    return msgspec.json.encode(text(name))
+    return msgspec.json.encode(printable(name))
+
+
+def echoed(text: bytes) -> bytes:
+    """A client's own UUID or target in JSON's quotes."""
+    if text.isalnum() or text.replace(b"-", b"").isalnum():
+        return b'"%b"' % text
+    return msgspec.json.encode(text.decode("utf-8", "backslashreplace"))
 
 
 def listed(names: list[bytes] | None) -> bytes:
@@ -62,12 +62,12 @@ def listed(names: list[bytes] | None) -> bytes:
 
 def told(uuid: bytes, service: bytes, target: bytes, status: bytes, workers: list[bytes] | None) -> bytes:
     """How a job stands."""
-    return b'{"workers":%b,"uuid":%b%b' % (listed(workers), quoted(uuid), told_tail(service, target, status))
+    return b'{"workers":%b,"uuid":%b%b' % (listed(workers), echoed(uuid), told_tail(service, target, status))
 
 
 def told_tail(service: bytes, target: bytes, status: bytes) -> bytes:
     """What is the same for many jobs."""
-    return b',"target":%b,"status":"%b","service":%b}' % (quoted(target), status, quoted(service))
+    return b',"target":%b,"status":"%b","service":%b}' % (echoed(target), status, quoted(service))
 
 
 def trouble(uuid: bytes, service: bytes, message: str, reason: str, detail: bytes = b"") -> bytes:
@@ -77,7 +77,7 @@ def trouble(uuid: bytes, service: bytes, message: str, reason: str, detail: byte
         said,
         reason.encode(),
         said,
-        quoted(uuid),
+        echoed(uuid),
         quoted(service),
         _account(detail),
     )
@@ -250,7 +250,7 @@ def norfab_event(shown: bytes, kind: str, body: bytes, uuid: bytes, service: byt
         % (
             quoted(shown),
             quoted(service),
-            quoted(uuid),
+            echoed(uuid),
             message,
             task if task != b"null" else b'""',
             msgspec.json.encode(kind),
@@ -333,7 +333,7 @@ def _own(name: bytes, data: bytes) -> bytes | None:
     members = object_in(data)
     if members is None or len(members) != 1:
         return None
-    return bytes(members[text(name)])
+    return bytes(members[printable(name)])
 
 
 def _result(result: bytes, error: bytes, uuid: bytes, service: bytes, task: bytes) -> bytes:
@@ -346,7 +346,7 @@ def _result(result: bytes, error: bytes, uuid: bytes, service: bytes, task: byte
             b"true" if error else b"false",
             error,
             task,
-            quoted(uuid),
+            echoed(uuid),
             b"error" if error else b"completed",
             quoted(service),
         )

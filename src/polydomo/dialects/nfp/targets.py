@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from polydomo.core.names import parse_name
 from polydomo.core.targets import ALL, EACH, NAMES, RESOURCES, Target
 from polydomo.wire.frames import shown
 
@@ -19,8 +20,9 @@ RESOURCE: Final = b"resource:"
 EVERY_SERVICE: Final = b"all"
 
 
-def parse(target: bytes, service: bytes = b"") -> Target | None:
-    """None: any worker will do. Raises ValueError with a text for whoever sent it."""
+def parse(target: bytes, service: bytes = b"", *, written: bool = False) -> Target | None:
+    """None: any worker will do. Raises ValueError with a text for whoever sent it. `written`: the names are as people
+    write them (`core.names`), as they are in a JSON list."""
     everywhere = service == EVERY_SERVICE
     if target == b"any":
         return Target(EACH, None, False, True) if everywhere else None
@@ -30,6 +32,9 @@ def parse(target: bytes, service: bytes = b"") -> Target | None:
     if not names:
         raise ValueError("the target names no worker; give `all`, `any` or names")
     entities = [name[len(RESOURCE) :].strip() for name in names if name.startswith(RESOURCE)]
+    if written or target[:1] == b"[":
+        names = [parse_name(name.decode()) for name in names]
+        entities = [parse_name(name.decode()) for name in entities]
     if not entities:
         return Target(NAMES, names, True, everywhere)
     if everywhere:

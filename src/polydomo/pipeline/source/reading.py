@@ -20,10 +20,10 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from polydomo.core.names import printable
 from polydomo.pipeline.source.asking import bounds, scan
 from polydomo.pipeline.source.options import WORTH, Reading, Wanted, micros
 from polydomo.pipeline.source.tables import EVENTS
-from polydomo.services.builtin import printable
 
 # Columns that the broker's own query knows, and what they are called there.
 _WORDS = {"service": "services", "state": "states", "client": "clients", "key": "keys", "parent": "parents"}

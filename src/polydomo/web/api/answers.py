@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from polydomo.core.gather import Piece
-from polydomo.services.builtin import printable
+from polydomo.core.names import printable
 from polydomo.web.api.bodies import MIXED, preferred, write_body
 from polydomo.web.api.members import shown
 from polydomo.web.api.problems import MEDIA_TYPE, problem_of

@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from polydomo.core.extras import Options
 from polydomo.core.job import Failure
+from polydomo.core.names import parse_name
 from polydomo.dialects import options as spoken
 from polydomo.web.api import wishes
 from polydomo.web.api.answers import piece_shown
@@ -99,7 +100,7 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
         client = clients.of(wishes.client_of(scope, headers))
         if house.broker.draining:
             raise problem("draining", "the broker takes no new jobs")
-        return Bulk(house, client, scope["path_params"]["service"].encode(), options, window)
+        return Bulk(house, client, parse_name(scope["path_params"]["service"]), options, window)
 
     return router
 

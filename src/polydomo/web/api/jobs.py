@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from polydomo.core.job import Job
+from polydomo.core.names import parse_name
 from polydomo.core.results import Ended
 from polydomo.store.errors import StoreError
 from polydomo.store.records import Filter
@@ -84,7 +85,7 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
         durable = house.settings.http.durable and house.store is not None
         options = wishes.options_of(scope["query_string"], headers, durable)
         name = wishes.client_of(scope, headers)
-        service = scope["path_params"]["service"].encode()
+        service = parse_name(scope["path_params"]["service"])
         body = await read_body(request)
         accept = headers.get(b"accept", b"").decode("latin-1")
         ticket = clients.of(name).submit(service, body, options)
@@ -127,9 +128,9 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
         if key is not None and "\0" in key:
             raise problem("malformed", "a key has no NUL character")
         wanted = Filter(
-            service=None if service is None else service.encode(),
+            service=None if service is None else parse_name(service),
             state=state,
-            client=None if client is None else client.encode(),
+            client=None if client is None else parse_name(client),
             key=None if key is None else key.encode().decode("latin-1"),
             since=_micros("since", since),
             before=_micros("before", before),

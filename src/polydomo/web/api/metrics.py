@@ -14,8 +14,9 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from polydomo._version import __version__
+from polydomo.core.names import printable
 from polydomo.core.service import Service
-from polydomo.services.builtin import is_internal, printable
+from polydomo.services.builtin import is_internal
 from polydomo.services.management import is_shown
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
+from polydomo.core.names import parse_name, printable
 from polydomo.core.policy import FOREVER, Policy
 from polydomo.core.service import Service
-from polydomo.services.builtin import is_internal, printable
+from polydomo.services.builtin import is_internal
 from polydomo.services.management import service_row
 from polydomo.web.api.bodies import read_body
 from polydomo.web.api.openapi import Doc, cached, failing, shows
@@ -50,7 +51,7 @@ class ServiceName(PathConvertor):
 
 register_url_convertor("service", ServiceName())
 
-Name = Annotated[str, Path(description="the service's name", examples=["echo"], min_length=1)]
+Name = Annotated[str, Path(description="the service's name, as it is shown", examples=["echo"], min_length=1)]
 Limit = Annotated[int, Query(description="rows in the answer", ge=1, le=MOST_ROWS)]
 
 
@@ -90,7 +91,7 @@ def make_router(house: House) -> APIRouter:
         """All of a service's; with a body only the answer to the request that has this body."""
         body = await read_body(request)
         house.enter()
-        count = broker.memos.forget(service.encode(), None if body == EMPTY_BODY else body)
+        count = broker.memos.forget(parse_name(service), None if body == EMPTY_BODY else body)
         return show_now({"name": service, "forgotten": count})
 
     @router.post(
@@ -116,21 +117,21 @@ def make_router(house: House) -> APIRouter:
         row = _NOTHING | {"name": service} if found is None else service_row(found)
         workers = [] if found is None else found.workers
         row["worker_names"] = sorted(printable(worker.name) for worker in workers)[:NAMED]
-        policy = broker.policy_of(service.encode()) if found is None else found.policy
+        policy = broker.policy_of(parse_name(service)) if found is None else found.policy
         row["policy"] = shown(policy)
-        row["memo"] = broker.memos.show(service.encode()) if policy.memo else None
+        row["memo"] = broker.memos.show(parse_name(service)) if policy.memo else None
         return show(request, row)
 
     def _find(name: str) -> Service | None:
         """The service; None if there is only a configuration for it."""
-        key = name.encode()
+        key = parse_name(name)
         service = broker.services.get(key)
         if is_internal(key) or (service is None and key not in broker.policies):
             raise _no_service(name)
         return service
 
     async def _memo(name: str) -> dict[str, Any]:
-        key = name.encode()
+        key = parse_name(name)
         if key not in broker.memos.shelves:
             _find(name)
         policy = broker.policy_of(key)

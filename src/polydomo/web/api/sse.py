@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from polydomo.core.gather import unpack
-from polydomo.services.builtin import printable
+from polydomo.core.names import printable
 from polydomo.web import happenings
 from polydomo.web.api.answers import piece_shown
 from polydomo.web.api.members import shown

@@ -8,9 +8,9 @@ from urllib.parse import quote
 from polydomo.core import job as jobs
 from polydomo.core.broker import Broker
 from polydomo.core.job import STATES, Failure, Job
+from polydomo.core.names import printable
 from polydomo.core.results import Ended
 from polydomo.runtime.addresses import written_target
-from polydomo.services.builtin import printable
 from polydomo.store.records import JobRecord
 from polydomo.web.api.schemas import COUNT, FLAG, TEXT, nullable, record, time
 from polydomo.web.api.times import moment
@@ -99,7 +99,7 @@ def living(broker: Broker, job: Job) -> dict[str, Any]:
         "dialect": job.client.dialect,
         "worker": "" if job.worker is None else printable(job.worker.name),
         "attempts": max(job.attempt, extra.number),
-        "key": printable(extra.key) if extra.key else None,
+        "key": extra.key.decode(errors="replace") if extra.key else None,
         "target": written_target(extra.target),
         "priority": extra.priority,
         "durable": extra.durable,
@@ -124,7 +124,7 @@ def stored(job: JobRecord) -> dict[str, Any]:
         "dialect": job.dialect,
         "worker": printable(job.worker),
         "attempts": job.attempt,
-        "key": None if job.key is None else printable(job.key.encode("latin-1", "replace")),
+        "key": None if job.key is None else job.key.encode("latin-1", "replace").decode(errors="replace"),
         "target": job.target,
         "priority": job.priority,
         "durable": True,

@@ -87,7 +87,7 @@ def _read(query: bytes, extra: tuple[str, ...]) -> tuple[dict[str, Any], Target 
             said[name] = _FLAGS[text]
         else:
             target.append(text)
-    return said, targets.parse(",".join(target).encode()) if target else None
+    return said, targets.parse(",".join(target).encode(), written=True) if target else None
 
 
 def number(name: str, text: str) -> float:

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from polydomo.core.job import WORKER_ERROR, Failure, Job
+from polydomo.core.names import parse_name
 from polydomo.web.api.answers import header
 from polydomo.web.api.bodies import read_body, read_bytes, write_body
 from polydomo.web.api.openapi import Answers, Doc, failing
@@ -102,9 +103,9 @@ def make_router(house: House, workers: PollingWorkers) -> APIRouter:
         """200 is a job, 204 means that there was none: ask again."""
         said = _read(await read_bytes(request, ACCOUNT_MAX))
         anonymous = said.worker is None
-        name = workers.new_name() if said.worker is None else said.worker.encode()
+        name = workers.new_name() if said.worker is None else parse_name(said.worker)
         try:
-            worker = workers.get(name, [one.encode() for one in said.services], anonymous=anonymous)
+            worker = workers.get(name, [parse_name(one) for one in said.services], anonymous=anonymous)
         except Unwilling as error:
             raise problem("not-allowed", str(error)) from None
         return await _next(request, worker, said.wait)
@@ -204,10 +205,12 @@ def make_router(house: House, workers: PollingWorkers) -> APIRouter:
         responses=failing("malformed", "not-found") | {204: {"description": "It is gone."}},
     )
     async def leave(
-        name: Annotated[str, Path(description="the worker's name", min_length=1, max_length=NAME_MAX)],
+        name: Annotated[
+            str, Path(description="the worker's name", min_length=1, max_length=2 + 2 * NAME_MAX)
+        ],
     ) -> Response:
         """A worker over HTTP comes no more; what it holds goes to others."""
-        worker = workers.named(name.encode())
+        worker = workers.named(parse_name(name))
         if worker is None:
             raise problem("not-found", f"no worker {name[:100]!r} has asked for jobs over HTTP")
         worker.leave()
@@ -283,7 +286,7 @@ def _read(data: bytes) -> _Poll:
         said = _polls.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise problem("malformed", f"the body must be a JSON object with `services`: {error}") from None
-    if said.worker is not None and not 0 < len(said.worker.encode()) <= NAME_MAX:
+    if said.worker is not None and not 0 < len(parse_name(said.worker)) <= NAME_MAX:
         raise problem("malformed", f"a worker's name has 1 to {NAME_MAX} bytes")
     if said.wait is not None and not said.wait >= 0:
         raise problem("malformed", f"wait must not be negative, and is {said.wait!r}")
