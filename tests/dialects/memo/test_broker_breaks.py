@@ -262,6 +262,37 @@ def test_a_result_may_come_over_any_connection() -> None:
     nothing_is_left(desk)
 
 
+def test_another_request_may_have_the_id_of_the_last() -> None:
+    """Each connection counts its requests by itself, and some always begin with the same number."""
+    desk = Desk()
+    seats = [desk.seat() for _ in range(4)]
+    client = desk.seat("client's")
+    client.send(job("echo", b"1"))
+    seats[0].send(ready("echo"), 7)
+    ((_, said),) = seats[0].take()
+    for number, seat in enumerate(seats[1:], 1):
+        seats[number - 1].drop()
+        seat.send(result(said.id, b"y%d" % number), 7)
+        assert [answer.payload for _, answer in client.take()] == [b"y%d" % number]
+        client.send(job("echo", b"next"))
+        ((answered, given),) = seat.take()
+        assert (answered, given.kind, given.payload) == (7, JOB, b"next")
+    again = desk.seat()
+    assert again.call(result(said.id, b"y3"), 7).payload == b"next"  # now it is the last one again
+    empty = desk.seat()
+    empty.send(result(said.id, b""), 7)
+    assert [answer.payload for _, answer in client.take()] == [b""]
+    desk.wait(1.0)
+    assert [given.kind for _, given in empty.take()] == [HEARTBEAT]
+    last = desk.seat()
+    last.send(heartbeat(said.id), 7)  # not the empty RESULT before it
+    assert not last.take()
+    client.send(job("echo", b"more"))
+    assert [given.payload for _, given in last.take()] == [b"more"]
+    assert desk.broker.done == 4
+    nothing_is_left(desk)
+
+
 def test_the_same_request_over_a_second_connection_moves_the_worker() -> None:
     """The first may be dead without anybody having noticed."""
     desk = Desk()

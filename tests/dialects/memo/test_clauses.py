@@ -11,6 +11,7 @@ import cbor2
 import pynng
 import pytest
 
+from tests.support import sp
 from tests.support.broker import BrokerProcess, wait_for
 from tests.support.memo import (
     DISCONNECT,
@@ -42,6 +43,26 @@ def test_a_job_goes_only_to_workers_that_support_its_service(contexts: Contexts,
     worker.result(b"y", True)
     assert client.receive().payload == b"y"
     assert other.receive().kind == HEARTBEAT
+
+
+def test_a_result_may_have_the_request_id_of_the_request_before_it(
+    house: BrokerProcess, contexts: Contexts, name: str
+) -> None:
+    """A worker that connects again for its RESULT, and counts its requests from the same number."""
+    client = contexts()
+    with Raw(house.nng) as first:
+        assert first.receive(len(REP_HELLO)) == REP_HELLO
+        first.send(sp.request(1, ready(name)))
+        client.job(name, b"x")
+        number, content = first.receive_message()
+        while (said := unpack(content)).kind == HEARTBEAT:  # the job took its time to get here
+            first.send(sp.request(number + 1, heartbeat(said.id)))
+            number, content = first.receive_message()
+    assert (said.kind, said.payload) == (JOB, b"x")
+    with Raw(house.nng) as second:
+        assert second.receive(len(REP_HELLO)) == REP_HELLO
+        second.send(sp.request(number, result(said.id, b"y")))
+        assert client.receive().payload == b"y"
 
 
 @pytest.mark.clause("MEMO-O-02")

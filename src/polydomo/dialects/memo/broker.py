@@ -282,7 +282,7 @@ class MemoSession(Handler, Sender):
             if not self.broker.register(worker.core, name):
                 worker.leave("too many services")
                 return self._refuse(stack, "a READY for one service too many")
-        worker.park(self, stack)
+        worker.park(self, stack, READY)
         worker.names = names
         return None
 
@@ -290,7 +290,7 @@ class MemoSession(Handler, Sender):
         worker = self.memo.workers.get(header.id)
         if worker is None:
             self._disconnect(stack, header.id)
-        elif worker.stack == stack:
+        elif worker.is_last(stack, RESULT, payload):
             self._again(worker, stack)
         elif header.leaving:
             worker.last_result(payload)
@@ -303,10 +303,10 @@ class MemoSession(Handler, Sender):
         worker = self.memo.workers.get(header.id)
         if worker is None:
             self._disconnect(stack, header.id)
-        elif worker.stack == stack:
+        elif worker.is_last(stack, HEARTBEAT, b""):
             self._again(worker, stack)
         elif worker.state == ASKED or worker.state == PARKED:
-            worker.park(self, stack)
+            worker.park(self, stack, HEARTBEAT)
         else:
             self._out_of_step(worker, stack)
 

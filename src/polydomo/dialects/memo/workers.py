@@ -15,7 +15,7 @@ from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
 from polydomo.dialects.memo import messages
 from polydomo.dialects.memo.clients import DIALECT
-from polydomo.dialects.memo.messages import TIMEOUT_MAX, body_of, payload_of
+from polydomo.dialects.memo.messages import READY, RESULT, TIMEOUT_MAX, body_of, payload_of
 
 if TYPE_CHECKING:
     from polydomo.dialects.memo.broker import MemoSession
@@ -27,7 +27,8 @@ GONE: Final = 3
 
 
 class MemoWorker(WorkerPort):
-    """One worker. `session` and `stack` are where its last request came from."""
+    """One worker. `session` and `stack` are where its last request came from, `kind` and `print` what it said: request
+    IDs are a peer's own choice, so another request may have the ID of the last."""
 
     def __init__(self, session: MemoSession, id: bytes) -> None:
         memo = session.memo
@@ -39,6 +40,8 @@ class MemoWorker(WorkerPort):
         self.core.base_credit = self.core.credit = 0
         self.session = session
         self.stack = b""
+        self.kind = READY
+        self.print = 0  # of a RESULT's payload
         self.state = ASKED
         self.names: list[bytes] = []  # as READY had them, while that is its last request; then empty
         self._token = b""
@@ -84,9 +87,10 @@ class MemoWorker(WorkerPort):
             self._forget()
             self.broker.leave(self.core, reason)
 
-    def park(self, session: MemoSession, stack: bytes) -> None:
-        """It waits for what is next."""
+    def park(self, session: MemoSession, stack: bytes, kind: int) -> None:
+        """Its READY or HEARTBEAT: it waits for what is next."""
         self._settle(session, stack)
+        self.kind = kind
         self.core.last_seen = self.broker.now
         self.broker.set_credit(self.core, 1)
 
@@ -98,6 +102,8 @@ class MemoWorker(WorkerPort):
             return False
         self._owes = 0.0
         self._settle(session, stack)
+        self.kind = RESULT
+        self.print = hash(payload)
         self.broker.final(core, token, body_of(payload))
         return True
 
@@ -108,6 +114,10 @@ class MemoWorker(WorkerPort):
         self.core.base_credit = self.core.credit = 0
         self.broker.final(self.core, self._token, body_of(payload))
         return True
+
+    def is_last(self, stack: bytes, kind: int, payload: bytes) -> bool:
+        """Is this its last request, sent again?"""
+        return self.stack == stack and self.kind == kind and (kind != RESULT or self.print == hash(payload))
 
     def again(self, session: MemoSession) -> bool:
         """The last request again, over another connection: it has not got what it was answered. False: it is too late
