@@ -86,6 +86,7 @@ def play(
         assert told["reason"] == "store"
         assert words in told["error"]
         assert words in scene.trouble()
+        assert broker.log().count("store in trouble") == 1
         scene.memory_goes_on()
         # The job in the worker's hands ends now: its result cannot be recorded, and nobody is told of it yet.
         holder.go_on()
@@ -95,7 +96,9 @@ def play(
         repair()
         assert until([], [client], lambda: b"early" in client.results, 20), broker.log()
         assert client.results[b"early"] == b"early by holder"
-        wait_for(lambda: scene.submit(b"later") and not scene.trouble())
+        wait_for(lambda: not scene.trouble(), 20)
+        assert "store recovered" in broker.log()
+        assert scene.submit(b"later")
         holder.close()
     worker = Worker(sockets, broker.endpoint, b"worker")
     assert until([worker], [client], lambda: b"later" in client.results, 20)

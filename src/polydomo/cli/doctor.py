@@ -54,7 +54,7 @@ def doctor(
         check_build(),
         check_open_files(found.settings.limits.connections),
         check_config(found),
-        check_broker(url, asked),
+        *check_broker(url, asked),
     ]
     wrong = any(check.status == WRONG for check in checks)
     if as_json:
@@ -145,16 +145,23 @@ def check_config(found: Config) -> Check:
     return Check("configuration", OK, found.file or ("the environment" if found.sources else "the defaults"))
 
 
-def check_broker(url: str, asked: bool) -> Check:
-    """Does it answer? Nobody at the default place is no fault: perhaps none is meant to run here."""
+def check_broker(url: str, asked: bool) -> list[Check]:
+    """Does it answer, and can it write? Nobody at the default place is no fault: perhaps none is meant to run
+    here."""
     try:
         row = remote.ask(url, "broker", timeout=2.0)
     except PolydomoError as error:
-        return Check("broker", WRONG if asked else WARNING, error.message, error.advice)
+        return [Check("broker", WRONG if asked else WARNING, error.message, error.advice)]
     found = f"{row['name']} {row['version']} at {url}, {row['workers']} workers, {row['services']} services"
     if row["version"] != polydomo.__version__:
-        return Check("broker", WARNING, found, f"this command is {polydomo.__version__}")
-    return Check("broker", OK, found)
+        checks = [Check("broker", WARNING, found, f"this command is {polydomo.__version__}")]
+    else:
+        checks = [Check("broker", OK, found)]
+    for name in ("store", "ledger"):
+        trouble = row.get(name, {}).get("trouble")
+        if trouble:
+            checks.append(Check(name, WRONG, trouble))
+    return checks
 
 
 def _line(check: Check) -> Text:

@@ -11,6 +11,7 @@ anew from the store.
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import threading
@@ -37,6 +38,9 @@ from polydomo.ledger.sheets import Sheet
 
 # Seconds between two tries to write.
 RETRY: Final = 1.0
+
+# What a disk says that is full or read-only: it may be better later.
+PASSING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 # Rows that may wait while nothing can be written.
 BACKLOG: Final = 2_000_000
@@ -106,11 +110,14 @@ class Segments:
         self._due = 0.0  # when the oldest of them must be on disk
         self._pruned_at = 0.0
         self._flushes: list[Callable[[], object]] = []
-        for table in TABLES:
-            place = folder / table.name
-            place.mkdir(parents=True, exist_ok=True)
-            for path in place.glob(".*.parquet"):
-                path.unlink(missing_ok=True)  # of a run that was killed while it wrote
+        self._prepared = False
+        self._stuck = False  # an old segment could not be removed
+        try:
+            self._prepare()
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+            self._trouble(error)
         self._thread = threading.Thread(target=self._work, name="ledger", daemon=True)
         self._thread.start()
 
@@ -128,7 +135,16 @@ class Segments:
         self._thread.join(patience)
         return not self._thread.is_alive() and not self._waiting
 
-    # In the thread
+    # In the thread, once there is one
+
+    def _prepare(self) -> None:
+        """Make the tables' folders, and remove what a run left there that was killed while it wrote."""
+        for table in TABLES:
+            place = self.folder / table.name
+            place.mkdir(parents=True, exist_ok=True)
+            for path in place.glob(".*.parquet"):
+                path.unlink(missing_ok=True)
+        self._prepared = True
 
     def _work(self) -> None:
         closing = False
@@ -194,6 +210,8 @@ class Segments:
     def _roll(self) -> None:
         """Everything that waits becomes segments. A table that is written stays written if the next one fails."""
         try:
+            if not self._prepared:
+                self._prepare()
             for table in TABLES:
                 batches = self._batches[table.name]
                 while batches:
@@ -203,9 +221,7 @@ class Segments:
                     self._waiting -= rows
                     self.written += rows
         except Exception as error:  # whatever it is: if this thread ended, nobody would write any more
-            if not self.trouble:
-                self._warn("the ledger cannot be written; it is tried again", str(error))
-            self.trouble = str(error)
+            self._trouble(error)
             self._due = time.monotonic() + RETRY
             return
         if self.trouble:
@@ -213,6 +229,12 @@ class Segments:
         self.trouble = ""
         if self._ending and not self.lost:
             self._safe(self._ending)
+
+    def _trouble(self, error: Exception) -> None:
+        """Nothing can be written now. Said once, until something could be."""
+        if not self.trouble:
+            self._warn("the ledger cannot be written; it is tried again", str(error))
+        self.trouble = str(error)
 
     def _portion(self, batches: list[Any]) -> int:
         """How many of them make a segment. There are more only if nothing could be written for a while."""
@@ -305,8 +327,11 @@ class Segments:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                self._warn("an old segment of the ledger cannot be removed", str(error))
+                if not self._stuck:
+                    self._stuck = True
+                    self._warn("an old segment of the ledger cannot be removed", str(error))
                 return
+            self._stuck = False
             size -= length
             self.pruned += 1
         if (

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import fcntl
 import os
 import re
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -14,6 +17,9 @@ from polydomo.runtime import endpoints
 from polydomo.runtime.log import Log
 
 log = Log()
+
+# Seconds between two tries to write `broker.json`.
+RETRY: Final = 2.0
 
 
 def folder_for(zmq: list[str]) -> str:
@@ -43,11 +49,11 @@ class DataFolder:
         self._lock: int | None = None
 
     def open(self) -> None:
-        """Create and lock it; the lock goes with the process, however it ends."""
+        """Create and lock it; the lock goes with the process, however it ends. A folder that exists may be on a disk
+        that cannot be written to at the moment."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take_lock()
         except BlockingIOError:
             raise ConfigError(
                 f"another broker uses {self.path}", hint="stop it, or give this one a --data of its own"
@@ -57,15 +63,49 @@ class DataFolder:
                 f"cannot use {self.path}: {error.strerror}", hint="choose another --data"
             ) from error
 
-    def announce(self, places: dict[str, list[str]]) -> None:
-        """Appears whole: written aside, then renamed."""
-        aside = self.path / ".broker.json"
-        aside.write_bytes(msgspec.json.encode({"pid": os.getpid()} | places))
-        aside.replace(self.path / "broker.json")
+    async def announce(self, places: dict[str, list[str]]) -> None:
+        """Write `broker.json`, as soon as the disk can be written to. One line in the log if it cannot."""
+        told = False
+        while True:
+            try:
+                return self._write(msgspec.json.encode({"pid": os.getpid()} | places))
+            except OSError as error:
+                if not told:
+                    told = True
+                    log.warning(
+                        "broker.json cannot be written; it is tried again",
+                        folder=str(self.path),
+                        reason=error.strerror or str(error),
+                    )
+            await asyncio.sleep(RETRY)
 
     def close(self) -> None:
-        """Say that nobody is here any more, and unlock."""
-        (self.path / "broker.json").unlink(missing_ok=True)
+        """Remove `broker.json` and unlock the folder."""
+        try:
+            (self.path / "broker.json").unlink(missing_ok=True)
+        except OSError as error:
+            log.warning(
+                "broker.json cannot be removed", folder=str(self.path), reason=error.strerror or str(error)
+            )
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _take_lock(self) -> None:
+        path = self.path / "lock"
+        try:
+            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.ENOSPC, errno.EDQUOT):
+                raise
+            if not path.exists():
+                log.warning("the data folder cannot be locked", folder=str(self.path), reason=error.strerror)
+                return
+            self._lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _write(self, content: bytes) -> None:
+        """The file appears whole: written aside, then renamed."""
+        aside = self.path / ".broker.json"
+        aside.write_bytes(content)
+        aside.replace(self.path / "broker.json")

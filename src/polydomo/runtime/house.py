@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from polydomo.runtime.memory_budget import MemoryBudget
 from polydomo.runtime.nng import Nng, SpPeer
 from polydomo.runtime.peer import ZmqPeer
 from polydomo.runtime.settings import Settings
+from polydomo.runtime.store_watch import StoreWatch
 from polydomo.runtime.stored import StoredJobs, without_store
 from polydomo.runtime.stream import StreamPeer
 from polydomo.runtime.uids import Uids
@@ -81,6 +82,7 @@ class House:
         self.hosting = Hosting(self)
         self.ledger = Ledgering(self)
         self.keeper: StoreKeeper | None = None
+        self.store_watch: StoreWatch | None = None
         self.loop: asyncio.AbstractEventLoop
         self.strangers: set[ZmqPeer] = set()  # still in their handshake
         self.peers: set[ZmqPeer] = set()
@@ -263,14 +265,16 @@ class House:
         self.broker.lifecycle.keeper = keeper
         StoredJobs(keeper, self.management)
         scanning.Scanning(store, self.management)
-        gc.disable()  # a hundred thousand jobs come to stay: looking for garbage among them takes a quarter of the time
-        try:
-            recovered = await keeper.recover()
-        finally:
-            gc.enable()
+        self.store_watch = StoreWatch(store, url, partial(self._recover, keeper), keeper.refuse)
+        await self.store_watch.start()
+        self._sweeper = self.loop.create_task(self._sweep(keeper))
+
+    async def _recover(self, keeper: StoreKeeper) -> None:
+        """Take up the jobs that had not ended before the restart."""
+        recovered = await keeper.recover()
         if recovered:
             log.info("jobs of before go on", jobs=recovered)
-        self._sweeper = self.loop.create_task(self._sweep(keeper))
+        self.ledger.rebuild()
 
     async def _sweep(self, keeper: StoreKeeper) -> None:
         while True:
@@ -284,6 +288,8 @@ class House:
     async def _close_store(self) -> None:
         if self._sweeper is not None:
             self._sweeper.cancel()
+        if self.store_watch is not None:
+            self.store_watch.close()
         if self.store is not None:
             await asyncio.to_thread(self.store.close)
 
@@ -401,8 +407,8 @@ class House:
             shown["nng"] = self.nng.show()
         for door in self.doors:
             shown[door.name] = door.show()
-        if self.store is not None:
-            shown["store"] = self.store.show()
+        if self.store is not None and self.store_watch is not None:
+            shown["store"] = self.store.show() | self.store_watch.show()
         if self.ledger.on:
             shown["ledger"] = self.ledger.show()
         return shown
@@ -412,7 +418,8 @@ class House:
             server.close()
         self._servers.clear()
         for path in self._sockets:
-            Path(path).unlink(missing_ok=True)
+            with suppress(OSError):  # a file system that turned read-only: the next broker replaces the file
+                Path(path).unlink(missing_ok=True)
         self._sockets.clear()
 
 

@@ -22,7 +22,7 @@ from polydomo.runtime.addresses import read_options, rest_of, several, written_t
 from polydomo.runtime.log import Log
 from polydomo.runtime.memos import MemoShelves
 from polydomo.store import Store
-from polydomo.store.errors import AlreadyFinished, DuplicateJob, StoreError, StoreRefusal
+from polydomo.store.errors import AlreadyFinished, DuplicateJob, StoreError, StoreRefusal, StoreTrouble
 from polydomo.store.records import (
     CANCELLED,
     DEAD,
@@ -53,11 +53,20 @@ class StoreKeeper(Keeper):
         self.store = store
         self.touch = touch
         self.memos = MemoShelves(self)
+        self.trouble: StoreTrouble | None = None  # why new jobs are refused
+        self._recovered = 0  # `seq` of the latest job that was recovered
         # Awaited before a record of an ended job is changed or removed: the ledger's row might have to be made from it.
         self.before_loss: Callable[[], Coroutine[None, None, None]] | None = None
         self._losing: set[asyncio.Task[None]] = set()
 
+    def refuse(self, trouble: StoreTrouble | None) -> None:
+        """Refuse new jobs because of this; None: take them again."""
+        self.trouble = trouble
+
     def add(self, job: Job) -> None:
+        if self.trouble is not None:
+            self._stored(job, self.trouble)
+            return
         try:
             self.store.add(self._record(job), lambda error: self._stored(job, error))
         except StoreError as error:
@@ -197,7 +206,8 @@ class StoreKeeper(Keeper):
         self.store.by_key(job.service.name, _text(extra.key)).then(found, missed)
 
     async def recover(self) -> int:
-        """Every job that had not ended becomes one of the core's again, in order. Returns how many."""
+        """Make every job that had not ended one of the core's again, in order. Return how many. A recovery that failed
+        goes on where it was when it is called again."""
         collecting = gc.isenabled()
         gc.disable()  # all that is made here stays: looking for garbage in it again and again costs a fifth
         try:
@@ -209,7 +219,7 @@ class StoreKeeper(Keeper):
     async def _recover(self) -> int:
         count = 0
         clients: dict[tuple[bytes, str], Client] = {}
-        async for records in self.store.recover():
+        async for records in self.store.recover(after=self._recovered):
             for record in records:
                 who = (record.client, record.dialect)
                 client = clients.get(who)
@@ -219,6 +229,7 @@ class StoreKeeper(Keeper):
                         self.lifecycle.absentees[who] = client
                 pieces = await self._pieces(record) if several(record) else {}
                 self.revive(record, client, pieces)
+                self._recovered = record.seq
             count += len(records)
         for alias, uid in await self.store.aliases():
             self.lifecycle.restore_alias(uid, alias)

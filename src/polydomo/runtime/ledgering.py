@@ -30,6 +30,9 @@ log = Log()
 # Seconds between two looks at what has ended.
 COLLECT: Final = 1.0
 
+# Seconds before a store that cannot be read is asked again.
+REBUILD_RETRY: Final = 10.0
+
 # How long a broker that stops waits for the rows that a crash has left out.
 PATIENCE: Final = 5.0
 
@@ -88,9 +91,14 @@ class Ledgering:
         self._journal = LedgerJournal(self.house.broker, settings.broker.name, self.run, segments)
         self._journal.note("started", "broker", settings.broker.name)
         self.house.broker.journal = self._journal.rows
-        if self.house.store is not None:
-            self._rebuilding = self.house.loop.create_task(self._rebuild(self.house.store.ending))
+        self.rebuild()
         self._collect()
+
+    def rebuild(self) -> None:
+        """Begin to make the rows that a crash has left out, as soon as there is a store to make them from."""
+        store = self.house.store
+        if self._segments is not None and store is not None and store.unopened is None:
+            self._rebuilding = self.house.loop.create_task(self._rebuild(store.ending))
 
     def denied(self, peer: str, reason: str) -> None:
         """Somebody was not let in, or cut off."""
@@ -157,6 +165,14 @@ class Ledgering:
 
     async def _rebuild(self, last: int) -> None:
         """The ends that the store knows and the ledger may not, up to the latest of before this run."""
+        while True:
+            try:
+                return await self._rebuild_rows(last)
+            except StoreError as error:  # rows that were made already are twins then
+                log.warning("the ledger's missing rows cannot be read yet", reason=str(error))
+                await asyncio.sleep(REBUILD_RETRY)
+
+    async def _rebuild_rows(self, last: int) -> None:
         store, segments = self.house.store, self._segments
         assert store is not None
         assert segments is not None

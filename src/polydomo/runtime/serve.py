@@ -57,6 +57,7 @@ async def serve(
     folder = DataFolder(settings.broker.data) if settings.broker.data else None
     if folder is not None:
         folder.open()
+    announcing: asyncio.Task[None] | None = None
     try:
         house = House(_on_the_same_ports(settings), joiners)
         house.hosting.own_process = own_process
@@ -67,11 +68,14 @@ async def serve(
         loop.add_signal_handler(signal.SIGHUP, _reload, house, reread)
         gc.freeze()
         if folder is not None:
-            folder.announce(house.places())
+            announcing = loop.create_task(folder.announce(house.places()))
+            await asyncio.sleep(0)  # the first try, and mostly the last
         if started is not None:
             started(house)
         await house.wait()
     finally:
+        if announcing is not None:
+            announcing.cancel()
         if folder is not None:
             folder.close()
     if house.hosting.again:

@@ -74,6 +74,10 @@ class Store(ABC):
         self.backlog_limit = backlog_limit
         self.batch = batch  # 1: no two who wait for a commit share one, to see what sharing is good for
         self.trouble: StoreTrouble | None = None  # why the latest transaction failed; None if it did not
+        self.on_trouble: Callable[[StoreTrouble], None] | None = (
+            None  # hears of every transaction that failed
+        )
+        self.unopened: StoreTrouble | None = None  # why the store could not be opened yet, see `reopen`
         self.commits = 0  # transactions since the store was opened
         self.writes = 0  # what was in them
         self._call = call
@@ -308,15 +312,25 @@ class Store(ABC):
     def spaces(self, prefix: str = "") -> Reply[list[str]]:
         """The spaces whose names begin so and that have something in them, in order."""
 
-    async def recover(self, limit: int = RECOVERY_JOBS) -> AsyncIterator[list[JobRecord]]:
-        """All unfinished jobs. Not read ahead: SQLite's driver gives up the GIL for every row, and takes it back from
-        an owner who is busy with the rows before; one after the other they are done a quarter sooner."""
-        jobs = await self.unfinished(0, limit)
+    async def recover(self, limit: int = RECOVERY_JOBS, after: int = 0) -> AsyncIterator[list[JobRecord]]:
+        """All unfinished jobs behind `after` (a `seq`). Not read ahead: SQLite's driver gives up the GIL for every row,
+        and takes it back from an owner who is busy with the rows before; one after the other they are done a quarter
+        sooner."""
+        jobs = await self.unfinished(after, limit)
         while jobs:
             yield jobs
             jobs = await self.unfinished(jobs[-1].seq, limit)
 
     # Its life
+
+    def reopen(self) -> Reply[None]:
+        """Try again to open a store that could not be opened because of its disk (`unopened`)."""
+        reply: Reply[None] = Reply()
+        reply.settle(None)
+        return reply
+
+    def inspect(self) -> None:  # noqa: B027 (a server looks after its disks itself)
+        """Raise StoreTrouble if there is no room for more. Blocks, may be called from any thread."""
 
     def show(self) -> dict[str, Any]:
         """How it goes, for people."""
@@ -364,6 +378,8 @@ class Store(ABC):
                     op.done(outcome)
                 except Exception as error:
                     failure = failure or error
+        if self.trouble is not None and self.on_trouble is not None:
+            self.on_trouble(self.trouble)
         if failure is not None:
             raise failure
 

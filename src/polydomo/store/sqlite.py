@@ -7,13 +7,12 @@ waits for it.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -24,20 +23,20 @@ from polydomo.store.base import BACKLOG, BATCH, Call
 from polydomo.store.batch import execute
 from polydomo.store.checkpoint import Checkpointer
 from polydomo.store.database import Database, Row, migrate
+from polydomo.store.disk import explain, inspect
 from polydomo.store.errors import (
-    StoreCorrupt,
     StoreError,
     StoreFull,
-    StoreIO,
     StoreLocked,
     StoreReadonly,
     StoreTrouble,
     StoreUnusable,
 )
 from polydomo.store.queries import Bulk, Column, Query, Table
+from polydomo.store.reply import Reply
 from polydomo.store.rules import Op
 from polydomo.store.schema import Migration
-from polydomo.store.sqlstore import SqlStore
+from polydomo.store.sqlstore import Counters, SqlStore
 from polydomo.store.threads import Outcomes
 
 T = TypeVar("T")
@@ -164,7 +163,11 @@ class SqliteDatabase(Database):
 
 
 class SqliteStore(SqlStore):
-    """See the module's text."""
+    """One SQLite file, and the connections to it.
+
+    A file on a full or read-only disk need not be usable when the store is made: `unopened` says why, every read
+    and write fails with that, and `reopen` tries again.
+    """
 
     def __init__(
         self, path: str | Path, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH
@@ -178,6 +181,40 @@ class SqliteStore(SqlStore):
         self._resources = ExitStack()
         self._databases: list[SqliteDatabase] = []
         try:
+            self._set_counters(self._open())
+        except StoreFull as trouble:
+            self.unopened = trouble
+        except StoreReadonly as trouble:
+            if not self._path.exists():
+                raise StoreUnusable(trouble.message, hint="choose another place") from trouble
+            self.unopened = trouble
+        self.trouble = self.unopened
+        self._start_threads()
+
+    def reopen(self) -> Reply[None]:
+        def opened(counters: Counters) -> None:
+            self._set_counters(counters)
+            self.unopened = None
+            reply.settle(None)
+
+        def failed(error: StoreError) -> None:
+            if isinstance(error, StoreTrouble):
+                self.unopened = error
+            reply.fail(error)
+
+        reply: Reply[None] = Reply()
+        if self.unopened is None:
+            reply.settle(None)
+        else:
+            self._reader.ask(self._open).then(opened, failed)
+        return reply
+
+    def inspect(self) -> None:
+        inspect(self._path)
+
+    def _open(self) -> Counters:
+        """Lock the file, connect, and bring the schema up to date."""
+        try:
             self._resources.callback(os.close, _lock(self._path))
             _create(self._path)
             self._database = self._connect()
@@ -185,13 +222,20 @@ class SqliteStore(SqlStore):
             self._reading = self._connect(readonly=True)
             self._checkpointer = Checkpointer(self._path, self._connect())
             self._resources.callback(self._checkpointer.close)
-            self._start(self._database)
+            return self._read_counters(self._database)
         except Exception as error:
             self._resources.close()
+            self._databases.clear()
             meaning = explain(error, self._path)
             if meaning is None and isinstance(error, sqlite3.Error):
                 meaning = StoreUnusable(f"{self._path}: {error}", hint="does it belong to another program?")
             raise meaning or error from error
+
+    def _submit(self, op: Op) -> None:
+        if self.unopened is None:
+            super()._submit(op)
+        else:
+            self._call(partial(self._finish, [op], [self.unopened]))
 
     def _connect(self, *, readonly: bool = False) -> SqliteDatabase:
         database = SqliteDatabase(self._path, readonly=readonly)
@@ -212,6 +256,8 @@ class SqliteStore(SqlStore):
         return outcomes
 
     def _look(self, look: Callable[[Database], T]) -> T:
+        if self.unopened is not None:
+            raise self.unopened
         try:
             return look(self._reading)
         except sqlite3.Error as error:
@@ -230,63 +276,6 @@ class SqliteStore(SqlStore):
 
     def _close(self) -> None:
         self._resources.close()
-
-
-def explain(error: Exception, path: Path) -> StoreError | None:
-    """What an error of SQLite, or of the file system, means; None if it is about the values that were
-    given."""
-    if isinstance(error, StoreError):
-        return error
-    if isinstance(error, OSError):
-        return StoreUnusable(f"cannot use {path}: {error.strerror or error}", hint="choose another place")
-    code = getattr(error, "sqlite_errorcode", None)
-    if not isinstance(error, sqlite3.Error) or code is None:
-        return None
-    meaning = MEANINGS.get(code & 0xFF)  # the higher bits say more than we need
-    said = str(error)
-    if meaning is StoreIO:
-        meaning = _diagnose(path)
-        said = WORDS.get(meaning, said)
-    return None if meaning is None else meaning(f"{path}: {said}")
-
-
-def _diagnose(path: Path) -> type[StoreError]:
-    """SQLite says "disk I/O error" for a disk that turned read-only, or a quota. Writing a little shows which."""
-    probe = Path(f"{path}.probe")
-    try:
-        try:
-            with probe.open("wb") as file:
-                file.write(bytes(4096))
-                file.flush()
-                os.fsync(file.fileno())
-        finally:
-            probe.unlink(missing_ok=True)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return StoreFull
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            return StoreReadonly
-    return StoreIO
-
-
-# What SQLite only calls an I/O error.
-WORDS: Final[dict[type[StoreError], str]] = {
-    StoreFull: "the disk is full",
-    StoreReadonly: "the disk is read-only",
-}
-
-MEANINGS: Final[dict[int, type[StoreError]]] = {
-    sqlite3.SQLITE_FULL: StoreFull,
-    sqlite3.SQLITE_READONLY: StoreReadonly,
-    sqlite3.SQLITE_PERM: StoreReadonly,
-    sqlite3.SQLITE_IOERR: StoreIO,
-    sqlite3.SQLITE_CANTOPEN: StoreIO,
-    sqlite3.SQLITE_BUSY: StoreIO,  # another program holds the file for longer than our patience
-    sqlite3.SQLITE_LOCKED: StoreIO,
-    sqlite3.SQLITE_NOMEM: StoreIO,
-    sqlite3.SQLITE_CORRUPT: StoreCorrupt,
-    sqlite3.SQLITE_NOTADB: StoreUnusable,
-}
 
 
 def _lock(path: Path) -> int:

@@ -40,6 +40,8 @@ from polydomo.store.threads import Outcomes, Reader, Writer
 
 T = TypeVar("T")
 
+Counters = tuple[int, int, int]
+
 
 class SqlStore(Store):
     """Subclasses open their connections and then call `_start`."""
@@ -161,9 +163,21 @@ class SqlStore(Store):
 
     def _start(self, database: Database) -> None:
         """Read where the counters are, and start the threads."""
-        self._seq = database.fetch(queries.LAST_SEQ)[0][0]
-        self._ending = database.fetch(queries.LAST_ENDING)[0][0]
-        self._number = database.fetch(queries.LAST_NUMBER)[0][0]
+        self._set_counters(self._read_counters(database))
+        self._start_threads()
+
+    def _read_counters(self, database: Database) -> Counters:
+        """The latest `seq`, `ending` and `number` in the database."""
+        return (
+            database.fetch(queries.LAST_SEQ)[0][0],
+            database.fetch(queries.LAST_ENDING)[0][0],
+            database.fetch(queries.LAST_NUMBER)[0][0],
+        )
+
+    def _set_counters(self, counters: Counters) -> None:
+        self._seq, self._ending, self._number = counters
+
+    def _start_threads(self) -> None:
         self._writer = Writer(self._execute, self._finish, self._call, self.batch)
         self._reader = Reader(self._call, self._explain)
 

@@ -161,15 +161,13 @@ class Books(Collector):
             yield counter(f"polydomo_{name}_requests", "Requests that were answered.", found["requests"])
 
     def _store(self) -> Iterable[Metric]:
-        store = self.house.store
-        if store is None:
+        store, watch = self.house.store, self.house.store_watch
+        if store is None or watch is None:
             return
         yield counter("polydomo_store_commits", "Transactions since the broker was started.", store.commits)
         yield counter("polydomo_store_writes", "Writes in them.", store.writes)
         yield gauge("polydomo_store_backlog_bytes", "Bytes that wait to be written.", store.backlog)
-        yield gauge(
-            "polydomo_store_trouble", "1: the latest transaction failed.", int(store.trouble is not None)
-        )
+        yield gauge("polydomo_store_trouble", "1: durable jobs are refused.", int(watch.trouble is not None))
 
     def _ledger(self) -> Iterable[Metric]:
         shown = self.house.ledger.show()

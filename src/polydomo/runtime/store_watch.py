@@ -1,0 +1,138 @@
+"""Whether the store can take durable jobs, watched for as long as the broker runs.
+
+Trouble begins when a transaction fails, or when the disk is seen to be full or read-only. From then on durable jobs are
+refused with the reason and the broker is not ready. It ends by itself: about once a second the store is tried, and
+only a write of `disk.RESERVE` bytes that is on disk counts as recovered. A damaged file is trouble that does not end
+before a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from polydomo.runtime.log import Log
+from polydomo.store import Store
+from polydomo.store.disk import RESERVE
+from polydomo.store.errors import StoreCorrupt, StoreError, StoreTrouble
+
+log = Log()
+
+# Seconds between two looks at the disk while all is well, and between two tries while it is not.
+LOOK: Final = 2.0
+RETRY: Final = 1.0
+
+# Where a write is tried.
+SPACE: Final = "probe"
+
+
+class StoreWatch:
+    """Belongs to one store. `recover` takes up the store's unfinished jobs, as soon as it can be opened; `changed` is
+    told what durable jobs are to be refused with, None: they are taken."""
+
+    def __init__(
+        self,
+        store: Store,
+        place: str,
+        recover: Callable[[], Awaitable[None]],
+        changed: Callable[[StoreTrouble | None], None],
+    ) -> None:
+        self.store = store
+        self.trouble: StoreTrouble | None = None
+        self._place = place
+        self._recover = recover
+        self._recovered = False
+        self._changed = changed
+        self._began = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Recover the store's jobs, or begin in trouble if that cannot be done yet."""
+        self.store.on_trouble = self.begin
+        try:
+            if self.store.unopened is not None:
+                raise self.store.unopened
+            await self._recover_once()
+            await asyncio.to_thread(self.store.inspect)
+        except StoreCorrupt:
+            raise  # nothing that a retry would mend
+        except StoreTrouble as trouble:
+            self.begin(trouble)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def close(self) -> None:
+        """Stop watching."""
+        self.store.on_trouble = None
+        if self._task is not None:
+            self._task.cancel()
+
+    def show(self) -> dict[str, Any]:
+        """The trouble, for people."""
+        return {"trouble": "" if self.trouble is None else str(self.trouble)}
+
+    def begin(self, trouble: StoreTrouble) -> None:
+        """Refuse durable jobs because of this. Logged once, and again when the reason is another."""
+        known = self.trouble
+        if isinstance(known, StoreCorrupt):
+            return
+        if known is None:
+            self._began = time.monotonic()
+        self.trouble = trouble
+        self._changed(trouble)
+        if type(known) is not type(trouble):
+            log.error(
+                "store in trouble: durable jobs are refused",
+                reason=trouble.message,
+                hint=trouble.advice,
+                store=self._place,
+            )
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK if self.trouble is None else RETRY)
+            try:
+                await self._check()
+            except StoreTrouble as trouble:
+                self.begin(trouble)
+            except StoreError as error:  # a store that can be opened again turned out to be none
+                log.error(
+                    "the store cannot be used", reason=error.message, hint=error.advice, store=self._place
+                )
+
+    async def _check(self) -> None:
+        """Raise StoreTrouble if there is some."""
+        await asyncio.to_thread(self.store.inspect)
+        if self.trouble is None or isinstance(self.trouble, StoreCorrupt):
+            return
+        await self.store.reopen()
+        await self._recover_once()
+        await self._write()
+        self._end()
+
+    async def _recover_once(self) -> None:
+        if not self._recovered:
+            await self._recover()
+            self._recovered = True
+
+    async def _write(self) -> None:
+        """Only a write shows that trouble is over; without jobs there would be none."""
+        done: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
+
+        def written(error: StoreError | None) -> None:
+            if not done.done():
+                done.set_result(error)
+
+        self.store.put(SPACE, b"", bytes(RESERVE), time.time_ns() // 1000, done=written)
+        error = await done
+        if error is not None:
+            raise error
+        self.store.drop(SPACE, None)  # not in the same batch: nothing would be written then
+
+    def _end(self) -> None:
+        if self.trouble is not None and not isinstance(self.trouble, StoreCorrupt):
+            self.trouble = None
+            self._changed(None)
+            seconds = round(time.monotonic() - self._began, 1)
+            log.info("store recovered: durable jobs are taken again", seconds=seconds, store=self._place)
