@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydomo.core.policy import Beat
+from polydomo.core.policy import Beat, Policy
 from tests.support.core import Bench, check_empty
 
 # Bench's workers beat each second and are given up after three.
@@ -122,6 +122,57 @@ def test_beating_while_idle_proves_nothing_about_being_busy() -> None:
     bench.at(80.0)
     assert worker.core in bench.broker.workers
     assert not worker.core.beats_busy
+
+
+def test_a_strict_service_gives_up_a_busy_worker_that_only_beat_while_idle() -> None:
+    """RFC 18 §Heartbeating: three to five intervals, whatever it is doing."""
+    bench = Bench(timeout=60)
+    bench.broker.policies[b"a"] = Policy(liveness_busy=4)
+    worker, other, client = bench.worker(b"a"), bench.worker(b"a"), bench.client()
+    bench.at(10.0, worker, other)
+    job = client.ask(b"a")
+    assert job is not None
+    assert worker.jobs == [job.id]
+    bench.at(13.9, other)
+    assert worker.core in bench.broker.workers
+    bench.at(14.0, other)
+    assert worker.core not in bench.broker.workers
+    assert worker.dismissals == ["expired"]
+    assert other.jobs == [job.id]
+
+
+def test_a_strict_service_keeps_a_busy_worker_that_beats() -> None:
+    bench = Bench(timeout=60)
+    bench.broker.policies[b"a"] = Policy(liveness_busy=2)
+    worker, client = bench.worker(b"a"), bench.client()
+    client.ask(b"a")
+    bench.at(50.0, worker)
+    worker.answer()
+    assert client.finals() == [b"answer"]
+
+
+def test_the_strictest_of_the_jobs_that_a_worker_holds_decides() -> None:
+    bench = Bench(timeout=60)
+    bench.broker.policies.update({b"strict": Policy(liveness_busy=2), b"lax": Policy(liveness_busy=20)})
+    worker, client = bench.worker(b"strict", b"lax"), bench.client()
+    worker.core.base_credit = worker.core.credit = 2
+    client.ask(b"lax")
+    bench.at(10.0)
+    assert worker.core in bench.broker.workers
+    client.ask(b"strict")
+    bench.at(11.0)
+    assert worker.core not in bench.broker.workers
+
+
+def test_a_worker_whose_protocol_has_no_heartbeats_for_it_has_its_jobs_time() -> None:
+    bench = Bench(timeout=60)
+    bench.broker.policies[b"a"] = Policy(liveness_busy=2)
+    worker, client = bench.worker(b"a"), bench.client()
+    worker.core.must_beat = False
+    client.ask(b"a")
+    bench.at(59.0)
+    worker.answer()
+    assert client.finals() == [b"answer"]
 
 
 def test_partial_answers_are_signs_of_life() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polydomo.core.dispatch import OVERRUN, WORKER_LOST, Dispatch
-from polydomo.core.policy import FOREVER, Bounds, Policy
+from polydomo.core.policy import Bounds, Policy
 from polydomo.core.registry import RESERVED
 from polydomo.core.worker import Worker
 
@@ -130,9 +130,7 @@ class Attendance(Dispatch):
             worker.last_seen = now  # it was allowed to be silent until now
             self._not_idle(worker)
             self._lost(overrun, OVERRUN)
-        silent_until = worker.last_seen + beat.interval * beat.liveness
-        if worker.running and not worker.beats_busy:
-            silent_until = FOREVER
+        silent_until = worker.last_seen + beat.interval * worker.silence_allowed()
         if silent_until <= now and not worker.deaf:
             worker.port.dismiss("expired")
             if self.journal is not None:

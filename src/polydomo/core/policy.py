@@ -66,6 +66,7 @@ class Policy:
         "backoff",
         "durable",
         "grace",
+        "liveness_busy",
         "memo",
         "memo_bytes",
         "memo_ttl",
@@ -94,6 +95,7 @@ class Policy:
         memo_ttl: float = 86400.0,
         memo_bytes: int = 64 * 1024 * 1024,
         waking: Waking | None = None,
+        liveness_busy: int = 0,
     ) -> None:
         self.wait = wait  # how long a job may wait for a worker
         self.timeout = timeout  # how long one attempt may run, from dispatch
@@ -111,6 +113,8 @@ class Policy:
         self.memo_ttl = memo_ttl  # for so long
         self.memo_bytes = memo_bytes  # as far as all its answers together fit in here
         self.waking = Waking() if waking is None else waking
+        # Silent intervals after which a worker that holds a job is given up; 0: only if it is known to beat while busy.
+        self.liveness_busy = liveness_busy
 
     def values(self) -> tuple[object, ...]:
         """Everything, to compare."""
@@ -128,6 +132,7 @@ class Policy:
             self.memo,
             self.memo_ttl,
             self.memo_bytes,
+            self.liveness_busy,
             *self.waking.values(),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polydomo.core.alarms import NEVER, Timed
-from polydomo.core.policy import Beat
+from polydomo.core.policy import FOREVER, Beat
 
 if TYPE_CHECKING:
     from polydomo.core.broker import Broker
@@ -19,7 +19,8 @@ class Worker(Timed):
 
     Liveness: any command is a sign of life. An idle worker that shows none for `beat.liveness` intervals is expired.
     A busy one is only held to that if it has shown that it beats while busy; a worker whose implementation cannot
-    (many have one thread) is given its job's own time instead.
+    (many have one thread) is given its job's own time instead, unless the service asks for more
+    (`Policy.liveness_busy`).
     """
 
     def __init__(self, broker: Broker, name: bytes, dialect: str, port: WorkerPort, beat: Beat) -> None:
@@ -41,7 +42,8 @@ class Worker(Timed):
         self.last_sent = broker.now
         self.steady = False  # wants heartbeats also while other things are sent to it
         self.last_beat = broker.now
-        self.beats_busy = False
+        self.beats_busy = False  # it has been heard while it held a job for longer than an interval
+        self.must_beat = True  # its protocol has heartbeats for workers that hold jobs
         self.beats_sent = 0
         self.beats_seen = 0
         self.deaf = False  # its connection is not being read (back-pressure): silence proves nothing
@@ -66,6 +68,17 @@ class Worker(Timed):
         """Its connection is (not) being read. Silence counts from when it is read again."""
         self.deaf = deaf
         self.last_seen = self.broker.now
+
+    def silence_allowed(self) -> float:
+        """Return for how many intervals it may be silent now."""
+        if not self.running:
+            return self.beat.liveness
+        if self.must_beat or self.beats_busy:
+            policies = [job.service.policy for job in self.running.values()]
+            strict = [policy.liveness_busy for policy in policies if policy.liveness_busy]
+            if strict:
+                return min(strict)
+        return self.beat.liveness if self.beats_busy else FOREVER
 
     def held_longest(self) -> float:
         """When the oldest job it holds was dispatched; NEVER if it holds none."""

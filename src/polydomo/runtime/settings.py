@@ -179,6 +179,17 @@ class ServiceSection(Section):
     durable: (
         Annotated[bool, text("keep its jobs on disk, and acknowledge them only then", unit="flag")] | None
     ) = None
+    liveness_busy: (
+        Annotated[
+            int,
+            count(
+                "silent intervals after which a worker that holds a job is given up; 0: only one that was heard "
+                "while busy before, after heartbeat.liveness, and others when the job's timeout is over",
+                ge=0,
+            ),
+        ]
+        | None
+    ) = None
     backoff: (
         Annotated[float, seconds("pause before the second attempt, doubled for each further one", zero=True)]
         | None
@@ -403,6 +414,7 @@ def _policy(section: ServiceSection, base: Policy) -> Policy:
         memo_ttl=base.memo_ttl if section.memo_ttl is None else section.memo_ttl,
         memo_bytes=base.memo_bytes if section.memo_bytes is None else section.memo_bytes,
         waking=_waking(section, base.waking),
+        liveness_busy=base.liveness_busy if section.liveness_busy is None else section.liveness_busy,
     )
 
 

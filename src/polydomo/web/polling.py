@@ -63,6 +63,7 @@ class PollingWorker(WorkerPort):
         self.core = core = Worker(self.broker, name, dialect, self, Beat(idle / LOOKS, LOOKS))
         core.base_credit = core.credit = 0
         core.parallel = True
+        core.must_beat = False  # it may, for each attempt
 
     # What it asks
 

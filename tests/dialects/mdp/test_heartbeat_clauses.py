@@ -23,6 +23,7 @@ from tests.support.peers import (
     Peers,
     TomoFormWorker,
     TomoWorker,
+    peers_of,
 )
 
 EXPIRY = INTERVAL * LIVENESS
@@ -43,6 +44,22 @@ def test_heartbeats_are_valid_at_any_time_after_ready(brisk_peers: Peers, servic
     worker.command(worker.HEARTBEAT)
     assert worker.fence() == []
     assert client.answer(service) == Answer([[b"part"]], [b"end"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_strict_service_takes_a_job_from_a_worker_that_fell_silent(form: type[MdpWorker]):
+    """§Heartbeating: a worker that is silent for three to five intervals is gone, also one that never showed that it
+    beats while busy."""
+    strict = "[heartbeat]\ninterval = 0.5\nliveness = 40\n[services.strict]\nliveness_busy = 3\n"
+    with BrokerProcess(toml=strict) as broker, peers_of(broker.endpoint) as peers:
+        frozen, client = peers(form, b"strict"), peers(MdpClient)
+        frozen.command(frozen.HEARTBEAT)
+        client.request(b"strict", b"x")
+        frozen.take()
+        heir = peers(form, b"strict")
+        task = heir.take(30)  # half of the job's own time
+        heir.reply(task, task.body)
+        assert client.answer(b"strict").final == [b"x"]
 
 
 @pytest.mark.clause("MDP-H-02")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from polydomo.core.policy import Policy
 from tests.support import invariants
 from tests.support.memo import DISCONNECT, HEARTBEAT, JOB, RESULT, Desk, heartbeat, job, ready, result
 
@@ -253,3 +254,16 @@ def test_many_workers_and_clients_on_one_connection() -> None:
     assert answers == {b"%d" % number for number in range(500)}
     assert len(desk.memo.workers) == 200
     invariants.check(desk.broker)
+
+
+def test_a_busy_worker_is_not_asked_for_signs_of_life_that_it_cannot_give() -> None:
+    """MemoDB §Worker: between a JOB and its RESULT there is nothing to say, however strict the service is."""
+    desk = Desk(policy=Policy(liveness_busy=1))
+    worker, client = desk.seat(), desk.seat()
+    worker.send(ready("echo"))
+    client.send(job("echo", b"x"))
+    ((_, given),) = worker.take()
+    for _ in range(8):
+        desk.wait(1.0)
+    worker.send(result(given.id, b"y"))
+    assert [said.payload for _, said in client.take()] == [b"y"]

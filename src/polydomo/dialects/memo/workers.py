@@ -37,6 +37,7 @@ class MemoWorker(WorkerPort):
         self.id = id
         self.core = Worker(memo.broker, b"memo-" + id.hex().encode(), DIALECT, self, memo.beat)
         self.core.anonymous = True
+        self.core.must_beat = False  # MemoDB §Worker: between a JOB and its RESULT there is nothing to say
         self.core.base_credit = self.core.credit = 0
         self.session = session
         self.stack = b""

@@ -29,6 +29,7 @@ POLICY = (
     "timeout",
     "retries",
     "queue",
+    "liveness_busy",
     "durable",
     "backoff",
     "grace",
