@@ -16,7 +16,7 @@ from typing import Any, Final
 from polydomo.runtime.log import Log
 from polydomo.store import Store
 from polydomo.store.disk import RESERVE
-from polydomo.store.errors import StoreCorrupt, StoreError, StoreTrouble
+from polydomo.store.errors import StoreCorrupt, StoreError, StoreIO, StoreTrouble
 
 log = Log()
 
@@ -96,10 +96,8 @@ class StoreWatch:
                 await self._check()
             except StoreTrouble as trouble:
                 self.begin(trouble)
-            except StoreError as error:  # a store that can be opened again turned out to be none
-                log.error(
-                    "the store cannot be used", reason=error.message, hint=error.advice, store=self._place
-                )
+            except StoreError as error:  # there is something in its place that is no store
+                self.begin(StoreIO(error.message, hint=error.advice))
 
     async def _check(self) -> None:
         """Raise StoreTrouble if there is some."""

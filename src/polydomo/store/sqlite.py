@@ -139,13 +139,16 @@ class SqliteDatabase(Database):
     def _fresh(self) -> sqlite3.Connection:
         if self.stale:
             self._connection.close()
-            self._connection = self._connect()
+            self._connection = self._connect(
+                "rw"
+            )  # a disk that is away must not be replaced by an empty file
             self.stale = False
         return self._connection
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, mode: str = "rwc") -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path,
+            f"{self._path.absolute().as_uri()}?mode={mode}",
+            uri=True,
             timeout=PATIENCE / 1000,
             isolation_level=None,
             check_same_thread=False,
