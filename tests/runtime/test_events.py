@@ -280,7 +280,7 @@ def test_half_a_handshake_is_not_waited_for() -> None:
         with Raw(station.endpoint) as half:
             half.send(greeting())
             half.wait_closed()
-        assert station.do(lambda: len(station.house.events.strangers)) == 0
+        assert station.do(lambda: len(station.house.handshakes)) == 0
     finally:
         station.close()
 

@@ -97,7 +97,7 @@ def test_a_flood_of_handshakes_is_bounded(house: BrokerProcess) -> None:
     assert all(raw.is_closed() for raw in crowd)
     for raw in crowd:
         raw.close()
-    assert "too many handshakes at once" in house.log()
+    assert "made room for others" in house.log()
 
 
 def test_malformed_messages_do_not_break_the_connection_until_there_are_many(house: BrokerProcess) -> None:
@@ -132,10 +132,10 @@ def test_a_message_in_single_bytes_arrives(house: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "reason"), [(24, "it has read nothing for"), (100, "it does not read its answers")]
+    ("answers", "reason"), [(24, "it reads too slowly"), (100, "it does not read its answers")]
 )
 def test_a_client_that_never_reads_is_cut(house: BrokerProcess, answers: int, reason: str) -> None:
-    """When it has read nothing for a while, or at once when too much waits for it."""
+    """When it has read too little for a while, or at once when too much waits for it."""
     with Contexts(house.nng) as working, Raw(house.nng) as raw:
         worker = working()
         worker.ready("loud")

@@ -59,6 +59,37 @@ class Wire(ABC):
     def forget(self) -> None:
         """A client that was kept for its grace time did not come back."""
 
+    def buffered(self, size: int) -> None:  # noqa: B027 (only those who watch their memory care)
+        """An unfinished message has grown to `size` bytes; 0: it is whole."""
+
+
+class Unplugged(Wire):
+    """Wire of a link whose connection is gone. A link that kept the real one would keep all of the connection."""
+
+    def transmit(self, data: bytes) -> None:
+        """Nobody is there."""
+
+    def ready(self, peer: Peer) -> None:
+        """Nobody is there."""
+
+    def failed(self, error: ProtocolError) -> None:
+        """Nobody is there."""
+
+    def pause(self) -> None:
+        """Nothing is read anyway."""
+
+    def resume(self) -> None:
+        """Nothing can be read."""
+
+    def complain(self, reason: str) -> None:
+        """Nobody is there."""
+
+    def forget(self) -> None:
+        """Nobody is waited for."""
+
+
+UNPLUGGED: Final = Unplugged()
+
 
 # A turn that gave at least this many peers something to do is a busy one, and answers may be held back for so many
 # busy turns: while jobs wait for workers it is dispatches that keep everybody working, and answers to one client can
@@ -228,6 +259,16 @@ class Link(Handler, Sender):
 
     def failed(self, error: ProtocolError) -> None:
         self.wire.failed(error)
+
+    def buffered(self, size: int) -> None:
+        self.wire.buffered(size)
+
+    def unplug(self, wire: Wire, write: Callable[[bytes], object]) -> None:
+        """Let go of the connection: `wire` and `write` stand in for it from now on."""
+        self.session = None
+        self.others = []
+        self.wire = wire
+        self.write = write
 
     def pause(self) -> None:
         """Take no more messages from the peer for now (back-pressure)."""

@@ -1,9 +1,8 @@
 """Admission: a bounded crowd of connections that no single address can fill.
 
-Connections are in a crowd for as long as they cost something and have earned nothing yet, as during a handshake. When
-it is full, a newcomer still gets in: the oldest connection of the address that has most of them is cut to make room.
-One address can therefore only push out its own connections while it has more than anybody else, and among those the
-ones go first that have had most time.
+When the crowd is full, a newcomer still gets in: a connection of the address that has most of them is cut to make room.
+So an address can only push out its own connections while it has more than anybody else. Of that address the oldest goes
+first, which has had most time for its handshake; or the newest, where connections are meant to stay.
 
 Each operation takes constant time, however many addresses there are.
 """
@@ -11,7 +10,8 @@ Each operation takes constant time, however many addresses there are.
 from __future__ import annotations
 
 import ipaddress
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any, Generic, Protocol, TypeVar
 
 # A network that one customer gets for each site: all addresses of it are as good as one.
 IPV6_SITE = 64
@@ -24,30 +24,46 @@ class Entrant(Protocol):
         """End the connection at once, and log why."""
 
 
-class Admission:
-    """The crowd, by address. `limit` may be changed at any time; the next newcomer makes it take effect."""
+EntrantT = TypeVar("EntrantT", bound=Entrant)
 
-    def __init__(self, limit: int) -> None:
+
+class Admission(Generic[EntrantT]):
+    """The crowd, by address. `limit` may be changed at any time; the next newcomer makes it take effect.
+
+    `newest_first` says which entrant of the most crowded address is cut.
+    """
+
+    def __init__(self, limit: int, *, newest_first: bool = False) -> None:
         self.limit = limit
+        self.newest_first = newest_first
         self.evicted = 0  # since the beginning
-        self._addresses: dict[Entrant, str] = {}
-        self._groups: dict[str, dict[Entrant, None]] = {}  # each from its oldest to its newest
+        self._addresses: dict[EntrantT, str] = {}
+        self._groups: dict[str, dict[EntrantT, None]] = {}  # each from its oldest to its newest
         self._ranks: dict[int, dict[str, None]] = {}  # addresses by the size of their group
         self._largest = 0  # size of the largest group
 
     def __len__(self) -> int:
         return len(self._addresses)
 
-    def enter(self, entrant: Entrant, address: str) -> None:
+    def __iter__(self) -> Iterator[EntrantT]:
+        return iter(self._addresses)
+
+    def is_full_for(self, address: str) -> bool:
+        """Return whether a newcomer from `address` could only take the place of another one from there."""
+        return len(self) >= self.limit and len(self._groups.get(address, ())) >= self._largest
+
+    def enter(self, entrant: EntrantT, address: str) -> None:
         """Let `entrant` in, and cut others if the crowd is full."""
         while self._addresses and len(self._addresses) >= self.limit:
-            self._evict()
+            self.evict(
+                f"made room for others: no address has more than its {self._largest} of {len(self)} connections"
+            )
         group = self._groups.setdefault(address, {})
         group[entrant] = None
         self._addresses[entrant] = address
         self._rank(address, len(group) - 1, len(group))
 
-    def leave(self, entrant: Entrant) -> None:
+    def leave(self, entrant: EntrantT) -> None:
         """Take `entrant` out. It need not be in."""
         address = self._addresses.pop(entrant, None)
         if address is None:
@@ -58,20 +74,16 @@ class Admission:
             del self._groups[address]
         self._rank(address, len(group) + 1, len(group))
 
-    def touch(self, entrant: Entrant) -> None:
+    def touch(self, entrant: EntrantT) -> None:
         """Make `entrant` the newest of its address: it has just been useful."""
         group = self._groups[self._addresses[entrant]]
         del group[entrant]
         group[entrant] = None
 
-    def _evict(self) -> None:
-        """Cut the oldest entrant of a largest group."""
-        address = next(iter(self._ranks[self._largest]))
-        group = self._groups[address]
-        victim = next(iter(group))
-        reason = (
-            f"made room for others: {len(group)} of {len(self)} connections in its place are from its address"
-        )
+    def evict(self, reason: str) -> None:
+        """Cut one entrant of the most crowded address. There must be one."""
+        group = self._groups[next(iter(self._ranks[self._largest]))]
+        victim = next(reversed(group) if self.newest_first else iter(group))
         self.leave(victim)
         self.evicted += 1
         victim.cut(reason)

@@ -9,14 +9,15 @@ makes nobody wait. If nobody listens, an event costs one look at an empty set.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from polydomo.core.ports import Publisher
 from polydomo.errors import ProtocolError
 from polydomo.runtime.log import Log
-from polydomo.runtime.stream import LINGER, address_of, keep_alive
+from polydomo.runtime.stream import StreamPeer
 from polydomo.wire.frames import Message, frame
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Handler, Peer
+from polydomo.wire.zmtp.connection import Connection, Handler, Peer
 from polydomo.wire.zmtp.pubsub import Subscriptions
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ class Events(Publisher):
     def __init__(self, house: House) -> None:
         self.house = house
         self.bound: list[str] = []
-        self.strangers: set[Subscriber] = set()  # still in their handshake
         self.subscribers: set[Subscriber] = set()
         self.listening: dict[Subscriber, None] = {}  # those who have subscribed to something
         self.sent = 0  # messages
@@ -79,32 +79,27 @@ class Events(Publisher):
     def close(self, *, hurry: bool = False) -> None:
         """The broker stops: send what is there, then close; or close at once."""
         self.flush()
-        for subscriber in [*self.strangers, *self.subscribers]:
+        for subscriber in list(self.subscribers):
             if hurry:
                 subscriber.transport.abort()
             else:
                 subscriber.transport.close()
 
 
-class Subscriber(asyncio.Protocol, Handler):
-    """One connection."""
+class Subscriber(StreamPeer, Handler):
+    """One connection. It is its own outlet."""
 
     def __init__(self, events: Events, listener: str) -> None:
+        super().__init__(events.house, listener)
         self.events = events
-        self.house = events.house
-        self.listener = listener
-        self.transport: asyncio.Transport
         self.connection: Connection
-        self.address = ""
+        self.write: Callable[[bytes], object]
         self.subscriptions = Subscriptions()
         self.lost = 0
         self.heard = self.house.clock.read()
         self._pinged = False
         self._out: list[bytes] = []
         self._waiting = 0  # bytes in `_out`
-        self._unsent = 0  # when last looked at
-        self._moved = self.heard  # when it was last seen to read something, or had nothing to read
-        self._limiter: asyncio.TimerHandle | None = None
 
     def send(self, data: bytes) -> None:
         """At the end of this turn; or never, if it has not read what was sent before."""
@@ -127,25 +122,24 @@ class Subscriber(asyncio.Protocol, Handler):
         self._out = []
         self._waiting = 0
         if out and not self.transport.is_closing():
-            self.transport.write(b"".join(out))
+            self.write(b"".join(out))
+
+    def works(self) -> bool:
+        """Return True: subscriptions are read whether it reads its events or not."""
+        return True
 
     def inspect(self, now: float) -> None:
         """Is it still there, does it read?"""
-        unsent = self.transport.get_write_buffer_size()
-        if not unsent or unsent < self._unsent:
-            self._moved = now
-        self._unsent = unsent
+        super().inspect(now)
         silence = now - self.heard
         ping = self.house.settings.zmq.ping
-        if now - self._moved > self.house.settings.limits.stalled:
-            self._cut(f"it has read nothing for {now - self._moved:.0f} s while {unsent} bytes wait for it")
-        elif self.connection.ttl and silence > self.connection.ttl:
-            self._cut("silent for longer than the TTL of its own PING")
-        elif ping and not unsent:
+        if self.connection.ttl and silence > self.connection.ttl:
+            self.cut("silent for longer than the TTL of its own PING")
+        elif ping and not self.transport.get_write_buffer_size():
             if silence <= ping:
                 self._pinged = False
             elif silence > 3 * ping and self._pinged:
-                self._cut(f"silent for {silence:.0f} s and did not answer PING")
+                self.cut(f"silent for {silence:.0f} s and did not answer PING")
             elif self.connection.peer is not None and self.connection.peer.minor >= 1:
                 self.connection.ping(3 * ping)
                 self._pinged = True
@@ -153,46 +147,38 @@ class Subscriber(asyncio.Protocol, Handler):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        house = self.house
-        limits = house.settings.limits
-        self.transport = cast(asyncio.Transport, transport)
-        self.address = address_of(transport)
-        keep_alive(transport)
-        self.connection = Connection(self, b"PUB", True, house.wire_limits)
-        if len(house.strangers) + len(self.events.strangers) >= limits.unauthenticated:
-            house.note("connection refused", self, reason="too many handshakes at once")
-            self.transport.abort()
-            return
-        self.events.strangers.add(self)
-        self._limiter = house.loop.call_later(limits.handshake, self._too_slow)
-        self.connection.start()
+        self.attach(transport)
+        self.write = self.transport.write
+        self.outlet = self
+        self.parser = self.connection = Connection(self, b"PUB", True, self.house.wire_limits)
+        if self.admit():
+            self.connection.start()
 
     def data_received(self, data: bytes) -> None:
         self.heard = self.house.clock.read()
         self.connection.receive(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._settled()
+        super().connection_lost(exc)
         self.events.subscribers.discard(self)
         self.events.listening.pop(self, None)
         if self.lost:
             log.info("a subscriber that lost events is gone", peer=self.address, lost=self.lost)
+        del self.outlet, self.write, self.parser, self.connection  # they refer to this object
 
     # The connection's side
 
     def transmit(self, data: bytes) -> None:
         """The handshake, and PONGs: of a peer that pings and never reads there could be many."""
         if self.transport.get_write_buffer_size() > self.house.settings.limits.subscriber_bytes:
-            self._cut("it does not read what it asks for")
+            self.cut("it does not read what it asks for")
         else:
             self.flush()  # in order
-            self.transport.write(data)
+            self.write(data)
 
     def peer_ready(self, peer: Peer) -> None:
-        house = self.house
-        if len(house.peers) + len(self.events.subscribers) >= house.settings.limits.connections:
-            raise ProtocolError("too many connections", hint="raise limits.connections if they are meant")
-        self._settled()
+        self.house.seat(self)
+        self.settled()
         self.events.subscribers.add(self)
 
     def message(self, message: Message) -> None:
@@ -206,23 +192,5 @@ class Subscriber(asyncio.Protocol, Handler):
             self.events.listening.pop(self, None)
 
     def failed(self, error: ProtocolError) -> None:
-        self.house.note("peer refused", self, reason=str(error))
         self.events.listening.pop(self, None)
-        self.transport.close()
-        self.house.loop.call_later(LINGER, self.transport.abort)
-
-    def _cut(self, reason: str) -> None:
-        if not self.transport.is_closing():
-            self.house.note("peer cut", self, reason=reason)
-            self.transport.abort()
-
-    def _too_slow(self) -> None:
-        if self.connection.phase != TRAFFIC:
-            self._cut(f"no handshake within {self.house.settings.limits.handshake:g} s")
-
-    def _settled(self) -> None:
-        """The handshake is over, one way or the other."""
-        self.events.strangers.discard(self)
-        if self._limiter is not None:
-            self._limiter.cancel()
-            self._limiter = None
+        self.refuse(str(error))

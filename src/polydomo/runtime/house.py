@@ -19,10 +19,12 @@ from typing import Any
 
 from polydomo.core.broker import Broker
 from polydomo.dialects.registry import OPENERS, RESUMED
-from polydomo.dialects.session import Context, Link, Outbox, Session
+from polydomo.dialects.session import UNPLUGGED, Context, Link, Outbox, Session, Unplugged
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.runtime import endpoints, scanning
+from polydomo.runtime.admission import Admission
 from polydomo.runtime.clock import Clock
+from polydomo.runtime.descriptors import Descriptors
 from polydomo.runtime.doors import Door, Joiner
 from polydomo.runtime.events import Events, Subscriber
 from polydomo.runtime.hosting import Hosting
@@ -37,6 +39,7 @@ from polydomo.runtime.store_watch import StoreWatch
 from polydomo.runtime.stored import StoredJobs, without_store
 from polydomo.runtime.stream import StreamPeer
 from polydomo.runtime.uids import Uids
+from polydomo.services.builtin import printable
 from polydomo.services.management import Management
 from polydomo.store import Store, open_store
 from polydomo.store.errors import StoreError
@@ -77,6 +80,10 @@ class House:
         self.wire_limits = settings.wire_limits()
         self.management = Management(self.broker, settings.broker.name)
         self.management.tasks["show_broker"] = self._show_broker
+        # Connections of all kinds that are in their handshake, and those that are past it.
+        self.handshakes: Admission[StreamPeer] = Admission(settings.limits.unauthenticated)
+        self.seats: Admission[StreamPeer] = Admission(settings.limits.connections, newest_first=True)
+        self.descriptors = Descriptors(self.handshakes)
         self.events = Events(self)
         self.nng = Nng(self)
         self.hosting = Hosting(self)
@@ -84,7 +91,6 @@ class House:
         self.keeper: StoreKeeper | None = None
         self.store_watch: StoreWatch | None = None
         self.loop: asyncio.AbstractEventLoop
-        self.strangers: set[ZmqPeer] = set()  # still in their handshake
         self.peers: set[ZmqPeer] = set()
         self.named: dict[bytes, ZmqPeer] = {}  # by the identity they chose
         self.parked: dict[bytes, Parked] = {}  # clients that dropped off, within their grace time
@@ -159,6 +165,8 @@ class House:
         self._set_context(settings)
         self.broker.configure(settings.bounds(), settings.policy(), settings.policies())
         self.budget.configure(settings.limits.memory)
+        self.handshakes.limit = settings.limits.unauthenticated
+        self.seats.limit = settings.limits.connections
         self.hosting.reload(settings)
         log.info("settings reloaded", services=len(settings.services))
 
@@ -186,14 +194,15 @@ class House:
         Two peers with one identity: the newer takes over and the older is closed, because the older is mostly a
         connection whose death has not been noticed; or, if configured so, the newer is refused.
         """
-        if len(self.peers) >= self.settings.limits.connections and identity not in self.named:
-            raise ProtocolError("too many connections", hint="raise limits.connections if they are meant")
         link = peer.link
+        old = self.named.get(identity)
+        if old is not None:
+            if self.settings.zmq.duplicate_identity == "refuse":
+                raise ProtocolError("the identity is taken", hint="see zmq.duplicate_identity")
+            self.seats.leave(old)
+        self.seat(peer)
         if identity:
-            old = self.named.get(identity)
             if old is not None:
-                if self.settings.zmq.duplicate_identity == "refuse":
-                    raise ProtocolError("the identity is taken", hint="see zmq.duplicate_identity")
                 self.peers.discard(old)
                 self.part(old)
                 old.cut("its identity was taken over by a newer connection")
@@ -209,25 +218,30 @@ class House:
             for dialect, resume in RESUMED.items():
                 if (identity, dialect) in self.broker.lifecycle.absentees:
                     link.adopt(resume(self.context, link))
-        parked = self.parked.pop(identity, None)
+        parked = self.parked.get(identity)
         if parked is not None:
-            for session in parked.sessions:
-                link.adopt(session)
-            for data in parked.take():
-                link.send(data)
+            parked.hand_over(link)
+
+    def seat(self, peer: StreamPeer) -> None:
+        """Let a peer stay that has finished its handshake, or raise ProtocolError.
+
+        When all places are taken, an address that has most of them gets no more, and one that has fewer gets one of
+        its.
+        """
+        if self.seats.is_full_for(peer.site):
+            raise ProtocolError("too many connections", hint="raise limits.connections if they are meant")
+        self.seats.enter(peer, peer.site)
 
     def part(self, peer: ZmqPeer) -> None:
         """A connection is gone. Clients that may come back are kept with what is answered meanwhile."""
         link = peer.link
         kept = [session for session in link.sessions() if session.lost()]
-        link.session = None
-        link.others = []
         if kept:
             self.parked[link.identity] = Parked(self, link, kept)
         else:
-            link.write = _discard
+            link.unplug(UNPLUGGED, _discard)
 
-    def note(self, what: str, peer: StreamPeer | Subscriber, reason: str) -> None:
+    def note(self, what: str, peer: StreamPeer, reason: str) -> None:
         """One line for people about one peer; a flood of peers must not become a flood of lines."""
         self.ledger.denied(peer.address, reason)
         now = self.clock.read()
@@ -326,6 +340,7 @@ class House:
             peer.inspect(now)
         self.events.inspect(now)
         self.nng.inspect(now)
+        self.descriptors.inspect()
         for door in self.doors:
             door.inspect(now)
         self._inspector = self.loop.call_later(self._inspection(), self._inspect)
@@ -380,7 +395,9 @@ class House:
         self.outbox.flush()
         self.outbox.flush()  # answers that the first one may have held back
         await asyncio.sleep(0)
-        for peer in [*self.peers, *self.strangers]:
+        for newcomer in list(self.handshakes):
+            newcomer.cut("the broker stops")
+        for peer in list(self.peers):
             peer.transport.close()
         for door in self.doors:
             await door.close()
@@ -423,8 +440,9 @@ class House:
         self._sockets.clear()
 
 
-class Parked:
-    """A client that dropped off, within its grace time: its sessions, and what was answered meanwhile."""
+class Parked(Unplugged):
+    """A client that dropped off, within its grace time: its sessions, and what was answered meanwhile. Stands in for
+    its connection."""
 
     def __init__(self, house: House, link: Link, sessions: list[Session]) -> None:
         self.house = house
@@ -432,24 +450,43 @@ class Parked:
         self.sessions = sessions
         self._answers: list[bytes] = []
         self._size = 0
-        link.write = self._keep
+        link.unplug(self, self._keep)
 
-    def take(self) -> list[bytes]:
-        """Everything it missed, also what was not flushed yet."""
+    def hand_over(self, link: Link) -> None:
+        """The client is back on another connection: it gets everything it missed, also what was not flushed yet."""
         missed = [*self._answers, *self.link.out]
         self.link.out = []
-        return missed
+        self.forget()
+        for session in self.sessions:
+            link.adopt(session)
+        for data in missed:
+            link.send(data)
+
+    def forget(self) -> None:
+        """It is not waited for any more."""
+        self.house.parked.pop(self.link.identity, None)
+        self.house.budget.release(self)
+        self._answers.clear()
+        self.link.unplug(UNPLUGGED, _discard)
+
+    def cut(self, reason: str) -> None:
+        """Give the client up."""
+        log.warning(
+            "answers for a disconnected client dropped", client=printable(self.link.identity), reason=reason
+        )
+        self.forget()
+        for session in self.sessions:
+            session.abandon()
 
     def _keep(self, data: bytes) -> None:
         """Stands in for the socket. A client that gets more than a present one may leave unread is given up."""
         self._answers.append(data)
         self._size += len(data)
-        if self._size > self.house.settings.limits.output_bytes:
-            self.house.parked.pop(self.link.identity, None)
-            self._answers.clear()
-            self.link.write = _discard
-            for session in self.sessions:
-                session.abandon()
+        limit = self.house.settings.limits.output_bytes
+        if self._size > limit:
+            self.cut(f"more than {limit} bytes wait for it")
+        else:
+            self.house.budget.hold(self, self._size)
 
 
 def _discard(data: bytes) -> None:

@@ -7,9 +7,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from polydomo.dialects.memo.broker import MemoSession
+from polydomo.dialects.memo.keeping import KEPT_BYTES, Kept
 from polydomo.dialects.memo.shared import Memo, SpWire
 from polydomo.errors import ProtocolError
-from polydomo.runtime.stream import LINGER, StreamPeer
+from polydomo.runtime.log import Log
+from polydomo.runtime.stream import StreamPeer
 from polydomo.wire.sp.connection import Connection
 from polydomo.wire.sp.hello import REP
 
@@ -17,8 +19,13 @@ if TYPE_CHECKING:
     from polydomo.runtime.house import House
     from polydomo.runtime.settings import Settings
 
+log = Log()
+
 # How long a connection remembers what it answered, at the least; twice that at the most.
 MEMORY = 5.0
+
+# The part of limits.memory that answers left by broken connections may take: one in so many.
+KEPT_SHARE = 16
 
 
 class Nng:
@@ -27,11 +34,11 @@ class Nng:
     def __init__(self, house: House) -> None:
         self.house = house
         self.bound: list[str] = []
-        self.strangers: set[SpPeer] = set()  # still in their handshake
         self.peers: set[SpPeer] = set()
         self.memo = Memo(house.broker, house.outbox, os.urandom)
         self._configured: Settings | None = None
         self._aged = 0.0
+        self._kept = KeptAnswers(house, self.memo.kept)
         self.configure()
 
     def configure(self) -> None:
@@ -45,6 +52,7 @@ class Nng:
             memo.retries = settings.memodb.retries
             memo.grace = settings.memodb.grace
             memo.workers_max = settings.limits.connections
+            memo.kept.room = min(KEPT_BYTES, settings.limits.memory // KEPT_SHARE)
 
     def inspect(self, now: float) -> None:
         """Every few seconds: is somebody there who does not read? And what was answered long ago is forgotten."""
@@ -56,10 +64,11 @@ class Nng:
             peer.inspect(now)
             if age:
                 peer.session.age()
+        self._kept.report()
 
     def close(self, hurry: bool = False) -> None:
         """The broker stops."""
-        for peer in [*self.peers, *self.strangers]:
+        for peer in list(self.peers):
             if hurry:
                 peer.transport.abort()
             else:
@@ -80,11 +89,27 @@ class Nng:
         }
 
 
+class KeptAnswers:
+    """The answers that broken connections left, as a holder of memory. `Kept.room` bounds them between reports."""
+
+    def __init__(self, house: House, kept: Kept) -> None:
+        self.house = house
+        self.kept = kept
+
+    def report(self) -> None:
+        """Tell the memory budget how many bytes they are."""
+        self.house.budget.hold(self, self.kept.size)
+
+    def cut(self, reason: str) -> None:
+        log.warning("answers for broken NNG connections dropped", reason=reason)
+        self.kept.forget_answers()
+
+
 class SpPeer(StreamPeer, SpWire):
     """One connection. Messages pass through without stopping."""
 
     def __init__(self, nng: Nng, listener: str) -> None:
-        super().__init__(nng.house, listener, nng.strangers)
+        super().__init__(nng.house, listener)
         self.nng = nng
         self.session: MemoSession
         self.connection: Connection
@@ -100,7 +125,7 @@ class SpPeer(StreamPeer, SpWire):
         self.parser = self.connection = Connection(
             self.session, REP, house.settings.limits.message_bytes, ipc
         )
-        if self.admit(len(house.strangers) + len(self.nng.strangers)):
+        if self.admit():
             self.connection.start()
 
     def data_received(self, data: bytes) -> None:
@@ -109,11 +134,8 @@ class SpPeer(StreamPeer, SpWire):
         self.connection.receive(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        house = self.house
-        house.broker.now = house.clock.read()
-        self.settled()
+        super().connection_lost(exc)
         self.nng.peers.discard(self)
-        self.session.write = _discard
         self.session.lost()
 
     # The session's side
@@ -122,16 +144,13 @@ class SpPeer(StreamPeer, SpWire):
         self.transport.write(data)
 
     def ready(self) -> None:
-        if len(self.house.peers) + len(self.nng.peers) >= self.house.settings.limits.connections:
-            raise ProtocolError("too many connections", hint="raise limits.connections if they are meant")
+        self.house.seat(self)
         self.settled()
         self.nng.peers.add(self)
 
     def failed(self, error: ProtocolError) -> None:
-        self.house.note("peer refused", self, reason=str(error))
         self.session.flush()  # others on this connection have done nothing wrong
-        self.transport.close()
-        self.house.loop.call_later(LINGER, self.transport.abort)
+        self.refuse(str(error))
 
     def complain(self, reason: str) -> None:
         self.noted(self.session.invalid, reason)
@@ -139,6 +158,5 @@ class SpPeer(StreamPeer, SpWire):
     def works(self) -> bool:
         return self.session.is_worker()
 
-
-def _discard(data: bytes) -> None:
-    """Nobody is there."""
+    def remembered(self) -> int:
+        return self.session.remembered()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from polydomo._version import __version__
 from polydomo.dialects.session import NATIVE_PROPERTY, Link, Wire
 from polydomo.errors import ProtocolError
-from polydomo.runtime.stream import LINGER, StreamPeer
+from polydomo.runtime.stream import StreamPeer
 from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Peer
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class ZmqPeer(StreamPeer, Wire):
     """See the module's text. Messages pass through without stopping."""
 
     def __init__(self, house: House, listener: str) -> None:
-        super().__init__(house, listener, house.strangers)
+        super().__init__(house, listener)
         self.link: Link
         self.connection: Connection
         self.heard = house.clock.read()
@@ -34,7 +34,7 @@ class ZmqPeer(StreamPeer, Wire):
         self.parser = self.connection = Connection(
             self.link, b"ROUTER", True, house.wire_limits, properties={NATIVE_PROPERTY: __version__.encode()}
         )
-        if self.admit(len(house.strangers)):
+        if self.admit():
             self.connection.start()
 
     def data_received(self, data: bytes) -> None:
@@ -43,9 +43,8 @@ class ZmqPeer(StreamPeer, Wire):
         self.connection.receive(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         house = self.house
-        house.broker.now = house.clock.read()
-        self.settled()
         house.peers.discard(self)
         if house.named.get(self.link.identity) is self:
             del house.named[self.link.identity]
@@ -62,22 +61,20 @@ class ZmqPeer(StreamPeer, Wire):
         self.settled()
 
     def failed(self, error: ProtocolError) -> None:
-        self.house.note("peer refused", self, reason=str(error))
-        self.transport.close()
-        self.house.loop.call_later(LINGER, self.transport.abort)
+        self.refuse(str(error))
 
     def complain(self, reason: str) -> None:
         self.noted(self.link.invalid, reason)
 
     def forget(self) -> None:
-        self.house.parked.pop(self.link.identity, None)
+        """Nobody is waited for while the connection lives."""
 
     # The house's side
 
     def inspect(self, now: float) -> None:
         """Is it still there, does it read?"""
-        if self.congested:
-            super().inspect(now)
+        super().inspect(now)
+        if self.backlog is not None:
             return
         silence = now - self.heard
         ping = self.house.settings.zmq.ping

@@ -66,6 +66,7 @@ async def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, house.stop)
         loop.add_signal_handler(signal.SIGHUP, _reload, house, reread)
+        loop.set_exception_handler(house.descriptors.handle_exception)
         gc.freeze()
         if folder is not None:
             announcing = loop.create_task(folder.announce(house.places()))

@@ -1,5 +1,6 @@
 """What all connections have in common, whatever is spoken on them: a handshake with a time limit, reading that stops
-while a client has too much unanswered, writing that notices a peer which does not read."""
+while a client has too much unanswered, writing that notices a peer which does not read, and an account of the bytes
+that wait in either direction."""
 
 from __future__ import annotations
 
@@ -7,7 +8,11 @@ import asyncio
 import socket
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
+
+from polydomo.runtime.admission import site_of
+from polydomo.runtime.backlog import Backlog
+from polydomo.runtime.pace import Pace
 
 if TYPE_CHECKING:
     from polydomo.runtime.house import House
@@ -15,8 +20,9 @@ if TYPE_CHECKING:
 # How long a peer that broke the protocol may take to read what was sent before, the reason among it.
 LINGER = 1.0
 
-# Above this much unsent, a peer counts as a slow reader; its client's requests are not read until it catches up.
-HIGH_WATER = 1024 * 1024
+# Above this much unsent, a peer counts as a slow reader until it has read everything; its client's requests are not
+# read meanwhile. Less than this is not accounted for before the next inspection.
+HIGH_WATER = 256 * 1024
 
 
 class Outlet(Protocol):
@@ -31,27 +37,42 @@ class Outlet(Protocol):
 class Parser(Protocol):
     """The pure connection, which can be told to keep what it has."""
 
+    spanned: int  # messages handed on that came in more than one chunk
+
     def pause(self) -> None:
         """Hand on no more messages."""
 
     def resume(self) -> None:
         """Go on."""
 
+    def kept(self) -> int:
+        """Bytes received and not yet handed on."""
+
+    def close(self) -> None:
+        """Drop them and take nothing more."""
+
 
 class StreamPeer(asyncio.Protocol):
     """One connection, from asyncio's side and the house's. `outlet` and `parser` are set by `connection_made` of the
     wire's own class."""
 
-    def __init__(self, house: House, listener: str, strangers: set[Any]) -> None:
+    def __init__(self, house: House, listener: str) -> None:
         self.house = house
         self.listener = listener
         self.transport: asyncio.Transport
         self.outlet: Outlet
         self.parser: Parser
         self.address = ""
-        self.congested = 0.0  # since when; 0: it keeps up
-        self._strangers = strangers  # those still in their handshake
-        self._unsent = 0  # when last looked at while congested
+        self.site = ""  # what counts as one address
+        self.backlog: Backlog | None = (
+            None  # while it is congested: it does not read as fast as it is written to
+        )
+        self._output_pace: Pace
+        self._input_pace: Pace | None = None  # while a message is unfinished
+        self._input = 0  # bytes of it
+        self._inspected = 0  # bytes of it when last inspected
+        self._spanned = 0  # messages before it
+        self._reported = 0  # bytes that the memory budget knows of
         self._reading = True
         self._held = False  # its clients have too much unanswered
         self._limiter: asyncio.TimerHandle | None = None
@@ -64,45 +85,62 @@ class StreamPeer(asyncio.Protocol):
     def deafen(self, deaf: bool) -> None:
         """It is (not) being read from."""
 
+    def remembered(self) -> int:
+        """Return how many bytes of its answers are kept beside what is on the way."""
+        return 0
+
     # asyncio's side
 
     def attach(self, transport: asyncio.BaseTransport) -> None:
         """The first part of `connection_made`."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
         self.address = address_of(transport)
+        self.site = site_of(transport.get_extra_info("peername"), self.listener)
         keep_alive(transport)
-        self.transport.set_write_buffer_limits(HIGH_WATER)
+        self.transport.set_write_buffer_limits(HIGH_WATER, 0)
 
-    def admit(self, strangers: int) -> bool:
-        """The second part: it has so much time for its handshake. False: too many are at it."""
-        limits = self.house.settings.limits
-        if strangers >= limits.unauthenticated:
-            self.house.note("connection refused", self, reason="too many handshakes at once")
-            self.transport.abort()
-            return False
-        self._strangers.add(self)
-        self._limiter = self.house.loop.call_later(limits.handshake, self._too_slow)
-        return True
+    def admit(self) -> bool:
+        """The second part: it has so much time for its handshake. False: there was no room for it."""
+        house = self.house
+        house.handshakes.enter(self, self.site)
+        self._limiter = house.loop.call_later(house.settings.limits.handshake, self._too_slow)
+        house.descriptors.check(self.transport)
+        return not self.transport.is_closing()
 
     def settled(self) -> None:
         """The handshake is over, one way or the other."""
-        self._strangers.discard(self)
+        self.house.handshakes.leave(self)
         if self._limiter is not None:
             self._limiter.cancel()
             self._limiter = None
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.house.broker.now = self.house.clock.read()
+        self.settled()
+        self.parser.close()
+        self.house.seats.leave(self)
+        self.house.budget.release(self)
+
     def pause_writing(self) -> None:
-        self.congested = self.house.clock.read()
-        self._unsent = self.transport.get_write_buffer_size()
+        now = self.house.clock.read()
+        self.backlog = Backlog(self.transport.get_write_buffer_size())
+        self._output_pace = Pace(self.house.settings.limits.stalled, now)
         self.outlet.write = self._write_congested
         self._adjust_reading()
+        self._report()
 
     def resume_writing(self) -> None:
-        self.congested = 0.0
+        self.backlog = None
         self.outlet.write = self.transport.write
         self._adjust_reading()
+        self._report()
 
     # The session's side
+
+    def buffered(self, size: int) -> None:
+        """An unfinished message has grown to `size` bytes; 0: it is whole."""
+        self._input = size
+        self._report()
 
     def pause(self) -> None:
         """Its clients have too much unanswered."""
@@ -125,43 +163,77 @@ class StreamPeer(asyncio.Protocol):
             # At the end of the turn, so that it still hears what its protocol says about the last one.
             house.loop.call_soon(self._dismiss, f"{invalid} invalid messages")
 
+    def refuse(self, reason: str) -> None:
+        """It broke the protocol: close after what it is owed, the reason among it."""
+        self.house.note("peer refused", self, reason=reason)
+        self._close()
+
     # The house's side
 
     def cut(self, reason: str) -> None:
         """Close at once; what was unsent is lost."""
         if not self.transport.is_closing():
             self.house.note("peer cut", self, reason=reason)
-            self.transport.abort()
+        self.parser.close()
+        self.transport.abort()  # also if it is closing already, and waits for somebody who does not read
 
     def inspect(self, now: float) -> None:
-        """Looked at every few seconds: does it read?"""
-        if not self.congested:
+        """Look every few seconds whether it goes on with what it has begun to send or to read."""
+        patience = self.house.settings.limits.stalled
+        backlog = self.backlog
+        if backlog is not None:
+            sent = backlog.update(self.transport.get_write_buffer_size())
+            if not self._output_pace.keeps_up(patience, now, sent):
+                self.cut(f"it reads too slowly: {backlog.unsent} bytes wait for it")
+                return
+        size = self.parser.kept()
+        if not size or not self._reading:
+            self._input_pace = None  # what is not read cannot go on
+        elif self._input_pace is None or self._spanned != self.parser.spanned:
+            self._input_pace = Pace(patience, now)
+            self._spanned = self.parser.spanned
+        elif not self._input_pace.keeps_up(patience, now, size - self._inspected):
+            self.cut(f"it sends too slowly: a message of which {size} bytes are here does not go on")
             return
-        unsent = self.transport.get_write_buffer_size()
-        if unsent < self._unsent:
-            self._unsent = unsent
-            self.congested = now
-        elif now - self.congested > self.house.settings.limits.stalled:
-            self.cut(f"it has read nothing for {now - self.congested:.0f} s while {unsent} bytes wait for it")
+        self._input = self._inspected = size
+        self._report()
+
+    def _report(self) -> None:
+        """Tell the memory budget what is held for this peer, which may be cut for it."""
+        if self.transport.is_closing():
+            return
+        size = self._input + self.remembered()
+        size += self.transport.get_write_buffer_size() if self.backlog is None else self.backlog.held
+        if size != self._reported:
+            self._reported = size
+            self.house.budget.hold(self, size)
 
     def _dismiss(self, reason: str) -> None:
         """Close after what it is owed."""
         if not self.transport.is_closing():
             self.house.note("peer cut", self, reason=reason)
             self.outlet.flush()
-            self.transport.close()
+            self._close()
+
+    def _close(self) -> None:
+        self.transport.close()
+        self.house.loop.call_later(LINGER, self.transport.abort)
 
     def _write_congested(self, data: bytes) -> None:
         """A slow reader's answers are kept up to a bound."""
         limit = self.house.settings.limits.output_bytes
-        if self.transport.get_write_buffer_size() + len(data) > limit:
+        unsent = self.transport.get_write_buffer_size()
+        if unsent + len(data) > limit:
             self.cut(f"it does not read its answers: more than {limit} bytes wait for it")
-        else:
-            self.transport.write(data)
+            return
+        self.transport.write(data)
+        if self.backlog is not None:
+            self.backlog.add(len(data))
+            self._report()
 
     def _adjust_reading(self) -> None:
         """Read unless its clients have too much unanswered or do not read their answers, and no worker is here."""
-        stop = (self._held or self.congested > 0) and not self.works()
+        stop = (self._held or self.backlog is not None) and not self.works()
         if stop != self._reading or self.transport.is_closing():
             return
         self._reading = not stop

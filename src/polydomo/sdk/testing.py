@@ -244,8 +244,7 @@ class SyncLocalBroker:
 
 def _transports(house: House) -> list[asyncio.Transport]:
     """Of all connections."""
-    zmq = [peer.transport for peer in [*house.peers, *house.strangers]]
-    return zmq + [peer.transport for peer in [*house.nng.peers, *house.nng.strangers]]
+    return [peer.transport for peer in [*house.peers, *house.nng.peers, *house.handshakes]]
 
 
 class _Watch(Journal):

@@ -16,7 +16,7 @@ from typing import Final
 
 from polydomo.core.job import Job
 from polydomo.dialects.memo import messages
-from polydomo.dialects.memo.clients import MemoClient
+from polydomo.dialects.memo.clients import REMEMBERED, MemoClient
 from polydomo.dialects.memo.keeping import Answer, Astray, Grace
 from polydomo.dialects.memo.messages import (
     HEARTBEAT,
@@ -29,7 +29,7 @@ from polydomo.dialects.memo.messages import (
     Header,
     body_of,
 )
-from polydomo.dialects.memo.shared import ID_SIZE, Memo, SpWire
+from polydomo.dialects.memo.shared import ID_SIZE, UNPLUGGED, Memo, SpWire
 from polydomo.dialects.memo.workers import ASKED, BUSY, PARKED, MemoWorker
 from polydomo.dialects.session import Sender
 from polydomo.errors import ProtocolError
@@ -74,6 +74,7 @@ class MemoSession(Handler, Sender):
         self._recent: dict[bytes, Answer | None] = {}  # requests that were answered
         self._older: dict[bytes, Answer | None] = {}
         self._remembered = 0  # bytes of answers in _recent
+        self._remembered_older = 0  # and in _older
         self._kept: list[Astray] = []  # when it is broken
         self._out: list[bytes] = []
         self._patient = False  # what is in _out may be held back for a few turns
@@ -95,6 +96,9 @@ class MemoSession(Handler, Sender):
 
     def dropped(self, reason: str) -> None:
         self.complain(reason)
+
+    def buffered(self, size: int) -> None:
+        self.wire.buffered(size)
 
     def message(self, stack: bytes, data: bytes, start: int, end: int) -> None:
         if stack in self.jobs or stack in self._recent or stack in self._older or stack in self.parked:
@@ -176,8 +180,13 @@ class MemoSession(Handler, Sender):
     def age(self) -> None:
         """Forget the older half of what was answered. Called every few seconds, too."""
         self._older = self._recent
+        self._remembered_older = self._remembered
         self._recent = {}
         self._remembered = 0
+
+    def remembered(self) -> int:
+        """Return how many bytes of answers are kept in case their requests come again."""
+        return self._remembered + self._remembered_older
 
     def lost(self) -> None:
         """The connection broke, or its peer went away: nobody can tell which."""
@@ -199,6 +208,8 @@ class MemoSession(Handler, Sender):
         self.jobs = {}
         self._older = {}
         self._recent = {}
+        self.wire = UNPLUGGED
+        self.write = _discard
         if self.client is not None:
             self.client.reap()
         if self.workers or self._kept:
@@ -254,7 +265,7 @@ class MemoSession(Handler, Sender):
         request.session = self
         if request.answer is not None:
             self.answer(stack, request.answer.content)
-            self.remember(stack, request.answer)
+            self.remember(stack, request.answer if len(request.answer.content) <= REMEMBERED else None)
         else:
             self.jobs[stack] = request.job
         return True
@@ -347,3 +358,7 @@ class MemoSession(Handler, Sender):
         request.keeper = self
         if self.memo.kept.add(request):
             self._kept.append(request)
+
+
+def _discard(data: bytes) -> None:
+    """Stands in for a socket that is gone."""

@@ -107,6 +107,13 @@ class Kept:
             if not same:
                 del self.requests[request.stack]
 
+    def forget_answers(self) -> None:
+        """Make room: a request whose answer was kept is done again if it comes again."""
+        for same in list(self.requests.values()):
+            for request in list(same):
+                if request.answer is not None:
+                    self.remove(request)
+
 
 class Grace(Timed):
     """How long a broken connection's things are kept."""

@@ -49,6 +49,34 @@ class SpWire(ABC):
     def complain(self, reason: str) -> None:
         """The peer sent something its protocol does not allow; it was not answered."""
 
+    def buffered(self, size: int) -> None:  # noqa: B027 (only those who watch their memory care)
+        """An unfinished message has grown to `size` bytes; 0: it is whole."""
+
+
+class Unplugged(SpWire):
+    """Wire of a session whose connection is gone. One that kept the real one would keep all of the connection."""
+
+    def transmit(self, data: bytes) -> None:
+        """Nobody is there."""
+
+    def ready(self) -> None:
+        """Nobody is there."""
+
+    def failed(self, error: ProtocolError) -> None:
+        """Nobody is there."""
+
+    def pause(self) -> None:
+        """Nothing is read anyway."""
+
+    def resume(self) -> None:
+        """Nothing can be read."""
+
+    def complain(self, reason: str) -> None:
+        """Nobody is there."""
+
+
+UNPLUGGED: Final = Unplugged()
+
 
 class Memo:
     """What all connections share: the broker, the workers, and what is kept of broken connections."""

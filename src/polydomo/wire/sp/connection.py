@@ -21,6 +21,9 @@ HELLO: Final = 0
 TRAFFIC: Final = 1
 CLOSED: Final = 2
 
+# A message that arrives in many chunks is reported each time it has grown by this much.
+BUFFER_STEP: Final = 65536
+
 # Whom each role talks to.
 OPPOSITE: Final = {REP: REQ, REQ: REP}
 
@@ -49,6 +52,9 @@ class Handler(ABC):
     def failed(self, error: ProtocolError) -> None:
         """The peer broke the protocol; nothing more will come. Close the socket."""
 
+    def buffered(self, size: int) -> None:  # noqa: B027 (only those who watch their memory care)
+        """An unfinished message has grown to `size` bytes; 0: it is whole. Called in steps of `BUFFER_STEP`."""
+
 
 class Connection:
     """See the module's text. `role` is our own: REP or REQ; `limit` is the largest message, its stack included."""
@@ -60,9 +66,11 @@ class Connection:
         self.ipc = ipc
         self.phase = HELLO
         self.paused = False
+        self.spanned = 0  # messages handed on that came in more than one chunk
         self._lead = 9 if ipc else 8  # bytes before a message
         self._pending = bytearray()  # the start of a message whose end has not come
         self._need = 0  # no use looking at _pending before it holds this many bytes
+        self._told = 0  # bytes in _pending that the handler knows of
 
     def start(self) -> None:
         """Send our hello. Both sides do so at once."""
@@ -74,10 +82,17 @@ class Connection:
         if pending:
             pending += data
             if len(pending) < self._need or (self.paused and self.phase == TRAFFIC):
+                if len(pending) - self._told >= BUFFER_STEP:
+                    self._told = len(pending)
+                    self.handler.buffered(self._told)
                 return
             data = bytes(pending)
-            self._pending = bytearray()  # not cleared: a large one would be kept for small messages
+            pending.clear()
             self._need = 0
+            self.spanned += 1
+            if self._told:
+                self._told = 0
+                self.handler.buffered(0)
         try:
             if self.phase == TRAFFIC:
                 self._scan(data, 0)
@@ -108,6 +123,12 @@ class Connection:
             self.phase = CLOSED
             self._pending = bytearray()
             self.handler.failed(error)
+
+    def close(self) -> None:
+        """Drop what was kept and take nothing more; the handler is not told."""
+        self.phase = CLOSED
+        self._pending = bytearray()
+        self._told = 0
 
     def _hello(self, data: bytes) -> None:
         hello.check_start(data)

@@ -39,6 +39,9 @@ IDENTITY_MAX: Final = 255
 
 NOTHING_EXPECTED: Final = b""
 
+# A message that arrives in many chunks is reported each time it has grown by this much.
+BUFFER_STEP: Final = 65536
+
 # Commands between messages are PINGs and subscriptions; nobody needs a topic longer than this.
 COMMAND_MAX: Final = 65536
 
@@ -106,6 +109,9 @@ class Handler(ABC):
     def ponged(self, context: bytes) -> None:  # noqa: B027 (only those who ping care)
         """The peer answered a PING."""
 
+    def buffered(self, size: int) -> None:  # noqa: B027 (only those who watch their memory care)
+        """An unfinished message has grown to `size` bytes; 0: it is whole. Called in steps of `BUFFER_STEP`."""
+
 
 class Connection:
     """See the module's text. `server` says which end listens (it answers a refused peer with ERROR, not READY)."""
@@ -132,6 +138,7 @@ class Connection:
         self.phase = GREETING
         self.paused = False
         self.peer: Peer | None = None
+        self.spanned = 0  # messages handed on that came in more than one chunk
         self.ttl = 0.0  # seconds of silence after which the peer told us to give it up; 0: never said
         self._minor = 0
         self._publisher = socket_type == b"PUB"
@@ -139,6 +146,7 @@ class Connection:
         self._need = 0  # no use looking at _pending before it holds this many bytes
         self._measured = 0  # frames up to here in _pending are whole
         self._frames = 0  # and this many they are
+        self._told = 0  # bytes in _pending that the handler knows of
 
     def start(self) -> None:
         """Send our greeting. Both sides do so at once (RFC 37)."""
@@ -149,13 +157,22 @@ class Connection:
         pending = self._pending
         if pending:
             pending += data
-            if len(pending) < self._need or (self.paused and self.phase == TRAFFIC):
-                return
-            if self.phase == TRAFFIC and not self._grown():
+            if (
+                len(pending) < self._need
+                or (self.paused and self.phase == TRAFFIC)
+                or (self.phase == TRAFFIC and not self._grown())
+            ):
+                if len(pending) - self._told >= BUFFER_STEP:
+                    self._told = len(pending)
+                    self.handler.buffered(self._told)
                 return
             data = bytes(pending)
             pending.clear()
             self._need = self._measured = self._frames = 0
+            self.spanned += 1
+            if self._told:
+                self._told = 0
+                self.handler.buffered(0)
         try:
             if self.phase == TRAFFIC:
                 self._scan(data, 0)
@@ -205,6 +222,12 @@ class Connection:
         self.phase = CLOSED
         self._pending.clear()
         self.handler.failed(error)
+
+    def close(self) -> None:
+        """Drop what was kept and take nothing more; the handler is not told."""
+        self.phase = CLOSED
+        self._pending = bytearray()
+        self._told = 0
 
     def _scan(self, data: bytes, pos: int) -> None:
         """Cut whole messages off `data` from `pos` and hand each on."""
