@@ -37,6 +37,16 @@ message_bytes = 200000
 memory = 1000000
 """
 
+# Whoever dawdles is cut soon, and nobody else is.
+BRISK = """
+[http]
+slow = 0.4
+patience = 0.6
+
+[limits]
+stalled = 0.6
+"""
+
 
 @pytest.fixture(scope="session")
 def desk() -> Iterator[Desk]:
@@ -48,5 +58,12 @@ def desk() -> Iterator[Desk]:
 @pytest.fixture(scope="session")
 def strict() -> Iterator[Desk]:
     with BrokerProcess(toml=STRICT, http=True) as broker:
+        yield Desk(broker)
+        assert "Traceback" not in broker.log(), broker.log()[-5000:]
+
+
+@pytest.fixture(scope="session")
+def brisk() -> Iterator[Desk]:
+    with BrokerProcess(toml=BRISK, http=True) as broker:
         yield Desk(broker)
         assert "Traceback" not in broker.log(), broker.log()[-5000:]

@@ -105,7 +105,7 @@ class Desk:
         return made
 
     def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
-        lines = [f"{method} {path} HTTP/1.1", "host: x", f"content-length: {len(body)}"]
+        lines = [f"{method} {path} HTTP/1.1", "host: 127.0.0.1", f"content-length: {len(body)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         return "\r\n".join([*lines, "", ""]).encode() + body
 

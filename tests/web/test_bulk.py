@@ -20,7 +20,7 @@ class Lane:
 
     def __init__(self, desk: Desk, service: str, query: str = "durable=false") -> None:
         line = f"POST /v1/services/{service}/bulk?{query} HTTP/1.1\r\n"
-        self.sock = desk.raw(line.encode() + b"host: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        self.sock = desk.raw(line.encode() + b"host: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n")
         self.file = self.sock.makefile("rb")
         self._began = False
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.web.server import HEAD
+from polydomo.web.connection import HEAD
 from tests.support.broker import BrokerProcess, wait_for
 from tests.web.api.site import Answer, is_problem
 from tests.web.desk import Desk, fresh, read_all, read_answer, until
 
-HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
-SUBMIT = b"POST /v1/services/s/jobs?durable=false HTTP/1.1\r\nhost: x\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+SUBMIT = b"POST /v1/services/s/jobs?durable=false HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 
 
 def refused(data: bytes, status: int, reason: str) -> None:
@@ -34,7 +34,7 @@ def still_well(desk: Desk) -> None:
     assert desk.site.get("/healthz").status == 200
 
 
-@pytest.mark.parametrize("begun", [b"G", b"GET /healthz HTTP/1.1\r\nhost: x\r\nx-slow: "])
+@pytest.mark.parametrize("begun", [b"G", b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: "])
 def test_a_head_that_does_not_end_is_answered_with_408(strict: Desk, begun: bytes) -> None:
     with strict.raw(begun) as sock:
         still_well(strict)
@@ -65,6 +65,26 @@ def test_a_body_that_stops_is_answered_with_408(strict: Desk, announced: bytes) 
         refused(read_all(sock), 408, "too-slow")
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/services/s/jobs?durable=false", "/nothing/here", "/v1/services/s/bulk"]
+)
+def test_a_body_that_drips_is_no_better(brisk: Desk, path: str) -> None:
+    """A byte now and then renews nothing: for a handler that waits for the whole body, for one that reads line by
+    line, and where nobody reads it."""
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n"
+    with brisk.raw(head.encode()) as sock:
+        ended = False
+        end = time.monotonic() + 20
+        while not ended and time.monotonic() < end:
+            try:
+                sock.sendall(b"x")
+                ready = select.select([sock], [], [], 0.05)[0]
+                ended = bool(ready) and (b" 408 " in (found := sock.recv(65536)) or not found)
+            except OSError:
+                ended = True
+        assert ended
+
+
 def test_a_connection_without_a_request_is_closed_after_a_while(strict: Desk) -> None:
     with strict.raw() as sock, strict.raw(HEALTH) as used:
         assert read_all(sock) == b""
@@ -79,8 +99,8 @@ def test_a_connection_without_a_request_is_closed_after_a_while(strict: Desk) ->
         b"GET /healthz HTTP/9.9\r\n\r\n",
         b"GET /healthz HTTP/1.1\r\nno colon\r\n\r\n",
         b"GET /healthz HTTP/1.1\r\ncontent-length: x\r\n\r\n",
-        b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"CONNECT example.com:80 HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
+        b"CONNECT example.com:80 HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
         b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL" + bytes(48),
     ],
     ids=["tls", "no target", "version", "no colon", "length", "target", "connect", "zmtp"],
@@ -107,7 +127,7 @@ def test_length_and_chunks_at_once_are_refused(strict: Desk) -> None:
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET /" + b"x" * HEAD + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /" + b"x" * HEAD + b" HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
         b"GET /healthz HTTP/1.1\r\nx-long: " + b"x" * HEAD + b"\r\n\r\n",
         b"GET /healthz HTTP/1.1\r\n" + b"x-many: 12345\r\n" * (HEAD // 14) + b"\r\n",
         b"GET /healthz HTTP/1.1\r\nx-endless: " + b"x" * (HEAD + 1),
@@ -118,6 +138,44 @@ def test_a_head_that_is_too_large_is_answered_with_431(strict: Desk, head: bytes
     with strict.raw(head) as sock:
         refused(read_all(sock), 431, "head-too-large")
     still_well(strict)
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"1\r\nx\r\n0\r\nx-long: " + b"x" * HEAD + b"\r\n\r\n",
+        b"1\r\nx\r\n0\r\n" + b"x-many: 12345\r\n" * (HEAD // 14) + b"\r\n",
+        b"0\r\nx-endless: " + b"x" * (3 * HEAD),
+        b"1;x=" + b"x" * (3 * HEAD),
+        (b"1;x=" + b"x" * 1000 + b"\r\nx\r\n") * (3 * HEAD // 1000),
+    ],
+    ids=["one trailer", "many trailers", "endless trailer", "endless extension", "many extensions"],
+)
+def test_trailers_and_extensions_that_are_too_large_are_answered_with_431(
+    strict: Desk, framing: bytes
+) -> None:
+    with strict.raw(SUBMIT + b"transfer-encoding: chunked\r\n\r\n") as sock:
+        try:
+            for pos in range(0, len(framing), 8192):
+                sock.sendall(framing[pos : pos + 8192])
+        except OSError:
+            pass  # it was answered and closed already
+        refused(read_all(sock), 431, "head-too-large")
+    still_well(strict)
+
+
+def test_small_chunks_with_short_extensions_and_trailers_are_a_body_like_any_other(strict: Desk) -> None:
+    chunks = b"1;a=b\r\nx\r\n" * 20_000 + b"0\r\nx-check: 12345\r\n\r\n"
+    head = b"POST /v1/services/mmi.service/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\nprefer: wait=5\r\n"
+    with strict.raw(head + b"transfer-encoding: chunked\r\n\r\n" + chunks) as sock:
+        assert read_answer(sock)[0] == 200
+
+
+def test_trailer_is_not_taken_for_a_header(strict: Desk) -> None:
+    body = b"1\r\nx\r\n0\r\nhost: evil.example\r\nprefer: wait=5\r\n\r\n"
+    head = b"POST /v1/services/mmi.service/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\nprefer: wait=5\r\n"
+    with strict.raw(head + b"transfer-encoding: chunked\r\n\r\n" + body) as sock:
+        assert read_answer(sock)[0] == 200
 
 
 def test_a_body_of_the_largest_size_beside_a_small_head_is_no_large_head(strict: Desk) -> None:
@@ -175,15 +233,41 @@ def test_a_large_body_is_refused_so_that_its_sender_sees_it(strict: Desk, tmp_pa
 
 
 def test_one_connection_too_many_is_answered_with_503(strict: Desk) -> None:
+    """All others are being served, and of the same address: none of them makes room."""
+    poll = strict.request("POST", "/v1/workers/poll", b'{"services": ["nothing"], "worker": "w", "wait": 4}')
+
+    def one_too_many() -> bytes:
+        kept: list[socket.socket] = []
+        try:
+            for _ in range(60):
+                kept.append(strict.raw(poll))
+                if select.select(kept[-1:], [], [], 0.02 if len(kept) > 40 else 0)[0]:
+                    return read_all(kept[-1])
+            return b""
+        finally:
+            for sock in kept:
+                sock.close()
+
+    refused(until(one_too_many), 503, "too-many-connections")
+    until(lambda: _is_well(strict))
+
+
+def test_connection_without_a_request_makes_room_for_a_newer_one(strict: Desk) -> None:
     kept: list[socket.socket] = []
+
+    def told_why() -> bytes:
+        """What the first one hears that is told to make room; others are told that they are slow."""
+        kept.append(strict.raw(b"G"))
+        for sock in select.select(kept, [], [], 0)[0]:
+            kept.remove(sock)
+            with sock:
+                found = read_all(sock)
+            if b" 503 " in found:
+                return found
+        return b""
+
     try:
-        for _ in range(200):  # those that came first may be sent away for being slow
-            kept.append(strict.raw(b"G"))
-            if select.select(kept[-1:], [], [], 0.01 if len(kept) > 40 else 0)[0]:
-                found = read_all(kept[-1])
-                if b" 503 " in found:
-                    break
-        refused(found, 503, "too-many-connections")
+        refused(until(told_why), 503, "too-many-connections")
     finally:
         for sock in kept:
             sock.close()
@@ -194,7 +278,7 @@ def test_pipelined_requests_are_answered_in_their_order(desk: Desk) -> None:
     service = fresh()
     slow = desk.request("POST", f"/v1/services/{service}/jobs?durable=false", b"x", prefer="wait=15")
     with desk.raw(
-        slow + HEALTH + b"GET /v1/nothing HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        slow + HEALTH + b"GET /v1/nothing HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
     ) as sock:
         desk.poll(service).answer(b"first")
         found = read_all(sock)
@@ -243,7 +327,9 @@ def test_garbage_behind_a_request_does_not_cost_it_its_answer(desk: Desk) -> Non
 
 
 def test_expect_100_continue_is_answered_before_the_body(desk: Desk) -> None:
-    with desk.raw(b"POST /v1/services/mmi.service/jobs HTTP/1.1\r\nhost: x\r\nprefer: wait=5\r\n") as sock:
+    with desk.raw(
+        b"POST /v1/services/mmi.service/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\nprefer: wait=5\r\n"
+    ) as sock:
         sock.sendall(b"expect: 100-continue\r\ncontent-length: 1\r\n\r\n")
         assert sock.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
         sock.sendall(b"x")

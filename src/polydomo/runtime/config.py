@@ -16,6 +16,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
@@ -37,6 +38,18 @@ from polydomo.runtime.units import (
 DEFAULT_FILE = "polydomo.toml"
 FILE_VARIABLE = "POLYDOMO_CONFIG"
 PREFIX = "POLYDOMO_"
+
+# What may stand in lists of these units.
+EXAMPLES = {
+    "address": "addresses such as 127.0.0.1:8080, [::1]:8080, *:8080",
+    "host": "names such as broker.example, *.example, or *; without a port",
+    "origin": "origins such as https://dashboard.example, http://localhost:3000, or *",
+    "network": "addresses and networks such as 10.0.0.5, 10.1.0.0/16, fd00::/8",
+}
+_FORMS = {
+    "host": re.compile(r"\*|(\*\.)?[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?"),
+    "origin": re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#@\s]+"),
+}
 
 # Kubernetes puts such variables into every container beside a service called "polydomo-broker".
 _KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP)\w*)?$")
@@ -178,8 +191,8 @@ class Key(NamedTuple):
             return "true or false"
         if self.unit == "endpoint":
             return "endpoints such as tcp://127.0.0.1:5555, tcp://[::1]:5555, ipc:///run/x.sock"
-        if self.unit == "address":
-            return "addresses such as 127.0.0.1:8080, [::1]:8080, *:8080"
+        if self.unit in EXAMPLES:
+            return EXAMPLES[self.unit]
         return "a text"
 
 
@@ -274,6 +287,10 @@ def _parse_list(key: Key, raw: object) -> list[str]:
                 endpoints.parse_address(item)
             except ConfigError as error:
                 raise _Wrong(error.message) from error
+        if key.unit == "network":
+            ip_network(item, strict=False)
+        if key.unit in _FORMS and not _FORMS[key.unit].fullmatch(item):
+            raise ValueError
         if found.count(item) > 1 and not item.endswith((":*", ":0")):
             raise _Wrong(f"{item} is there twice")
     return found

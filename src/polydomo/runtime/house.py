@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from polydomo.core.broker import Broker
+from polydomo.core.names import printable
 from polydomo.dialects.registry import OPENERS, RESUMED
 from polydomo.dialects.session import UNPLUGGED, Context, Link, Outbox, Session, Unplugged
 from polydomo.errors import ConfigError, ProtocolError
@@ -39,7 +40,6 @@ from polydomo.runtime.store_watch import StoreWatch
 from polydomo.runtime.stored import StoredJobs, without_store
 from polydomo.runtime.stream import StreamPeer
 from polydomo.runtime.uids import Uids
-from polydomo.services.builtin import printable
 from polydomo.services.management import Management
 from polydomo.store import Store, open_store
 from polydomo.store.errors import StoreError
@@ -51,6 +51,13 @@ NOTES = 100
 
 # How often peers are looked at for silence and slow reading, at the least.
 INSPECTION = 5.0
+
+
+class Named(Protocol):
+    """Peer as the log shows it: its address, and where it came in."""
+
+    address: str
+    listener: str
 
 
 class House:
@@ -241,7 +248,7 @@ class House:
         else:
             link.unplug(UNPLUGGED, _discard)
 
-    def note(self, what: str, peer: StreamPeer, reason: str) -> None:
+    def note(self, what: str, peer: Named, reason: str) -> None:
         """One line for people about one peer; a flood of peers must not become a flood of lines."""
         self.ledger.denied(peer.address, reason)
         now = self.clock.read()

@@ -111,7 +111,9 @@ class LimitsSection(Section):
     ] = 2048 * MIB
     output_bytes: Annotated[int, size("unread answers of one peer before it is cut off")] = 256 * MIB
     subscriber_bytes: Annotated[int, size("unread events of one subscriber before it loses some")] = 16 * MIB
-    stalled: Annotated[float, seconds("how long a peer may read nothing while answers wait for it")] = 60.0
+    stalled: Annotated[
+        float, seconds("how long a peer may read next to nothing while answers wait for it")
+    ] = 60.0
     worker_jobs: Annotated[int, count("jobs a worker may hold at once by asking for more")] = 64
     device_workers: Annotated[int, count("WMP workers behind one connection")] = 10_000
     services: Annotated[int, count("service names known at once")] = 100_000
@@ -161,12 +163,38 @@ class HttpSection(Section):
         bool, text("keep its jobs on disk, where a service or a request does not say otherwise", unit="flag")
     ] = True
     patience: Annotated[float, seconds("the longest time one request may wait for an answer or a job")] = 60.0
-    slow: Annotated[float, seconds("how long a request's head may take, and silence within its body")] = 10.0
+    slow: Annotated[
+        float, seconds("how long a request's head may take, and next to nothing come of its body")
+    ] = 10.0
     idle: Annotated[float, seconds("how long a connection without a request is kept")] = 30.0
     worker_idle: Annotated[
         float, seconds("how long a worker may be silent between two requests before it is given up")
     ] = 30.0
-    connections: Annotated[int, count("connections at once")] = 2000
+    connections: Annotated[
+        int, count("connections at once; when it is reached, the address with most of them makes room")
+    ] = 2000
+    hosts: Annotated[
+        list[str],
+        text(
+            "names in `Host` that the broker answers to, beside addresses, localhost and what it listens on: "
+            "NAME, *.DOMAIN, or * for any",
+            unit="host",
+        ),
+    ] = msgspec.field(default_factory=list)
+    origins: Annotated[
+        list[str],
+        text(
+            "web pages of other sites that may use the REST API (CORS): SCHEME://HOST[:PORT], or * for any",
+            unit="origin",
+        ),
+    ] = msgspec.field(default_factory=list)
+    trusted_proxies: Annotated[
+        list[str],
+        text(
+            "addresses and networks of reverse proxies, whose `Forwarded` and `X-Forwarded-For` are believed",
+            unit="network",
+        ),
+    ] = msgspec.field(default_factory=list)
 
 
 class ServiceSection(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ CUT: Final = "cut"  # the listener was too slow: something is missing from here 
 # What a listener may leave unread before it is cut off: its own memory, not the worker's matter.
 MOST: Final = 10_000
 MOST_BYTES: Final = 64 * 1024 * 1024
+
+# What one takes in memory beside its body, roughly.
+OVERHEAD: Final = 256
 
 
 class Happening:
@@ -61,6 +65,7 @@ class Listener:
         self._loop = loop
         self._heard: deque[Happening] = deque()
         self._size = 0
+        self.on_size: Callable[[int], object] | None = None  # called with the bytes that are not read yet
         self._over = False  # nothing will be added
         self._future: asyncio.Future[None] | None = None
 
@@ -68,17 +73,26 @@ class Listener:
         """From the core, which does not wait: too much at once ends it."""
         if self._over:
             return
-        self._size += len(happening.body)
-        if len(self._heard) >= MOST or self._size > MOST_BYTES:
+        if len(self._heard) >= MOST or self._size + len(happening.body) > MOST_BYTES:
             happening = Happening(CUT)
+        self._size += len(happening.body) + OVERHEAD
         self._heard.append(happening)
         self._over = happening.last()
         self._wake()
+        if self.on_size is not None:
+            self.on_size(self._size)
 
     def close(self) -> None:
         """Nothing more will come; what was heard can still be read."""
         self._over = True
         self._wake()
+
+    def discard(self) -> None:
+        """Nothing more will be read."""
+        self.on_size = None
+        self._heard.clear()
+        self._size = 0
+        self.close()
 
     async def next(self, timeout: float) -> Happening | None:
         """The next one. None: nothing within `timeout` seconds, or `over`."""
@@ -94,7 +108,9 @@ class Listener:
         if not self._heard:
             return None
         happening = self._heard.popleft()
-        self._size -= len(happening.body)
+        self._size -= len(happening.body) + OVERHEAD
+        if self.on_size is not None:
+            self.on_size(self._size)
         return happening
 
     @property

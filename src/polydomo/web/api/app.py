@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polydomo._version import __version__
+from polydomo.runtime import endpoints
 from polydomo.runtime.log import Log
 from polydomo.web import memodb
 from polydomo.web.api import (
@@ -29,13 +31,14 @@ from polydomo.web.api import (
     stream,
     workers,
 )
-from polydomo.web.api.origins import is_foreign
+from polydomo.web.api.origins import Guard, origin_of
 from polydomo.web.api.problems import Problem, problem
 from polydomo.web.clients import WebClients
 from polydomo.web.polling import PollingWorkers
 
 if TYPE_CHECKING:
     from polydomo.runtime.house import House
+    from polydomo.runtime.settings import Settings
 
 log = Log()
 
@@ -54,24 +57,52 @@ REASONS = {
 }
 
 
+# How long a browser may remember that a page of `http.origins` may do something, in seconds.
+PREFLIGHT_AGE = 600
+
+
 class App(FastAPI):
     """HEAD is answered wherever GET is, without the body; what a handler did not expect is logged and answered, and
-    goes no further."""
+    goes no further. `origins` says what is asked of every request before."""
+
+    house: House
+    guard: Guard
+    _shared: ASGIApp  # for pages of `http.origins`
+    _settings: Settings | None = None  # those that `guard` was made from
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._settings is not self.house.settings:
+            self._configure(self.house.settings)
         if scope["type"] == "http" and scope["method"] == "HEAD" and not scope["path"].endswith("/events"):
             scope = {**scope, "method": "GET", "polydomo.head": True}
             send = _headless(send)
-        if scope["type"] == "http" and is_foreign(scope):
-            refusal = problem("not-allowed", "it comes from a web page of another site")
+        refusal = self.guard.check(scope)
+        if refusal is not None:
             await refusal.response()(scope, receive, send)
             return
+        app: ASGIApp = super().__call__
+        if self.guard.origins and self.guard.shares_with(origin_of(scope) or b""):
+            app = self._shared
         try:
-            await super().__call__(scope, receive, send)
+            await app(scope, receive, send)
         except ClientDisconnect:
             pass
         except Exception as error:
             log.error("a request failed", path=scope.get("path", "")[:200], error=repr(error), exc_info=error)
+
+    def _configure(self, settings: Settings) -> None:
+        """Take over settings, which change when the broker reloads them."""
+        self._settings = settings
+        listening = [endpoints.parse_address(text).host for text in settings.broker.http]
+        self.guard = Guard(settings.http.hosts, settings.http.origins, [host for host in listening if host])
+        self._shared = CORSMiddleware(
+            super().__call__,
+            allow_origins=settings.http.origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["*"],
+            max_age=PREFLIGHT_AGE,
+        )
 
 
 def make_app(house: House) -> FastAPI:
@@ -90,6 +121,7 @@ def make_app(house: House) -> FastAPI:
             Exception: _unexpected,
         },
     )
+    app.house = house
     if house.only_devices:
         app.router.routes += [*health.make_router(house).routes, *metrics.make_router(house).routes]
         return app

@@ -32,7 +32,7 @@ from polydomo.web.api.members import shown, unshown
 from polydomo.web.api.openapi import Answers, failing
 from polydomo.web.api.problems import Problem, problem, problem_of
 from polydomo.web.clients import Outcome, Ticket, WebClient, WebClients
-from polydomo.web.server import Connection, connection_of
+from polydomo.web.connection import Connection, connection_of
 
 if TYPE_CHECKING:
     from polydomo.runtime.house import House
@@ -122,6 +122,8 @@ class Bulk(Response):
         self.tickets: dict[Ticket, tuple[int, Any]] = {}  # under way, with their lines' numbers and ids
         self._connection: Connection | None = None
         self._out: list[bytes] = []
+        self._in_bytes = 0  # of lines that are not submitted
+        self._out_bytes = 0  # of answers that the connection has not taken
         self._read_all = False
         self._gone = False
         self._wake_writer: asyncio.Future[None] | None = None
@@ -140,8 +142,10 @@ class Bulk(Response):
                 lines = self._out
                 if lines:
                     self._out = []
-                    await send({"type": "http.response.body", "body": b"".join(lines), "more_body": True})
+                    data = b"".join(lines)
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
                     self.outstanding -= len(lines)
+                    self._count(self._in_bytes, self._out_bytes - len(data))
                     _wake(self._wake_reader)
                 elif self._read_all and not self.tickets:
                     break
@@ -165,15 +169,18 @@ class Bulk(Response):
                     self._left()
                     return
                 more = message.get("more_body", False)
-                for line in lines.feed(message.get("body", b""), not more):
+                data = message.get("body", b"")
+                if self._connection is not None:
+                    self._connection.release_body()
+                self._count(lines.held + len(data), self._out_bytes)
+                for line in lines.feed(data, not more):
                     number += 1
                     if line is None or line.strip():
                         await self._room()
                         if not self._open():
                             return
                         await self._submit(number, line)
-                if more and self._connection is not None:
-                    self._connection.keeps(lines.held)
+                self._count(lines.held, self._out_bytes)
         finally:
             self._read_all = True
             _wake(self._wake_writer)
@@ -186,6 +193,8 @@ class Bulk(Response):
 
     async def _submit(self, number: int, line: bytes | None) -> None:
         said: Any = None
+        if self._connection is not None:
+            self._connection.advance()
         try:
             if line is None:
                 raise problem(
@@ -229,8 +238,19 @@ class Bulk(Response):
                 told |= shown(outcome.body or b"")
             else:
                 told["answers"] = [piece_shown(piece) for piece in pieces]
-        self._out.append(msgspec.json.encode(told) + b"\n")
+        line = msgspec.json.encode(told) + b"\n"
+        self._out.append(line)
+        self._count(self._in_bytes, self._out_bytes + len(line))
+        if self._connection is not None:
+            self._connection.advance()
         _wake(self._wake_writer)
+
+    def _count(self, in_bytes: int, out_bytes: int) -> None:
+        """Tell the memory budget."""
+        self._in_bytes = in_bytes
+        self._out_bytes = out_bytes
+        if self._connection is not None and not self._gone:
+            self._connection.keep(in_bytes + out_bytes)
 
     def _open(self) -> bool:
         """Does somebody read the answers?"""
@@ -244,6 +264,7 @@ class Bulk(Response):
         for ticket in list(self.tickets):
             ticket.abandon()
         self.tickets.clear()
+        self._out.clear()
         _wake(self._wake_writer)
         _wake(self._wake_reader)
 

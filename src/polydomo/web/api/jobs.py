@@ -25,7 +25,7 @@ from polydomo.web.api.recall import ended_of
 from polydomo.web.api.replies import JSON, MOST_ROWS, ROWS, show_now, store_problem, unchanged
 from polydomo.web.api.stream import EVENT_STREAM, stream_of
 from polydomo.web.clients import Outcome, Ticket, WebClients
-from polydomo.web.server import connection_of
+from polydomo.web.connection import connection_of
 
 if TYPE_CHECKING:
     from polydomo.runtime.house import House
@@ -88,9 +88,12 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
         service = parse_name(scope["path_params"]["service"])
         body = await read_body(request)
         accept = headers.get(b"accept", b"").decode("latin-1")
+        connection = connection_of(scope)
+        if connection is not None:
+            connection.release_body()  # the core counts it from here on
         ticket = clients.of(name).submit(service, body, options)
         if EVENT_STREAM in accept:
-            return stream_of(house, ticket, connection_of(scope))
+            return stream_of(house, ticket, connection)
         patience = wishes.patience_of(headers.get(b"prefer"), house.settings.http.patience)
         if patience is None:
             return await _take(ticket, service, accept)

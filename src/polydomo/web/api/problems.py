@@ -49,7 +49,9 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     jobs.QUEUE_FULL: Kind(429, "The queue is full", "As many jobs wait for this service as may."),
     jobs.NO_MEMORY: Kind(
-        429, "The broker is full", "All waiting and running jobs together are as large as they may be."
+        429,
+        "The broker is full",
+        "Jobs and what peers make the broker hold are together as large as they may be; see `limits.memory`.",
     ),
     jobs.TOO_MANY_SERVICES: Kind(
         429, "Too many services", "The broker knows as many service names as it may."
@@ -91,7 +93,9 @@ KINDS: Final[dict[str, Kind]] = {
         410, "The attempt is over", "The job was taken from this worker, or has ended. Drop it and go on."
     ),
     "too-slow": Kind(
-        408, "Too slow", "The request was not there in time; see `http.slow`. The connection is closed."
+        408,
+        "Too slow",
+        "The request was not there in time; see `http.slow`. The connection is closed.",
     ),
     "too-large": Kind(
         413, "The body is too large", "It is larger than `limits.message_bytes`, or has too many parts."
@@ -104,8 +108,13 @@ KINDS: Final[dict[str, Kind]] = {
         "No such part",
         "The range begins behind the end of the file; `Content-Range` says where that is.",
     ),
+    "misdirected": Kind(
+        421, "Another host's request", "`Host` names no host that this broker answers for; see `http.hosts`."
+    ),
     "head-too-large": Kind(
-        431, "The request's head is too large", "Its first line and headers have at most 64 KiB."
+        431,
+        "The request's head is too large",
+        "Its first line and headers have at most 64 KiB; so have the trailers and chunk extensions of its body.",
     ),
     # MemoDB's own words for its REST.
     "missing-body": Kind(400, "A body is missing", "The request needs a body, and has none."),
@@ -132,7 +141,10 @@ KINDS: Final[dict[str, Kind]] = {
     "internal": Kind(500, "Something went wrong here", "A mistake in the broker; its log says more."),
     "not-supported": Kind(501, "Not here", "This broker is set up without it; `detail` says what to change."),
     "too-many-connections": Kind(
-        503, "Too many connections", "There are as many connections as `http.connections` allows."
+        503,
+        "Too many connections",
+        "There are as many connections as `http.connections` allows, and none makes room for this one, or it made "
+        "room for another client's.",
     ),
     "not-ready": Kind(503, "Not ready", "The broker does not take jobs at the moment; `detail` says why."),
 }

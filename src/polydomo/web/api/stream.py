@@ -26,8 +26,8 @@ from polydomo.web.api.openapi import Answers, failing
 from polydomo.web.api.problems import problem, problem_of
 from polydomo.web.api.recall import ended_of
 from polydomo.web.clients import Outcome, Ticket, WebClients, last_of
+from polydomo.web.connection import Connection, connection_of
 from polydomo.web.happenings import Happening
-from polydomo.web.server import Connection, connection_of
 from polydomo.wire.frames import Message
 
 if TYPE_CHECKING:
@@ -121,17 +121,33 @@ class Stream(Response):
         self.connection = connection
         self.ticket = ticket
         self.owns = owns  # the job is this request's own: nobody else waits for it
+        self._queued = 0  # bytes that wait for the connection
+        self._sending = 0  # bytes that it is given
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.connection is not None:
             self.connection.on_gone = self._gone
+            if self.ticket is not None:
+                self.ticket.listen().on_size = self._queue
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for chunk in self.source:
+                self._count(self._queued, len(chunk))
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                self._count(self._queued, 0)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._leave(False)
+
+    def _queue(self, size: int) -> None:
+        self._count(size, self._sending)
+
+    def _count(self, queued: int, sending: int) -> None:
+        """Tell the memory budget."""
+        self._queued = queued
+        self._sending = sending
+        if self.connection is not None:
+            self.connection.keep(queued + sending)
 
     def _gone(self) -> None:
         self._leave(True)
@@ -142,7 +158,7 @@ class Stream(Response):
         if ticket is None:
             return
         if ticket.listener is not None:
-            ticket.listener.close()
+            ticket.listener.discard()
         if not self.owns:
             ticket.client.unwatch(ticket)
         elif gone:

@@ -24,8 +24,8 @@ from polydomo.web.api.answers import header
 from polydomo.web.api.bodies import read_body, read_bytes, write_body
 from polydomo.web.api.openapi import Answers, Doc, failing
 from polydomo.web.api.problems import problem
+from polydomo.web.connection import connection_of
 from polydomo.web.polling import Crowded, PollingWorker, PollingWorkers, Unwilling
-from polydomo.web.server import connection_of
 from polydomo.wire.frames import EMPTY_BODY, frame
 
 if TYPE_CHECKING:

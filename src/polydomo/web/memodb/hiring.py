@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from polydomo.web.api.problems import problem
 from polydomo.web.api.wishes import client_of, headers_of, patience_of
+from polydomo.web.connection import connection_of
 from polydomo.web.memodb import documents
 from polydomo.web.memodb.cid import Cid
 from polydomo.web.memodb.dagcbor import BadCbor, Node
@@ -17,7 +18,6 @@ from polydomo.web.memodb.forms import PASSING, choose, read_node, show_node
 from polydomo.web.memodb.library import FUNC_BYTES, Library
 from polydomo.web.memodb.values import Value
 from polydomo.web.memodb.working import Hands
-from polydomo.web.server import connection_of
 
 if TYPE_CHECKING:
     from polydomo.runtime.house import House

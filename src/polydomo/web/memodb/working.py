@@ -25,8 +25,8 @@ from polydomo.wire.frames import frame
 
 if TYPE_CHECKING:
     from polydomo.runtime.house import House
+    from polydomo.web.connection import Connection
     from polydomo.web.polling import PollingWorkers
-    from polydomo.web.server import Connection
 
 # Before a worker's name; behind it come its host and what it can do.
 PREFIX: Final = b"memodb-"
