@@ -5,6 +5,8 @@ The code is part of the interface: it stands in failure answers, in `--json` out
 
 from typing import ClassVar
 
+from polydomo.redaction import redact
+
 
 class PolydomoError(Exception):
     """The root: `except PolydomoError` catches everything this package raises on purpose."""
@@ -28,10 +30,13 @@ class ProtocolError(PolydomoError):
 
 
 class ConfigError(PolydomoError):
-    """The configuration cannot be used as it is."""
+    """The configuration cannot be used as it is. Its secrets are not in the message."""
 
     code = "config"
     hint = "run 'polydomo config check' for the whole list"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(redact(message), hint=None if hint is None else redact(hint))
 
 
 class Unreachable(PolydomoError, ConnectionError):

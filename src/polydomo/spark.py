@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import ConfigError
+from polydomo.redaction import redact
 from polydomo.runtime import config as configuration
 from polydomo.runtime.config import Flag
 from polydomo.runtime.settings import Settings
@@ -167,7 +168,7 @@ class Tables(Mapping[str, "DataFrame"]):
         return [*super().__dir__(), *self]
 
     def __repr__(self) -> str:
-        return f"<Tables at {self._lake.places.tables}: {', '.join(self)}>"
+        return f"<Tables at {redact(self._lake.places.tables)}: {', '.join(self)}>"
 
     def register(self) -> None:
         """As temporary views of the session: `spark.sql("SELECT … FROM jobs")`."""

@@ -11,6 +11,7 @@ from rich.text import Text
 from polydomo.cli import common, remote
 from polydomo.cli.catalogue import Service
 from polydomo.errors import Unreachable
+from polydomo.safe_text import safe_line
 
 app = typer.Typer(help="Look after a running broker.", no_args_is_help=True)
 
@@ -110,9 +111,11 @@ def logs(
     for row in rows:
         facts = "  ".join(f"{name}={value}" for name, value in row.get("facts", {}).items())
         line = Text.assemble(
-            (row["ts"], "dim"), f" [{row['level'].lower()}] ", (row["message"], STYLES.get(row["level"], ""))
+            (row["ts"], "dim"),
+            f" [{row['level'].lower()}] ",
+            (safe_line(row["message"]), STYLES.get(row["level"], "")),
         )
-        common.show(line.append(f"  {facts}" if facts else ""))
+        common.show(line.append(f"  {safe_line(facts)}" if facts else ""))
 
 
 @app.command("resources")

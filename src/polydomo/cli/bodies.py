@@ -3,7 +3,8 @@
 In: with a codec (JSON unless told otherwise), text that reads as JSON is that value, and any other text is a
 string; bytes that are no text, everything with `--raw`, and what the broker itself is asked are sent as they
 are. Out: the same the other way round; an answer that the codec cannot read is shown as the text it is, or in
-hex.
+hex. A string goes into a pipe or a file exactly as it is. On a terminal its control characters are shown, unless
+`--raw` asks for the bytes.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.json import JSON
+from rich.highlighter import JSONHighlighter
 from rich.text import Text
 
 from polydomo.cli import common
 from polydomo.errors import ConfigError
+from polydomo.safe_text import safe, safe_json
 from polydomo.sdk import codecs
 
 # A terminal is no place for megabytes in hex.
@@ -81,22 +83,24 @@ class Answer:
 
     def print_json(self) -> None:
         """One line of JSON."""
-        print(msgspec.json.encode(self.value(), enc_hook=str).decode(), flush=True)
+        common.print_json(self.value(), lines=True)
 
     def print(self, style: str = "") -> None:
         """For people: strings as they are, values as JSON, in colours on a terminal."""
         for number, frame in enumerate(self.frames):
             prefix = Text(f"[{number}] ", "dim") if len(self.frames) > 1 else Text()
             value = self._readable(frame)
-            if isinstance(value, str):
-                common.out.print(prefix + Text(_harmless(value), style), soft_wrap=True)
+            if isinstance(value, str) and not common.out.is_terminal:
+                print(prefix.plain + value, flush=True)
+            elif isinstance(value, str):
+                common.out.print(prefix + Text(safe(value), style), soft_wrap=True)
             elif isinstance(value, dict) and value.keys() == {"hex"}:
                 cut = value["hex"][: HEX_SHOWN * 2]
                 more = "…" if len(frame) > HEX_SHOWN else ""
                 common.out.print(prefix + Text(f"{len(frame)} bytes: {cut}{more}", "yellow"), soft_wrap=True)
             else:
-                text = JSON(msgspec.json.encode(value, enc_hook=str).decode(), indent=2).text
-                common.out.print(prefix + text, soft_wrap=True)
+                data = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2)
+                common.out.print(prefix + JSONHighlighter()(safe_json(data.decode())), soft_wrap=True)
 
     def _readable(self, frame: bytes) -> Any:
         try:
@@ -107,11 +111,6 @@ class Answer:
             )
         except Exception:  # whatever a codec says of bytes it cannot read
             return _text_or_hex(frame)
-
-
-def _harmless(text: str) -> str:
-    """Somebody else's text must not steer this terminal."""
-    return "".join(letter if letter.isprintable() or letter in BLANKS else "\ufffd" for letter in text)
 
 
 def _text_or_hex(frame: bytes) -> Any:

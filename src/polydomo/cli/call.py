@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from polydomo.cli import common, remote
@@ -69,7 +68,9 @@ def call(
         str | None, typer.Option(metavar="TIME", help="nfp:// only: nobody wants it after.")
     ] = None,
     codec: Annotated[str, typer.Option(metavar="CODEC", help=f"{', '.join(CODECS)}.")] = "json",
-    raw: Annotated[bool, typer.Option("--raw", help="Bytes as they are, there and back.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Bytes as they are, there and back; on a terminal, too.")
+    ] = False,
     as_json: common.Json = False,
 ) -> None:
     """Call a service and print its answer.
@@ -163,10 +164,7 @@ class Request:
                 found[name] = {"failed": True, "error": pieces.failure(piece, self.service).message}
             else:
                 found[name] = Answer(split(piece.body or b""), self.codec).value()
-        if self.printing == "text":
-            common.print_json(found)
-        else:
-            print(msgspec.json.encode(found, enc_hook=str).decode(), flush=True)
+        common.print_json(found, lines=self.printing != "text")
         if failed:
             raise typer.Exit(common.FAILED)
 

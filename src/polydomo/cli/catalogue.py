@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -244,7 +243,7 @@ async def _watch(
         if as_json:
             while True:
                 rows = await remote.fetch(client, url, what, **filters)
-                print(msgspec.json.encode(rows).decode(), flush=True)
+                common.print_json(rows, lines=True)
                 await asyncio.sleep(WATCH_INTERVAL)
         with Live(console=common.out, auto_refresh=False, screen=common.out.is_terminal) as live:
             while True:

@@ -1,5 +1,10 @@
 """What the commands share: how they end, how they say that something is wrong, tables and `--json`.
 
+Everything a command prints passes `out`, `err` or `print_json`, because much of it comes from peers: control characters
+in it are shown and not obeyed by the terminal (`polydomo.safe_text`). In JSON they are JSON's escapes, so that programs
+read what was sent. Only what a person asked for as it is (`call` into a pipe, `call --raw`, `files get -o -`) is not
+touched.
+
 Exit codes, the same for every command:
 
 | code | meaning |
@@ -15,21 +20,26 @@ Exit codes, the same for every command:
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import msgspec
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from polydomo.core.job import EXPIRED
 from polydomo.errors import ConfigError, JobFailed, PolydomoError, Timeout, UnknownService, Unreachable
+from polydomo.redaction import redact
+from polydomo.safe_text import safe, safe_json
 
 OK = 0
 FAILED = 1
@@ -52,8 +62,17 @@ PIPE_WIDTH = 240
 
 DEFAULT_URL = "mdp://127.0.0.1:5555"
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+class SafeConsole(Console):
+    """A console that shows control characters in text; its own, for colours and the cursor, work as ever."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=safe(segment.text))
+
+
+out = SafeConsole(highlight=False)
+err = SafeConsole(stderr=True, highlight=False)
 
 
 class Mode:
@@ -85,9 +104,15 @@ def exit_code(error: PolydomoError) -> int:
 
 def complain(message: str, hint: str = "") -> None:
     """One red line, and a hint below it if there is one."""
-    err.print(Text.assemble(("error: ", "bold red"), (message, "red")), soft_wrap=True)
+    err.print(Text.assemble(("error: ", "bold red"), (safe(redact(message)), "red")), soft_wrap=True)
     if hint:
-        err.print(Text.assemble(("hint: ", "cyan"), hint), soft_wrap=True)
+        err.print(Text.assemble(("hint: ", "cyan"), safe(redact(hint))), soft_wrap=True)
+
+
+def show_traceback(error: Exception) -> None:
+    """Where it went wrong: here, and in the worker if that has sent its own."""
+    said = "".join(traceback.format_exception(error))
+    err.print(Text(safe(redact(getattr(error, "traceback", "") + said))), soft_wrap=True)
 
 
 def fail(message: str, hint: str = "", code: int = FAILED) -> NoReturn:
@@ -98,7 +123,7 @@ def fail(message: str, hint: str = "", code: int = FAILED) -> NoReturn:
 
 def show(renderable: RenderableType) -> None:
     """A table fits the terminal; in a pipe or a file it is as wide as it likes."""
-    console = out if out.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+    console = out if out.is_terminal else SafeConsole(highlight=False, width=PIPE_WIDTH)
     console.print(renderable)
 
 
@@ -110,7 +135,8 @@ def is_wide() -> bool:
 def report(error: PolydomoError) -> int:
     """Tell a person, or a program that asked for `--json`, what went wrong; the exit code."""
     if Mode.json:
-        print_json({"error": {"code": error.code, "message": error.message, "hint": error.advice}})
+        said = {"code": error.code, "message": redact(error.message), "hint": redact(error.advice)}
+        print_json({"error": said})
     else:
         complain(error.message, error.advice)
     return exit_code(error)
@@ -121,9 +147,11 @@ def debugging() -> bool:
     return os.environ.get("POLYDOMO_DEBUG", "") not in ("", "0")
 
 
-def print_json(value: Any) -> None:
-    """Indented, on stdout, never wrapped or coloured."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode() + "\n")
+def print_json(value: Any, *, lines: bool = False) -> None:
+    """Indented, on stdout, never wrapped or coloured. `lines`: in one line, and at once."""
+    data = msgspec.json.encode(value, enc_hook=str)
+    text = safe_json((data if lines else msgspec.json.format(data, indent=2)).decode())
+    print(text, flush=lines)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> Table:
@@ -134,8 +162,23 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
     for column in columns:
         made.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")
     for row in rows:
-        made.add_row(*[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row])
+        made.add_row(*map(_cell, row))
     return made
+
+
+def _cell(value: object) -> Text:
+    """A cell that is as wide as what will be shown of it."""
+    if not isinstance(value, Text):
+        return Text(safe(str(value)))
+    plain = safe(value.plain)
+    return value if plain == value.plain else Text(plain, value.style)
+
+
+class SafeFormatter(logging.Formatter):
+    """Lines of the standard library's log, in commands that have set up no log of their own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return safe(redact(super().format(record)))
 
 
 def default_url() -> str:

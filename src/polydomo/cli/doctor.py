@@ -15,6 +15,7 @@ import polydomo
 from polydomo.cli import build, common, remote
 from polydomo.cli.config import ConfigFile
 from polydomo.errors import PolydomoError
+from polydomo.redaction import redact
 from polydomo.runtime import config
 from polydomo.runtime.config import Config
 
@@ -56,6 +57,9 @@ def doctor(
         check_config(found),
         *check_broker(url, asked),
     ]
+    url = redact(url)
+    for check in checks:
+        check.found, check.hint = redact(check.found), redact(check.hint)
     wrong = any(check.status == WRONG for check in checks)
     if as_json:
         common.print_json(facts(checks) | {"ok": not wrong, "url": url, "checks": checks})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
@@ -100,19 +101,22 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         common.Mode.json = False
+        if logging.lastResort is not None:
+            logging.lastResort.setFormatter(common.SafeFormatter())
         try:
             return super().invoke(ctx)
         except PolydomoError as error:
             if common.debugging():
-                common.err.print(getattr(error, "traceback", ""), markup=False)  # the worker's
-                raise
+                common.show_traceback(error)
             raise typer.Exit(common.report(error)) from None
         except KeyboardInterrupt:
             raise typer.Exit(common.INTERRUPTED) from None
         except Exception as error:
             # Typer's own exceptions know how to end a command; a closed pipe (`| head`) is its business too.
-            if common.debugging() or hasattr(error, "exit_code") or isinstance(error, BrokenPipeError):
+            if hasattr(error, "exit_code") or isinstance(error, BrokenPipeError):
                 raise
+            if common.debugging():
+                common.show_traceback(error)
             common.fail(
                 f"{type(error).__name__}: {error}",
                 "this is a bug; POLYDOMO_DEBUG=1 shows where. Please report it.",

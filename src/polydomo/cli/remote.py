@@ -81,7 +81,7 @@ def complete_service(incomplete: str) -> list[str]:
         rows = ask(common.default_url(), "services", timeout=COMPLETION_PATIENCE)
     except Exception:  # whatever it is, a shell's Tab is no place to tell it
         return []
-    return [row["name"] for row in rows if row["name"].startswith(incomplete)]
+    return [row["name"] for row in rows if row["name"].startswith(incomplete) and row["name"].isprintable()]
 
 
 def unknown_service(service: str, rows: list[dict[str, Any]]) -> UnknownService:

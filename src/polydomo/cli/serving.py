@@ -11,6 +11,7 @@ from polydomo import __version__, web
 from polydomo.cli import build, common
 from polydomo.cli.config import print_problems
 from polydomo.joins import broker as joined
+from polydomo.redaction import redact
 from polydomo.runtime import config, log, serve
 from polydomo.runtime.config import Flag
 from polydomo.runtime.house import House
@@ -49,7 +50,7 @@ def announce(house: House) -> None:
         pid=os.getpid(),
     )
     if house.store is not None:
-        logger.info("keeping durable jobs", store=house.settings.store_url())
+        logger.info("keeping durable jobs", store=redact(house.settings.store_url()))
     elif house.settings.nfp.durable:
         logger.info("keeping jobs in memory only", hint="set --data to keep NFP jobs and durable services")
     if house.ledger.on:
@@ -64,7 +65,7 @@ def announce(house: House) -> None:
     for endpoint in house.events.bound:
         logger.info("publishing", events=endpoint)
     for url in house.settings.join.up:
-        logger.info("joining", broker=url)
+        logger.info("joining", broker=redact(url))
 
 
 class Reloader:

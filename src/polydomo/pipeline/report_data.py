@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from polydomo.pipeline.anomalies import THRESHOLD, Day, anomalies
 from polydomo.pipeline.plan import Plan
 from polydomo.pipeline.tables import rollup, service_minutes
+from polydomo.safe_text import safe_cell
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -109,13 +110,13 @@ def report_data(
 
 
 def to_csv(rows: Rows) -> str:
-    """A list of rows with its headings; empty text if there are none."""
+    """A list of rows with its headings; empty text if there are none. No cell is a formula to a spreadsheet."""
     if not rows:
         return ""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: safe_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
 

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
+from polydomo import redaction
 from polydomo.core.registry import SERVICE_NAME_MAX
 from polydomo.errors import ConfigError
 from polydomo.runtime import endpoints
@@ -116,11 +117,12 @@ def gather(
     reader.read_environment(environ)
     reader.read_flags(flags)
     settings = Settings() if reader.problems else msgspec.convert(reader.tree, Settings)
+    redaction.learn(settings.secrets())
     return Config(settings, reader.sources, reader.problems, path if found else "")
 
 
 def rows(config: Config) -> list[Row]:
-    """Every setting with its value in effect, in the order of the sections."""
+    """Every setting with its value in effect, in the order of the sections. Secrets in them are masked."""
     settings = config.settings
     policy = settings.policy()
     found = []
@@ -166,6 +168,7 @@ class Key(NamedTuple):
     above: bool  # `least` itself is not
     endless: bool
     restart: bool
+    secret: bool  # there may be a password or a key in it
 
     @property
     def path(self) -> str:
@@ -215,6 +218,7 @@ def _key(section: str, field: msgspec.structs.FieldInfo) -> Key:
         above=meta.gt is not None,
         endless=extra.get("endless", False),
         restart=extra.get("restart", False),
+        secret=extra.get("secret", False),
     )
 
 
@@ -231,16 +235,16 @@ SERVICE_KEYS: dict[str, Key] = {key.name: key for key in _keys("services", Servi
 
 
 def show(key: Key, value: object) -> str:
-    """A value as one would write it."""
+    """A value as one would write it, without its secrets."""
     if key.many and isinstance(value, list):
-        return ", ".join(value)
+        return ", ".join(redaction.redact_option(item) if key.secret else item for item in value)
     if key.unit == "duration" and isinstance(value, float | int):
         return show_duration(value)
     if key.unit == "size" and isinstance(value, int):
         return show_size(value)
     if key.unit == "flag":
         return "true" if value else "false"
-    return str(value)
+    return redaction.redact(str(value)) if key.secret else str(value)
 
 
 class _Wrong(ValueError):
@@ -292,7 +296,7 @@ def _parse_list(key: Key, raw: object) -> list[str]:
         if key.unit in _FORMS and not _FORMS[key.unit].fullmatch(item):
             raise ValueError
         if found.count(item) > 1 and not item.endswith((":*", ":0")):
-            raise _Wrong(f"{item} is there twice")
+            raise _Wrong(f"{redaction.redact_option(item)} is there twice")
     return found
 
 
@@ -417,8 +421,13 @@ class _Reader:
         return True
 
     def _problem(self, where: str, key: str, value: object, message: str, hint: str = "") -> None:
+        """Note a mistake. What a setting holds is shown only if it is known to hold no secret: the name of another may
+        be a misspelled `store.url`."""
+        known = SERVICE_KEYS.get(key.rpartition(".")[2]) if key.startswith("services.") else KEYS.get(key)
         shown = "" if value is None else msgspec.json.encode(value, enc_hook=str).decode()
-        self.problems.append(Problem(where, key, shown, message, hint))
+        if known is None or known.secret:
+            shown = shown if isinstance(value, int | float) else ""
+        self.problems.append(Problem(where, key, redaction.redact(shown), redaction.redact(message), hint))
 
 
 def _suggest(word: str, known: Iterable[str], otherwise: str | None = None) -> str:

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from polydomo import redaction
 from polydomo.core.broker import Broker
 from polydomo.core.names import printable
 from polydomo.dialects.registry import OPENERS, RESUMED
@@ -65,6 +66,7 @@ class House:
 
     def __init__(self, settings: Settings, joiners: Sequence[Joiner] = ()) -> None:
         self.settings = settings
+        redaction.learn(settings.secrets())
         self.clock = Clock()
         self.clock.follow(settings.heartbeat.interval)
         self.broker = Broker(
@@ -167,6 +169,7 @@ class House:
         settings.broker.nng = self.settings.broker.nng
         settings.broker.http = self.settings.broker.http
         self.settings = settings
+        redaction.learn(settings.secrets())
         self.wire_limits = settings.wire_limits()
         self.clock.follow(settings.heartbeat.interval)
         self._set_context(settings)

@@ -1,6 +1,8 @@
 """The log: structured lines on stderr, text for people or JSON for programs.
 
-Lines of the standard library's `logging` (asyncio's, mostly) come out in the same form.
+Lines of the standard library's `logging` (asyncio's, mostly) come out in the same form. Every line is cleaned before
+anybody sees it: secrets of the configuration are masked, control characters are shown instead of obeyed, and what is
+too long is cut, because much of it is text from peers.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from typing import Any, TextIO
 
 import structlog
 
+from polydomo.redaction import redact
 from polydomo.runtime.settings import LogSection
+from polydomo.safe_text import safe, safe_line
 
 # How many lines are remembered.
 REMEMBERED = 1000
@@ -21,8 +25,9 @@ REMEMBERED = 1000
 # The newest lines, oldest first, for those who cannot see stderr (`get_logs`).
 recent: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
 
-# No more of one fact than this.
+# Characters of an event or of one fact, and of a traceback.
 LONGEST = 1000
+LONGEST_TRACEBACK = 20_000
 
 
 class Log:
@@ -47,7 +52,7 @@ class Log:
             if structlog.is_configured():
                 getattr(structlog.get_logger("polydomo"), level)(event, **facts)
             else:
-                told = " ".join([event, *[f"{name}={value}" for name, value in facts.items()]])
+                told = " ".join([event, *[f"{name}={_clean(value)}" for name, value in facts.items()]])
                 getattr(logging.getLogger("polydomo"), level)("%s", told)
         except (OSError, ValueError):  # ValueError: the file was closed
             pass
@@ -62,6 +67,8 @@ def setup(section: LogSection, stream: TextIO | None = None) -> None:
     before: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
+        structlog.processors.format_exc_info,
+        _clean_line,
         _remember,
         structlog.processors.TimeStamper(fmt="iso", utc=True)
         if as_json
@@ -78,8 +85,8 @@ def setup(section: LogSection, stream: TextIO | None = None) -> None:
 
 
 def _text(colours: bool) -> Any:
-    # Plain tracebacks: rich ones hold up the event loop for tens of milliseconds and show the values of
-    # variables, which are no business of a log.
+    # Tracebacks are text already (`format_exc_info`): rich's would hold up the event loop for tens of milliseconds and
+    # show the values of variables, which are no business of a log.
     return structlog.dev.ConsoleRenderer(
         colors=colours,
         pad_event_to=0,
@@ -89,12 +96,32 @@ def _text(colours: bool) -> Any:
 
 
 def _json() -> list[Any]:
-    return [structlog.processors.format_exc_info, _order, structlog.processors.JSONRenderer(default=str)]
+    return [_order, structlog.processors.JSONRenderer()]
 
 
 def _order(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
     """When, how bad and what come first in every line."""
     return {key: event.pop(key) for key in ("timestamp", "level", "event") if key in event} | event
+
+
+def _clean_line(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Make everything in a line fit to be read."""
+    for name, value in event.items():
+        if name == "exception":
+            event[name] = safe(redact(value[-2 * LONGEST_TRACEBACK :])[-LONGEST_TRACEBACK:])
+        elif not name.startswith("_"):
+            event[name] = _clean(value)
+    return event
+
+
+def _clean(value: object) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_clean(one) for one in value[:LONGEST]]
+    if isinstance(value, dict):
+        return {_clean(str(name)): _clean(one) for name, one in value.items()}
+    return safe_line(redact(str(value)[: 20 * LONGEST]), LONGEST)
 
 
 def _remember(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
@@ -103,14 +130,14 @@ def _remember(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]
     facts = {
         name: str(value)[:LONGEST]
         for name, value in event.items()
-        if not name.startswith("_") and name not in ("event", "level", "exc_info")
+        if not name.startswith("_") and name not in ("event", "level", "exception")
     }
     recent.append(
         {
             "ts": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "level": str(event.get("level", method)).upper(),
             "logger": "polydomo" if record is None else record.name,
-            "message": str(event.get("event", ""))[:LONGEST],
+            "message": str(event.get("event", "")),
             **({"facts": facts} if facts else {}),
         }
     )

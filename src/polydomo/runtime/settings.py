@@ -6,11 +6,13 @@ texts of `polydomo config show` and the reference are made from these: a setting
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from polydomo import redaction
 from polydomo.core.names import parse_name
 from polydomo.core.policy import Beat, Bounds, Policy, Waking
 from polydomo.errors import ConfigError
@@ -22,9 +24,10 @@ MIB = 1024 * 1024
 AUTO = "auto"
 
 
-def text(doc: str, *, unit: str = "text", restart: bool = False) -> Meta:
-    """Words. `restart`: a reload does not change it."""
-    return Meta(description=doc, extra={"unit": unit, "restart": restart})
+def text(doc: str, *, unit: str = "text", restart: bool = False, secret: bool = False) -> Meta:
+    """Words. `restart`: a reload does not change it. `secret`: there may be a password or a key in it, which is shown
+    to nobody (`polydomo.redaction`)."""
+    return Meta(description=doc, extra={"unit": unit, "restart": restart, "secret": secret})
 
 
 def seconds(doc: str, *, zero: bool = False, endless: bool = False) -> Meta:
@@ -267,8 +270,8 @@ class ServiceSection(Section):
 class JoinSection(Section):
     """Other brokers that this one helps out: it offers them its idle workers, over WMP."""
 
-    up: Annotated[list[str], text("URLs of brokers, wmp://HOST:PORT", restart=True)] = msgspec.field(
-        default_factory=list
+    up: Annotated[list[str], text("URLs of brokers, wmp://HOST:PORT", restart=True, secret=True)] = (
+        msgspec.field(default_factory=list)
     )
 
 
@@ -277,7 +280,7 @@ class StoreSection(Section):
 
     url: Annotated[
         str,
-        text("sqlite:///FILE, postgresql://…; empty: a file in broker.data", restart=True),
+        text("sqlite:///FILE, postgresql://…; empty: a file in broker.data", restart=True, secret=True),
     ] = ""
     sweep: Annotated[float, seconds("how often results that were kept long enough are removed")] = 60.0
     batch: Annotated[int, count("acknowledgements that may wait for the same commit", restart=True)] = 4096
@@ -304,24 +307,28 @@ class LedgerSection(Section):
 class SparkSection(Section):
     """The pipeline (`polydomo spark …`, `polydomo.spark`). The broker needs none of this."""
 
-    master: Annotated[str, text("where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://…")] = "local[*]"
+    master: Annotated[
+        str, text("where Spark runs: local[N], spark://HOST:PORT, yarn, k8s://…", secret=True)
+    ] = "local[*]"
     ledger: Annotated[
-        str, text("the ledger's folder, or its URL in an object store; empty: that of the broker")
+        str,
+        text("the ledger's folder, or its URL in an object store; empty: that of the broker", secret=True),
     ] = ""
-    tables: Annotated[str, text("folder or URL of the tables; empty: the folder `tables` in broker.data")] = (
-        ""
-    )
+    tables: Annotated[
+        str, text("folder or URL of the tables; empty: the folder `tables` in broker.data", secret=True)
+    ] = ""
     catalog: Annotated[
         str,
         text(
             "the Iceberg catalog: a database's URL (sqlite:///…, postgresql+psycopg://…), the URL of a REST "
-            "catalog, or the name of one that pyiceberg is configured for; empty: a SQLite file beside the tables"
+            "catalog, or the name of one that pyiceberg is configured for; empty: a SQLite file beside the tables",
+            secret=True,
         ),
     ] = ""
-    catalog_options: Annotated[list[str], text("further properties of the catalog, KEY=VALUE")] = (
-        msgspec.field(default_factory=list)
-    )
-    conf: Annotated[list[str], text("further settings of Spark, KEY=VALUE")] = msgspec.field(
+    catalog_options: Annotated[
+        list[str], text("further properties of the catalog, KEY=VALUE", secret=True)
+    ] = msgspec.field(default_factory=list)
+    conf: Annotated[list[str], text("further settings of Spark, KEY=VALUE", secret=True)] = msgspec.field(
         default_factory=list
     )
     interval: Annotated[float, seconds("how often the stream looks for new segments")] = 10.0
@@ -391,6 +398,17 @@ class Settings(Section):
         if self.ledger.folder != AUTO:
             return self.ledger.folder
         return "" if self.broker.data in ("", AUTO) else f"{self.broker.data}/ledger"
+
+    def secrets(self) -> Iterator[str]:
+        """Yield the passwords and keys in the settings that may hold one."""
+        for section in msgspec.structs.fields(Settings):
+            if isinstance(section.type, type):
+                for field in msgspec.structs.fields(section.type):
+                    meta = getattr(field.type, "__metadata__", None)
+                    if meta and meta[0].extra.get("secret"):
+                        value = getattr(getattr(self, section.name), field.name)
+                        for one in value if isinstance(value, list) else [value]:
+                            yield from redaction.secrets_in(one)
 
     def bounds(self) -> Bounds:
         """For the core."""

@@ -15,6 +15,7 @@ import msgspec
 from polydomo.core import job as reasons
 from polydomo.dialects.failures import MARK_HEAD
 from polydomo.errors import JobFailed, PolydomoError, Refused, WorkerError, encodable
+from polydomo.redaction import mask
 from polydomo.wire.frames import frame, split
 
 # The broker did not take the job: nothing was run, and it may be sent again without harm.
@@ -80,7 +81,9 @@ def account_of(error: BaseException, tracebacks: bool) -> Account:
     text = ""
     if tracebacks:
         text = "".join(format_exception(type(error), error, own_part(error.__traceback__)))
-    return Account(reasons.WORKER_ERROR, encodable(str(error)), type(error).__name__, encodable(text))
+    return Account(
+        reasons.WORKER_ERROR, encodable(mask(str(error))), type(error).__name__, encodable(mask(text))
+    )
 
 
 def own_part(traceback: TracebackType | None) -> TracebackType | None:

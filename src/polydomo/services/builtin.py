@@ -18,6 +18,7 @@ from polydomo.core.ports import WorkerPort
 from polydomo.core.registry import RESERVED
 from polydomo.core.worker import Worker
 from polydomo.errors import encodable
+from polydomo.redaction import redact
 from polydomo.wire.frames import frame, join, split
 
 # More than any number of requests that can be in hand at once.
@@ -148,7 +149,7 @@ class BuiltIn(WorkerPort):
 
 def failure_of(error: Exception) -> Failure:
     """For every kind of peer: those that read our accounts, and those that get a body."""
-    message = encodable(str(error))
+    message = encodable(redact(str(error)))
     account = msgspec.json.encode({"reason": WORKER_ERROR, "message": message, "kind": type(error).__name__})
     plain = frame(msgspec.json.encode({"error": message}))
     return Failure(WORKER_ERROR, message, plain, account)

@@ -7,12 +7,16 @@ Trouble passes: the same write may succeed later. A refusal is final: it says th
 from __future__ import annotations
 
 from polydomo.errors import PolydomoError
+from polydomo.redaction import redact
 
 
 class StoreError(PolydomoError):
-    """The root of this family."""
+    """The root of this family. Drivers quote the store's URL; its password is not in the message."""
 
     code = "store"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(redact(message), hint=hint)
 
 
 class StoreClosed(StoreError):

@@ -12,6 +12,7 @@ from polydomo.cli.config import ConfigFile
 from polydomo.cli.doctor import MARKS
 from polydomo.cli.spark import options, running
 from polydomo.errors import PolydomoError
+from polydomo.redaction import redact
 
 if TYPE_CHECKING:
     from polydomo.pipeline.doctor import Finding
@@ -35,6 +36,7 @@ def doctor(
     findings: list[Finding] = []
 
     def take(finding: Finding) -> None:
+        finding = finding._replace(found=redact(finding.found), hint=redact(finding.hint))
         findings.append(finding)
         if not as_json:
             common.out.print(_line(finding), soft_wrap=True)

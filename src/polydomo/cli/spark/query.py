@@ -16,6 +16,7 @@ from rich.text import Text
 from polydomo.cli import common
 from polydomo.cli.config import ConfigFile
 from polydomo.cli.spark import options, running
+from polydomo.safe_text import safe_cell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,8 +88,7 @@ def _print(rows: pa.Table, kinds: list[str], more: bool, form: str) -> None:
         return
     if form == "csv":
         writer = csv.writer(sys.stdout)
-        writer.writerow(names)
-        writer.writerows(values)
+        writer.writerows([safe_cell(value) for value in row] for row in [names, *values])
     else:
         numeric = ("int", "bigint", "smallint", "tinyint", "double", "float", "decimal")
         heads = [

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from polydomo.cli import common
 from polydomo.cli.spark import options
 from polydomo.errors import ConfigError, PolydomoError
+from polydomo.redaction import redact
 from polydomo.runtime.settings import Settings
 
 if TYPE_CHECKING:
@@ -228,6 +229,6 @@ def clock() -> float:
 def shown_path(place: str) -> str:
     """A folder of this machine without file://, short where it is below the current one."""
     if not place.startswith("file://"):
-        return place
+        return redact(place)
     path = Path(place.removeprefix("file://"))
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -1,0 +1,54 @@
+"""Folders and files for their owner only: jobs, results and who asked for what are nobody else's business.
+
+A folder that is there already keeps the permissions it has.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+FOLDER = 0o700
+FILE = 0o600
+
+# In a folder that was made for a group.
+GROUP_FOLDER = 0o750
+GROUP_FILE = 0o640
+
+_GROUP = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
+
+
+def make_folder(path: Path, mode: int = FOLDER) -> None:
+    """Create a folder, and those above it that are missing, for the owner only."""
+    missing = []
+    above = path
+    while not above.exists():
+        missing.append(above)
+        above = above.parent
+    for folder in reversed(missing):
+        folder.mkdir(mode if folder is path else FOLDER, exist_ok=True)
+    if not missing and not path.is_dir():
+        raise NotADirectoryError(20, os.strerror(20), str(path))
+
+
+def make_file(path: Path, mode: int = FILE) -> None:
+    """Create an empty file for the owner only; one that is there stays as it is."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode))
+
+
+def is_for_group(folder: Path) -> bool:
+    """Whether somebody made this folder for a group on purpose: the set-group-ID bit says so, which no folder has by
+    chance that its group may read."""
+    try:
+        return folder.stat().st_mode & _GROUP == _GROUP
+    except OSError:
+        return False
+
+
+def open_to(folder: Path) -> str:
+    """Who else may look into a folder, for people; empty: nobody."""
+    mode = folder.stat().st_mode
+    if mode & stat.S_IRWXO:
+        return "all users"
+    return "its group" if mode & stat.S_IRWXG and not is_for_group(folder) else ""

@@ -1,0 +1,114 @@
+"""Removal of secrets from texts for people: log lines, error messages, `config show`.
+
+Two ways, both applied by `redact`:
+
+- by form: the password in `scheme://user:password@host`, and the value of a name that speaks of a secret, in a URL's
+  query (`?password=…`), a connection string (`sslpassword=…`) or an option (`fs.s3a.secret.key=…`);
+- by value: the secrets of the running configuration, which `learn` is told as soon as settings are read. So a library's
+  error message that quotes one in a form of its own is cleaned as well.
+
+Which settings may hold a secret is declared where they are (`runtime/settings.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from urllib.parse import unquote, unquote_plus
+
+# What is shown instead.
+MASK = "***"
+
+# A shorter secret is not looked for by its value: it would be found in half of all words. By form it is.
+SHORTEST = 4
+
+_WORDS = (
+    r"passw|passphrase|pwd|secret|token|credential|signature|authorization|connection[-_.]?string"
+    r"|(?:api|access|account|private|encryption|shared|master|storage)[-_.]?key"
+)
+_NAME = re.compile(rf"{_WORDS}|(?<![a-z])(?:key|sig|auth)(?![a-z])", re.IGNORECASE)
+
+# The whole authority: a password may have an @ in it. The second form is for one with a / that should have been %2F.
+_AUTHORITY = re.compile(r"(?P<head>\b[A-Za-z][\w+.-]*://[^\s/?#@:]*:)(?P<secret>[^\s/?#]+)(?=@)")
+_BROKEN_AUTHORITY = re.compile(
+    r"(?P<head>\b[A-Za-z][\w+.-]*://[^\s/?#@:]*:)(?!\d*[/?#])(?P<secret>[^\s@]+)(?=@)"
+)
+_BEARER = re.compile(r"(?P<head>\bhttps?://)(?P<secret>[^\s/?#@:]+)(?=@)")
+_PAIR = re.compile(
+    rf"(?P<head>[\w.-]*(?:{_WORDS})[\w.-]*\s*=\s*)(?P<secret>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s&;,'\"()]+)",
+    re.IGNORECASE,
+)
+_FORMS = (_AUTHORITY, _BROKEN_AUTHORITY, _BEARER, _PAIR)
+
+
+class Known:
+    """The secrets of this process."""
+
+    def __init__(self) -> None:
+        self._values: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Remember these values; they stay remembered when the configuration changes."""
+        fresh = {secret for secret in secrets if len(secret) >= SHORTEST and secret != MASK} - self._values
+        if fresh:
+            self._values |= fresh
+            longest_first = sorted(self._values, key=len, reverse=True)
+            self._pattern = re.compile("|".join(map(_whole, longest_first)))
+
+    def mask(self, text: str) -> str:
+        """The text without these values."""
+        return text if self._pattern is None else self._pattern.sub(MASK, text)
+
+
+_known = Known()
+learn = _known.learn
+mask = _known.mask
+
+
+def redact(text: str) -> str:
+    """The text with every secret in it masked: those that are known, and what looks like one."""
+    text = _known.mask(text)
+    if "=" in text or "@" in text:
+        for form in _FORMS:
+            text = form.sub(rf"\g<head>{MASK}", text)
+    return text
+
+
+def redact_option(text: str) -> str:
+    """An option `NAME=VALUE`: its value is masked if the name speaks of a secret, else the secrets in it are."""
+    name, equals, _ = text.partition("=")
+    if equals and names_a_secret(name):
+        return f"{name}={MASK}"
+    return redact(text)
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether a setting or an option of this name holds a secret."""
+    return _NAME.search(name) is not None
+
+
+def secrets_in(text: str) -> Iterator[str]:
+    """The secrets in the value of a setting, in all the spellings in which they may turn up elsewhere."""
+    name, equals, value = text.partition("=")
+    if equals and "://" not in name and "?" not in name and names_a_secret(name):
+        yield from _spellings(value)
+    for form in _FORMS:
+        for match in form.finditer(text):
+            yield from _spellings(match["secret"])
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    """As it is, out of its quotes, with its %-escapes resolved; and its parts, if a parser may have cut it up."""
+    bare = secret[1:-1] if secret[:1] in ("'", '"') and secret[-1:] == secret[:1] else secret
+    for spelling in (secret, bare, unquote(bare), unquote_plus(bare)):
+        yield spelling
+        if re.search(r"[/@?#:]", spelling):
+            yield from re.split(r"[/@?#:]", spelling)
+
+
+def _whole(secret: str) -> str:
+    """The secret, but not as a part of a longer word."""
+    before = r"(?<![A-Za-z0-9])" if secret[0].isalnum() else ""
+    after = r"(?![A-Za-z0-9])" if secret[-1].isalnum() else ""
+    return before + re.escape(secret) + after
