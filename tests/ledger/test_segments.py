@@ -271,6 +271,48 @@ def test_the_oldest_make_room_when_all_together_are_too_large(tmp_path: Path) ->
     assert desk.warnings == ["segments of the ledger were removed to make room"]
 
 
+def test_events_make_room_for_jobs_and_not_the_other_way_round(tmp_path: Path) -> None:
+    """Anybody who can connect makes events, as many as they like."""
+    desk = Desk(tmp_path, roll=3600.0)
+    desk.add(1)
+    desk.flush()
+    for number in range(40):
+        desk.segments.add(EVENTS.name, event(number))
+        desk.flush()
+    desk.segments.close()
+    (job,) = desk.files()
+    os.utime(job, (1000, 1000))
+    size = job.stat().st_size + 20 * desk.files("events")[0].stat().st_size
+    desk = Desk(tmp_path, bytes=size)
+    desk.segments.close()
+    assert desk.ids() == ["job-1"], "the oldest of all, and still there"
+    assert 15 <= len(desk.files("events")) <= 20
+
+
+def test_events_are_dropped_before_jobs_while_nothing_can_be_written(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY", 0.01)
+    monkeypatch.setattr(module, "BACKLOG", 4)
+    write = parquet.ParquetWriter.write_table
+    full = True
+
+    def fails(*args: Any, **options: Any) -> None:
+        if full:
+            raise OSError(28, "No space left on device")
+        write(*args, **options)
+
+    monkeypatch.setattr(module.parquet.ParquetWriter, "write_table", fails)
+    desk.add(1, 2, ending=2)
+    for number in range(10):
+        desk.segments.add(EVENTS.name, event(number))
+    wait_for(lambda: desk.segments.lost == 8)
+    full = False
+    desk.flush()
+    assert desk.ids() == ["job-1", "job-2"]
+    assert desk.safe == [2], "all rows about jobs are there"
+
+
 def test_every_table_can_be_written(desk: Desk) -> None:
     row: dict[str, object] = {
         "job_id": "job-1",

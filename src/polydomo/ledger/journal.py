@@ -13,10 +13,15 @@ from polydomo.ledger.rows import batch_of
 from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, Table
 from polydomo.ledger.segments import Segments
 from polydomo.ledger.sheets import is_durable, job_id, sheet_of, text
+from polydomo.redaction import redact
+from polydomo.safe_text import safe_line
 
 # Jobs that are handed on at once: many enough that the work per batch is shared, few enough that the loop stands still
 # for a few milliseconds at most, if all of them are durable.
 BATCH: Final = 4096
+
+# Characters of a text in an event.
+LONGEST: Final = 1000
 
 _MICROS: Final = 1_000_000
 
@@ -57,7 +62,7 @@ class LedgerJournal(RowTaker):
 
     def event(self, kind: str, worker: Worker, reason: str) -> None:
         services = worker.services[-1:] if kind == "joined" else worker.services
-        offered = ",".join(text(service.name) for service in services)
+        offered = ",".join(text(service.name) for service in services[:LONGEST])
         self.note(kind, "worker", text(worker.name), reason, offered, worker.dialect)
 
     def client(self, kind: str, client: Client, reason: str) -> None:
@@ -66,7 +71,7 @@ class LedgerJournal(RowTaker):
     def note(
         self, kind: str, role: str, peer: str, reason: str = "", service: str = "", dialect: str = ""
     ) -> None:
-        """Something happened to a peer, or to the broker."""
+        """Something happened to a peer, or to the broker. What peers say of themselves is cut."""
         self._number += 1
         self._events.append(
             {
@@ -74,10 +79,10 @@ class LedgerJournal(RowTaker):
                 "at": self._wall(self.broker.now),
                 "kind": kind,
                 "role": role,
-                "peer": peer or None,
-                "service": service or None,
+                "peer": safe_line(peer, LONGEST) or None,
+                "service": safe_line(service, LONGEST) or None,
                 "dialect": dialect or None,
-                "reason": reason or None,
+                "reason": safe_line(redact(reason), LONGEST) or None,
             }
         )
 

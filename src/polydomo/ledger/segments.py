@@ -25,6 +25,8 @@ from pyarrow import parquet
 
 from polydomo.ledger.rows import arrow_schema, table_of
 from polydomo.ledger.schema import (
+    ATTEMPTS,
+    EVENTS,
     JOBS,
     META_BROKER,
     META_RUN,
@@ -55,6 +57,10 @@ MEASURED: Final = ("submitted", "finished", "service", "dispatched", "at")
 # How often old segments are looked for, in seconds.
 PRUNING: Final = 60.0
 
+# The share of all bytes that events have for themselves. Anybody who can connect makes events; beyond this share they
+# are removed before anything about jobs is.
+EVENTS_SHARE: Final = 1 / 8
+
 
 class Limits(NamedTuple):
     """When a segment is finished, and what is kept."""
@@ -69,6 +75,13 @@ class _Rows(NamedTuple):
     table: str
     batch: Any
     ending: int  # of the latest durable job in it; 0: none
+
+
+class _Segment(NamedTuple):
+    written: float
+    size: int
+    path: Path
+    table: str
 
 
 class _Flush(NamedTuple):
@@ -107,6 +120,7 @@ class Segments:
         self._batches: dict[str, list[Any]] = {table.name: [] for table in TABLES}
         self._waiting = 0  # rows in them
         self._ending = 0
+        self._complete = True  # no row about a job was lost
         self._due = 0.0  # when the oldest of them must be on disk
         self._pruned_at = 0.0
         self._flushes: list[Callable[[], object]] = []
@@ -199,12 +213,14 @@ class Segments:
         return self._waiting >= self.limits.rows and not self.trouble
 
     def _drop(self) -> None:
-        """There is no room for more: the oldest rows go."""
-        for batches in self._batches.values():
+        """There is no room for more: the oldest rows go, events before those about jobs."""
+        for name in (EVENTS.name, JOBS.name, ATTEMPTS.name):
+            batches = self._batches[name]
             if batches:
                 batch = batches.pop(0)
                 self._waiting -= batch.num_rows
                 self.lost += batch.num_rows
+                self._complete = self._complete and name == EVENTS.name
                 return
 
     def _roll(self) -> None:
@@ -227,7 +243,7 @@ class Segments:
         if self.trouble:
             self._warn("the ledger is written again", f"{self.lost} rows were lost" if self.lost else "")
         self.trouble = ""
-        if self._ending and not self.lost:
+        if self._ending and self._complete:
             self._safe(self._ending)
 
     def _trouble(self, error: Exception) -> None:
@@ -304,11 +320,36 @@ class Segments:
         return rows
 
     def _prune(self) -> None:
-        """Old segments go, and the oldest if all together are too large."""
+        """Remove segments that are too old, and if all together are too large, the oldest: first of the events that
+        have more than their share, then of all."""
         now = time.monotonic()
         if now - self._pruned_at < PRUNING and self._pruned_at:
             return
         self._pruned_at = now
+        found = self._found()
+        oldest = time.time() - self.limits.keep if self.limits.keep else 0.0
+        kept = [segment for segment in found if segment.written >= oldest]
+        events = [segment for segment in kept if segment.table == EVENTS.name]
+        excess = sum(segment.size for segment in kept) - self.limits.bytes
+        spare = sum(segment.size for segment in events) - int(self.limits.bytes * EVENTS_SHARE)
+        crowded = _oldest(events, min(excess, spare))
+        excess -= sum(segment.size for segment in crowded)
+        crowded += _oldest([segment for segment in kept if segment not in crowded], excess)
+        try:
+            for segment in [*found[: len(found) - len(kept)], *crowded]:
+                segment.path.unlink(missing_ok=True)
+                self.pruned += 1
+        except OSError as error:
+            if not self._stuck:
+                self._stuck = True
+                self._warn("an old segment of the ledger cannot be removed", str(error))
+            return
+        self._stuck = False
+        if crowded:
+            self._warn("segments of the ledger were removed to make room", f"{len(crowded)} of them")
+
+    def _found(self) -> list[_Segment]:
+        """All segments, the oldest first."""
         found = []
         for table in TABLES:
             for path in (self.folder / table.name).glob("[!.]*.parquet"):
@@ -316,29 +357,19 @@ class Segments:
                     status = path.stat()
                 except OSError:
                     continue  # somebody else took it away
-                found.append((status.st_mtime, status.st_size, path))
-        found.sort()
-        size = sum(entry[1] for entry in found)
-        oldest = time.time() - self.limits.keep if self.limits.keep else 0.0
-        before = self.pruned
-        for written, length, path in found:
-            if written >= oldest and size <= self.limits.bytes:
-                break
-            try:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                if not self._stuck:
-                    self._stuck = True
-                    self._warn("an old segment of the ledger cannot be removed", str(error))
-                return
-            self._stuck = False
-            size -= length
-            self.pruned += 1
-        if (
-            self.pruned > before
-            and size + sum(entry[1] for entry in found[: self.pruned - before]) > self.limits.bytes
-        ):
-            self._warn("segments of the ledger were removed to make room", f"{self.pruned - before} of them")
+                found.append(_Segment(status.st_mtime, status.st_size, path, table.name))
+        return sorted(found)
+
+
+def _oldest(segments: list[_Segment], excess: int) -> list[_Segment]:
+    """So many of the first that they have at least `excess` bytes."""
+    found = []
+    for segment in segments:
+        if excess <= 0:
+            break
+        found.append(segment)
+        excess -= segment.size
+    return found
 
 
 def _deltas(table: Table) -> dict[str, str]:

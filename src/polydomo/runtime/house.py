@@ -36,6 +36,7 @@ from polydomo.runtime.log import Log
 from polydomo.runtime.memory_budget import MemoryBudget
 from polydomo.runtime.nng import Nng, SpPeer
 from polydomo.runtime.peer import ZmqPeer
+from polydomo.runtime.peer_notes import PeerNotes
 from polydomo.runtime.settings import Settings
 from polydomo.runtime.store_watch import StoreWatch
 from polydomo.runtime.stored import StoredJobs, without_store
@@ -46,9 +47,6 @@ from polydomo.store import Store, open_store
 from polydomo.store.errors import StoreError
 
 log = Log()
-
-# Lines about peers in one second; more are only counted.
-NOTES = 100
 
 # How often peers are looked at for silence and slow reading, at the least.
 INSPECTION = 5.0
@@ -97,6 +95,7 @@ class House:
         self.nng = Nng(self)
         self.hosting = Hosting(self)
         self.ledger = Ledgering(self)
+        self.notes = PeerNotes(self.ledger.denied)
         self.keeper: StoreKeeper | None = None
         self.store_watch: StoreWatch | None = None
         self.loop: asyncio.AbstractEventLoop
@@ -104,8 +103,6 @@ class House:
         self.named: dict[bytes, ZmqPeer] = {}  # by the identity they chose
         self.parked: dict[bytes, Parked] = {}  # clients that dropped off, within their grace time
         self.complaints = 0
-        self._noting = 0.0  # when the current second of lines about peers began
-        self._noted = 0  # lines in it
         self.bound: list[str] = []
         self.armed = 0.0  # when the core's timer rings
         self._timer: asyncio.TimerHandle | None = None
@@ -252,17 +249,8 @@ class House:
             link.unplug(UNPLUGGED, _discard)
 
     def note(self, what: str, peer: Named, reason: str) -> None:
-        """One line for people about one peer; a flood of peers must not become a flood of lines."""
-        self.ledger.denied(peer.address, reason)
-        now = self.clock.read()
-        if now - self._noting > 1.0:
-            if self._noted > NOTES:
-                log.warning("more of the same was not written", lines=self._noted - NOTES)
-            self._noting = now
-            self._noted = 0
-        self._noted += 1
-        if self._noted <= NOTES:
-            log.warning(what, peer=peer.address, listener=peer.listener, reason=reason)
+        """Log and record something about one peer."""
+        self.notes.note(what, peer.address, peer.listener, reason)
 
     async def _open_store(self) -> None:
         """Durable jobs need a place; those of before the restart go on."""
@@ -422,6 +410,7 @@ class House:
             self._timer.cancel()
         if self._inspector is not None:
             self._inspector.cancel()
+        self.notes.end_period()
         await self.ledger.close()
         await self._close_store()
         totals = self.management.show_broker()

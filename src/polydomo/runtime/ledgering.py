@@ -21,6 +21,7 @@ from polydomo.store.errors import StoreError
 from polydomo.store.records import CANCELLED, DEAD, DONE, FAILED, AttemptRecord, JobRecord
 
 if TYPE_CHECKING:
+    from polydomo.ledger.denials import Denials
     from polydomo.ledger.journal import LedgerJournal
     from polydomo.ledger.segments import Segments
     from polydomo.runtime.house import House
@@ -49,6 +50,7 @@ class Ledgering:
         self.rebuilt = 0  # rows that were made from the store
         self._journal: LedgerJournal | None = None
         self._segments: Segments | None = None
+        self._denials: Denials | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rebuilding: asyncio.Task[None] | None = None
         self._safe = 0  # what the store may be told as soon as everything of before is written
@@ -69,6 +71,7 @@ class Ledgering:
                     hint="set --data, or ledger.folder to a path",
                 )
             return
+        from polydomo.ledger.denials import Denials
         from polydomo.ledger.journal import LedgerJournal
         from polydomo.ledger.segments import Limits, Segments
 
@@ -88,7 +91,9 @@ class Ledgering:
                 hint="choose another ledger.folder",
             ) from error
         self._segments = segments
-        self._journal = LedgerJournal(self.house.broker, settings.broker.name, self.run, segments)
+        journal = LedgerJournal(self.house.broker, settings.broker.name, self.run, segments)
+        self._journal = journal
+        self._denials = Denials(lambda peer, reason: journal.note("denied", "peer", peer, reason))
         self._journal.note("started", "broker", settings.broker.name)
         self.house.broker.journal = self._journal.rows
         self.rebuild()
@@ -101,9 +106,9 @@ class Ledgering:
             self._rebuilding = self.house.loop.create_task(self._rebuild(store.ending))
 
     def denied(self, peer: str, reason: str) -> None:
-        """Somebody was not let in, or cut off."""
-        if self._journal is not None:
-            self._journal.note("denied", "peer", peer, reason)
+        """Count a peer that was not let in, or was cut off."""
+        if self._denials is not None:
+            self._denials.add(peer, reason, self.house.clock.read())
 
     async def flush(self) -> None:
         """Until all that has happened so far is on disk. For those who are about to remove what a row could be made
@@ -126,6 +131,8 @@ class Ledgering:
         if self._rebuilding is not None:
             await asyncio.wait([self._rebuilding], timeout=PATIENCE)
             self._rebuilding.cancel()  # the next start goes on with it
+        if self._denials is not None:
+            self._denials.collect()
         self._journal.note("stopped", "broker", self.house.settings.broker.name)
         self._journal.collect()
         if not await asyncio.to_thread(self._segments.close):
@@ -152,6 +159,8 @@ class Ledgering:
     def _collect(self) -> None:
         if self._journal is not None:
             self.house.enter()
+            if self._denials is not None and self._denials.is_due(self.house.broker.now):
+                self._denials.collect()
             self._journal.collect()
         self._timer = self.house.loop.call_later(COLLECT, self._collect)
 
