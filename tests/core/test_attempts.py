@@ -19,7 +19,7 @@ def test_a_worker_that_leaves_loses_its_job_to_another() -> None:
     assert job.attempt == 2
     second.answer()
     assert client.finals() == [b"answer"]
-    assert bench.broker.retried == bench.broker.services[b"echo"].retried == 1
+    assert bench.broker.retried == bench.broker.services[b"echo"].counts.retried == 1
 
 
 def test_each_attempt_has_a_token_of_its_own() -> None:

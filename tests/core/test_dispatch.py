@@ -197,7 +197,8 @@ def test_the_books_say_who_did_what() -> None:
     worker.answer()
     worker.fail()
     assert (broker.active, broker.memory, service.running, service.waiting) == (0, 0, 0, 0)
-    assert (broker.done, broker.failed, service.done, service.failed, worker.core.done) == (1, 1, 1, 1, 2)
+    counts = service.counts
+    assert (broker.done, broker.failed, counts.done, counts.failed, worker.core.done) == (1, 1, 1, 1, 2)
     assert (client.core.jobs, client.core.size, client.core.total) == (0, 0, 2)
     assert [job.id for job in broker.recent] == [1, 2]
 

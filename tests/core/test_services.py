@@ -32,16 +32,18 @@ def test_a_service_stays_while_a_job_runs_for_it_elsewhere() -> None:
     check_empty(bench.broker)
 
 
-def test_a_service_that_comes_back_starts_with_clean_books() -> None:
+def test_a_service_that_comes_back_goes_on_with_its_counts() -> None:
     bench = Bench()
     worker, client = bench.worker(b"a"), bench.client()
     client.ask(b"a")
     worker.answer()
     worker.leave()
+    assert bench.broker.past.named[b"a"].done == 1
     again = bench.worker(b"a")
-    assert bench.broker.services[b"a"].done == 0
     client.ask(b"a")
-    assert len(again.jobs) == 1
+    again.answer()
+    assert bench.broker.services[b"a"].counts.done == bench.broker.done == 2
+    assert not bench.broker.past.named
 
 
 def test_a_made_up_service_is_forgotten_with_its_last_job() -> None:

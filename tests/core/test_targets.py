@@ -118,7 +118,7 @@ def test_a_job_for_all_is_gathered_from_each(bench: Bench) -> None:
     assert client.of("gathered") == [(b"w2", b"of w2"), (b"w1", b"of w1"), (b"w0", b"of w0")]
     assert client.whole() == {b"w0": b"of w0", b"w1": b"of w1", b"w2": b"of w2"}
     assert client.kinds()[-1] == "final"
-    assert (bench.broker.done, bench.broker.services[b"s"].done) == (1, 1)
+    assert (bench.broker.done, bench.broker.services[b"s"].counts.done) == (1, 1)
     check(bench.broker)
 
 

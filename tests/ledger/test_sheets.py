@@ -1,26 +1,10 @@
-"""What words the ledger has for a job's end, and for peers."""
+"""What words the ledger has for peers."""
 
 from __future__ import annotations
 
 import pytest
 
-from polydomo.ledger.sheets import outcome, text
-
-
-@pytest.mark.parametrize(
-    ("reason", "durable", "expected"),
-    [
-        ("worker-error", True, "failed"),
-        ("retries-exhausted", True, "dead"),
-        ("retries-exhausted", False, "failed"),
-        ("cancelled", True, "cancelled"),
-        ("cancelled", False, "cancelled"),
-        ("queue-full", False, "refused"),
-        ("deadline", False, "failed"),
-    ],
-)
-def test_how_a_job_ended(reason: str, durable: bool, expected: str) -> None:
-    assert outcome(reason, durable) == expected
+from polydomo.ledger.sheets import text
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from polydomo.core.counts import MEANINGS
 from polydomo.core.job import Failure, Job
 from polydomo.core.policy import Bounds, Policy
 from polydomo.core.ports import ClientPort
@@ -176,9 +177,7 @@ def test_show_services_leaves_out_the_brokers_own(bench: Bench, asker: Asker) ->
         "waiting": 1,
         "paused": False,
         "running": 0,
-        "done": 0,
-        "failed": 0,
-        "retried": 0,
+        **dict.fromkeys(MEANINGS, 0),
     }
     assert (rows[1]["workers"], rows[1]["idle"]) == (1, 1)
 

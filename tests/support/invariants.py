@@ -7,9 +7,10 @@ from collections import Counter
 from polydomo.core.alarms import NEVER, SLACK
 from polydomo.core.broker import Broker
 from polydomo.core.client import Client
-from polydomo.core.job import DELAYED, DONE, FAILED, GATHERING, RECORDING, RUNNING, STORING, WAITING, Job
+from polydomo.core.counts import MEANINGS
+from polydomo.core.job import DELAYED, ENDS, GATHERING, RECORDING, RUNNING, STORING, WAITING, Job
 from polydomo.core.line import Line
-from polydomo.core.registry import RESERVED
+from polydomo.core.registry import RESERVED, is_question
 from polydomo.core.service import Service
 from polydomo.dialects.wmp.herd import Herd
 
@@ -80,6 +81,7 @@ def check(broker: Broker) -> None:
     assert len({job.id for job in jobs}) == len(jobs) == broker.active
     assert elsewhere == sum(broker.services.get(job.service.name) is job.service for job in away)
     _check_clients(broker, jobs)
+    _check_counts(broker, jobs)
     live = 2 * len(jobs) + sum(
         thing.alarm < NEVER for things in (broker.workers, broker.services.values()) for thing in things
     )
@@ -147,7 +149,7 @@ def _check_lifecycle(broker: Broker) -> list[Job]:
     for uid, job in lifecycle.jobs.items():
         assert job.extra is not None
         assert job.extra.uid == uid
-        assert job.state not in (DONE, FAILED), "an ended job is kept"
+        assert job.state not in ENDS, "an ended job is kept"
     for (name, key), job in lifecycle.keys.items():
         assert job.extra is not None
         assert (job.asked, job.extra.key) == (name, key)
@@ -158,6 +160,21 @@ def _check_lifecycle(broker: Broker) -> list[Job]:
         if not job.service.name.startswith(RESERVED):
             assert broker.services[job.service.name] is job.service
     return list(found)
+
+
+def _check_counts(broker: Broker, jobs: list[Job]) -> None:
+    """Every job is in one count, and the services' counts add up to the broker's."""
+    ends = broker.done + broker.failed + broker.cancelled + broker.dead + broker.repeated
+    assert broker.asked == sum(is_question(job) for job in jobs)
+    assert broker.undecided == sum(job.extra is not None and not job.extra.accepted for job in jobs)
+    assert broker.submitted == broker.accepted + broker.refused + broker.undecided
+    assert broker.accepted == ends + broker.active - broker.asked - broker.undecided
+    past = broker.past
+    assert not past.named.keys() & broker.services.keys()
+    every = [service.counts for service in broker.services.values()]
+    shown = [counts.show() for counts in [*every, *past.named.values(), past.others]]
+    for name in MEANINGS:
+        assert sum(counts[name] for counts in shown) == getattr(broker, name), name
 
 
 def _check_clients(broker: Broker, jobs: list[Job]) -> None:

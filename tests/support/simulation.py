@@ -15,6 +15,7 @@ the broker drains. After every step `invariants.check` looks at everything. What
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 
 from polydomo.core import job as jobs
@@ -25,6 +26,7 @@ from polydomo.core.gather import Piece, unpack
 from polydomo.core.job import Failure, Job
 from polydomo.core.policy import FOREVER, Beat, Bounds, Policy
 from polydomo.core.ports import ClientPort, Journal, WorkerPort
+from polydomo.core.registry import is_question
 from polydomo.core.targets import ALL, NAMES, RESOURCES, Target
 from polydomo.core.worker import Worker
 from tests.support import invariants
@@ -108,7 +110,7 @@ class SimClient(ClientPort):
 
     def ask(self, service: bytes, size: int, options: Options | None = None) -> None:
         broker = self.world.broker
-        number = broker.accepted + 1
+        number = broker.numbered + 1
         envelope = b"%d" % number
         self.open[number] = envelope
         job = broker.submit(self.core, service, bytes(size), envelope, options)
@@ -305,18 +307,22 @@ class Disk(QuietKeeper):
 
 
 class Chronicle(Journal):
-    """Every job is noted once."""
+    """Every job is noted once, and counted as the ledger would."""
 
     def __init__(self) -> None:
         self.ended: set[int] = set()
+        self.counts: Counter[str] = Counter()
 
     def finished(self, job: Job) -> None:
         if job.extra is not None and job.extra.parent is not None:
             return  # one part of it
         assert job.id not in self.ended, "a job ended twice"
-        assert job.state in (jobs.DONE, jobs.FAILED)
-        assert (job.state == jobs.FAILED) == (job.failure is not None)
+        assert job.state in jobs.ENDS
+        assert (job.state != jobs.DONE) == (job.failure is not None)
         self.ended.add(job.id)
+        if not is_question(job):
+            repeat = job.extra is not None and job.extra.repeats and job.state != jobs.REFUSED
+            self.counts["repeated" if repeat else jobs.STATES[job.state]] += 1
 
     def event(self, kind: str, worker: Worker, reason: str) -> None:
         assert kind in ("joined", "left", "expired")
@@ -431,8 +437,9 @@ class World:
         assert all(worker.internal for worker in broker.workers)
         assert broker.alarms.next() == NEVER
         assert self.disk.ended == self.disk.added, "a durable job was lost"
-        assert self.chronicle.ended == set(range(1, broker.accepted + 1)), "a job vanished"
-        assert broker.done + broker.failed + broker.refused + broker.repeated == broker.accepted
+        assert self.chronicle.ended == set(range(1, broker.numbered + 1)), "a job vanished"
+        for name in ("done", "failed", "cancelled", "dead", "refused", "repeated"):
+            assert self.chronicle.counts[name] == getattr(broker, name), name
 
     def _close(self) -> None:
         """The broker stops: whoever waits for something that is not safe on disk is told."""

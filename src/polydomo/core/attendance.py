@@ -36,6 +36,7 @@ class Attendance(Dispatch):
         if service is None:
             service = self._open(name)
         self.services[name] = service
+        service.counts.served = True
         if worker in service.workers:
             worker.late.clear()  # registering again is a fresh start
             self._offer(worker)

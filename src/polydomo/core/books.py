@@ -6,10 +6,10 @@ from collections import deque
 
 from polydomo.core import job as jobs
 from polydomo.core.client import Client
-from polydomo.core.job import FAILED, Failure, Job
+from polydomo.core.job import DEAD, DONE, FAILED, REFUSED, WITHDRAWN, Failure, Job
 from polydomo.core.policy import Bounds, Policy
 from polydomo.core.ports import Journal
-from polydomo.core.registry import SERVICE_NAME_MAX, Registry
+from polydomo.core.registry import SERVICE_NAME_MAX, Registry, is_question
 from polydomo.core.service import Service
 
 # How many ended jobs are remembered.
@@ -27,34 +27,54 @@ class Books(Registry):
         self.active = 0  # jobs accepted and not ended
         self.memory = 0  # bytes of their bodies
         self.memory_limit = bounds.memory  # what they may have; less where the owner needs a part of it
-        self.accepted = 0
+        self.numbered = 0  # requests that ever came, jobs and questions
+        self.questions = 0  # of these, for the broker itself: they are in none of the counts below
+        self.asked = 0  # of the active ones, the same
+        self.undecided = 0  # of the active ones, those that are being stored, so neither accepted nor refused
         self.done = 0
         self.failed = 0
-        self.retried = 0
+        self.cancelled = 0
+        self.dead = 0
         self.refused = 0
-        self.repeated = 0  # asked for again under their ids
+        self.repeated = 0
+        self.retried = 0  # attempts
+        self.forwarded = 0
         self.strays = 0
         self.recent: deque[Job] = deque(maxlen=RECENT)
 
-    def _end(self, job: Job, state: int, failure: Failure | None) -> None:
+    @property
+    def submitted(self) -> int:
+        """Jobs that ever came, those recovered at the start among them: accepted + refused + undecided; or, by their
+        ends, done + failed + cancelled + dead + repeated + refused + active."""
+        return self.numbered - self.questions
+
+    @property
+    def accepted(self) -> int:
+        """Jobs that were taken."""
+        return self.numbered - self.questions - self.refused - self.undecided
+
+    def _end(self, job: Job, failure: Failure | None) -> None:
         """The books, when a job has ended. What is remembered of it keeps no bodies."""
-        job.state = state
         job.finished = self.now
-        if job.extra is not None and job.extra.parent is not None:
-            self._end_part(job, failure)
+        job.failure = failure
+        state = DONE if failure is None else _outcome(job, failure)
+        job.state = state
+        extra = job.extra
+        if extra is not None and extra.parent is not None:
+            self._end_part(job)
             return
         self.active -= 1
         self.memory -= job.size
         service = job.service
-        job.failure = failure
-        if job.extra is not None and job.extra.repeats:
-            self.repeated += 1
-        elif failure is None:
-            service.done += 1
+        if extra is not None and not extra.accepted:
+            self.undecided -= 1
+        if (service.internal or job.hops) and is_question(job):
+            self.asked -= 1
+        elif state == DONE and extra is None and not service.internal:
             self.done += 1
+            service.counts.done += 1
         else:
-            service.failed += 1
-            self.failed += 1
+            self._count(job, state)
         job.body = job.envelope = b""
         self.recent.append(job)
         if self.journal is not None:
@@ -80,10 +100,31 @@ class Books(Registry):
         if old.held:
             self._ease(old)
 
-    def _end_part(self, job: Job, failure: Failure | None) -> None:
+    def _count(self, job: Job, state: int) -> None:
+        """Count a job that ended so; at no service if it was passed on to the broker itself."""
+        counts = self.past.others if job.service.internal else job.service.counts
+        if state == REFUSED:
+            self.refused += 1
+            counts.refused += 1
+        elif job.extra is not None and job.extra.repeats:
+            self.repeated += 1
+            counts.repeated += 1
+        elif state == DONE:
+            self.done += 1
+            counts.done += 1
+        elif state == WITHDRAWN:
+            self.cancelled += 1
+            counts.cancelled += 1
+        elif state == DEAD:
+            self.dead += 1
+            counts.dead += 1
+        else:
+            self.failed += 1
+            counts.failed += 1
+
+    def _end_part(self, job: Job) -> None:
         """Of a job for several workers: only the whole is in the books, unless the part became another request."""
         self.memory -= job.size
-        job.failure = failure
         job.body = b""
         if self.journal is not None:
             self.journal.finished(job)
@@ -114,8 +155,12 @@ class Books(Registry):
         return Failure(jobs.TOO_MANY_SERVICES, f"{len(self.services)} services are known already")
 
     def _refuse(self, job: Job) -> None:
-        self.refused += 1
-        job.state = FAILED
+        service = job.service
+        if service.internal:
+            self.questions += 1
+        else:
+            self._count(job, REFUSED)
+        job.state = REFUSED
         job.finished = self.now
         job.failure = self._why_refused(job.service)
         job.client.port.failed(job, job.failure)
@@ -123,3 +168,17 @@ class Books(Registry):
         self.recent.append(job)
         if self.journal is not None:
             self.journal.finished(job)
+        if self.services.get(service.name) is not service:
+            self._retire(service)
+
+
+def _outcome(job: Job, failure: Failure) -> int:
+    """The state in which a job ends that has no result; the store and the ledger have the same words."""
+    extra = job.extra
+    if extra is not None and not extra.accepted:
+        return REFUSED
+    if failure.reason == jobs.CANCELLED:
+        return WITHDRAWN
+    if failure.reason == jobs.EXHAUSTED and extra is not None and extra.durable and extra.added:
+        return DEAD
+    return FAILED

@@ -16,12 +16,11 @@ from polydomo.core.attendance import Attendance
 from polydomo.core.client import Client
 from polydomo.core.dispatch import DISOWNED
 from polydomo.core.extras import Options
-from polydomo.core.job import DONE, RUNNING, WAITING, Failure, Job
+from polydomo.core.job import RUNNING, WAITING, Failure, Job
 from polydomo.core.lifecycle import Lifecycle
 from polydomo.core.line import Line
 from polydomo.core.policy import Bounds, Policy
 from polydomo.core.ports import ClientPort, Publisher
-from polydomo.core.registry import RESERVED
 from polydomo.core.resources import Resources
 from polydomo.core.worker import Worker
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from polydomo.core.results import Ended
+    from polydomo.core.service import Service
 
 
 class Broker(Attendance):
@@ -115,12 +115,12 @@ class Broker(Attendance):
         service = self.services.get(name)
         if service is None:
             service = self._open(name)
-        self.accepted += 1
-        job = Job(self.accepted, client, service, body, envelope, self.now)
+        self.numbered += 1
+        job = Job(self.numbered, client, service, body, envelope, self.now)
         job.limit = limit
         if (
             # The broker's own services are answered at once and in every state: people want to see why it is full.
-            ((self.draining or self.memory > self.memory_limit) and not name.startswith(RESERVED))
+            ((self.draining or self.memory > self.memory_limit) and not service.internal)
             or (
                 service.waiting + service.targeted >= service.policy.queue
                 and (not service.idle or (options is not None and options.target is not None))
@@ -137,9 +137,9 @@ class Broker(Attendance):
         if client.jobs > self.bounds.client_jobs or client.size > self.bounds.client_bytes:
             client.held = True
             client.port.hold()
-        if (options is not None or service.policy.durable or service.policy.memo) and not name.startswith(
-            RESERVED
-        ):
+        if service.internal:
+            self._ask(service, job)
+        elif options is not None or service.policy.durable or service.policy.memo:
             self.lifecycle.begin(job, options)
         elif service.idle:
             worker = service.idle.popitem(False)[0]
@@ -236,7 +236,7 @@ class Broker(Attendance):
             client = job.client
             if not client.gone:
                 client.port.final(job, body)
-            self._end(job, DONE, None)
+            self._end(job, None)
         if (
             service.waiting
             and not service.paused
@@ -271,7 +271,8 @@ class Broker(Attendance):
         worker.done += 1
         left = job.service
         left.running -= 1
-        left.done += 1
+        self.forwarded += 1
+        left.counts.forwarded += 1
         service = self.services.get(name) or self._open(name)
         job.service = service
         size = len(body) + len(job.envelope)
@@ -410,8 +411,8 @@ class Broker(Attendance):
     def revive(self, client: Client, name: bytes, body: bytes, envelope: bytes) -> Job:
         """A job of before the restart: accepted then, so no limit refuses it now."""
         service = self.services.get(name) or self._open(name)
-        self.accepted += 1
-        job = Job(self.accepted, client, service, body, envelope, self.now)
+        self.numbered += 1
+        job = Job(self.numbered, client, service, body, envelope, self.now)
         self.active += 1
         self.memory += job.size
         client.jobs += 1
@@ -419,6 +420,16 @@ class Broker(Attendance):
         return job
 
     # Inside
+
+    def _ask(self, service: Service, job: Job) -> None:
+        """A question to the broker itself: its own services have an idle worker at all times."""
+        self.questions += 1
+        self.asked += 1
+        job.client.questions += 1
+        if service.idle:
+            self._dispatch(service.idle.popitem(False)[0], job)
+        else:
+            self._queue(service, job)
 
     def _claimed(self, worker: Worker, token: bytes, body: bytes) -> int:
         """An answer to an attempt this worker does not hold, unless it held it before the broker was restarted."""

@@ -18,6 +18,7 @@ from mypy_extensions import mypyc_attr
 from polydomo.core.client import Client
 from polydomo.core.job import Job
 from polydomo.core.ports import Journal
+from polydomo.core.registry import is_question
 from polydomo.core.service import Service
 from polydomo.core.worker import Worker
 
@@ -81,18 +82,18 @@ class Rows:
 
     def add(self, job: Job) -> bool:
         """False: it was no job, but a question that the broker answered itself."""
+        service = job.service
+        if (service.internal or job.hops) and is_question(job):
+            return False
         base = self.base
         worker = job.worker
         doer = -1
         if worker is not None:
-            if worker.internal:
-                return False
             doer = worker.mark - base
             if doer < 0:
                 doer = len(self.workers)
                 worker.mark = base + doer
                 self.workers.append(worker)
-        service = job.service
         what = service.mark - base
         if what < 0:
             what = len(self.services)

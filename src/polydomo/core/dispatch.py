@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from polydomo.core import job as jobs
 from polydomo.core.answers import ANSWERED, STRAY
 from polydomo.core.books import Books
-from polydomo.core.job import FAILED, RUNNING, WAITING, Failure, Job
+from polydomo.core.job import RUNNING, WAITING, Failure, Job
 from polydomo.core.line import Line
 from polydomo.core.policy import Bounds, Policy
 from polydomo.core.service import Service
@@ -107,9 +107,9 @@ class Dispatch(Books):
         """It will have no result."""
         self._fail(job, failure)
 
-    def end_job(self, job: Job, state: int, failure: Failure | None) -> None:
+    def end_job(self, job: Job, failure: Failure | None) -> None:
         """Its client has been told; close the books."""
-        self._end(job, state, failure)
+        self._end(job, failure)
 
     # Inside
 
@@ -319,7 +319,7 @@ class Dispatch(Books):
                     job, Failure(jobs.EXHAUSTED, f"{job.attempt} workers were lost or took too long with it")
                 )
             else:
-                service.retried += 1
+                service.counts.retried += 1
                 self.retried += 1
                 if service.policy.backoff > 0:
                     self.lifecycle.pause_before_retry(job)
@@ -345,4 +345,4 @@ class Dispatch(Books):
             return
         if not job.client.gone:
             job.client.port.failed(job, failure)
-        self._end(job, FAILED, failure)
+        self._end(job, failure)

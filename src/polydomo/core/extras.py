@@ -75,7 +75,6 @@ class Extra:
         "places",
         "priority",
         "ready",
-        "recalled",
         "repeats",
         "resource",
         "restored",
@@ -96,7 +95,7 @@ class Extra:
     def __init__(self, uid: str, options: Options, durable: bool, now: float, wall: int) -> None:
         self.uid = uid  # by which a durable job is known outside, and after a restart
         self.named = bool(options.uid)  # its client gave it this id, and will ask for it by that
-        self.repeats = False  # it is the same job as another, asked for once more
+        self.repeats = False  # it has the end of another job with its key or id
         self.key = options.key
         self.ready = now + options.delay
         self.deadline = now + options.deadline
@@ -137,7 +136,6 @@ class Extra:
         self.ended = 0  # the same of its end
         self.ending = 0  # its keeper's number for that
         self.hit = False  # its answer was known, or came for another who asked the same
-        self.recalled = False  # an earlier job with its key or id had ended before it came
         self.restored = False  # it comes from before the broker's start
 
     def several(self) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from polydomo.core import job as jobs
 from polydomo.core.client import Client
 from polydomo.core.extras import Extra
-from polydomo.core.job import DELAYED, DONE, FAILED, RECORDING, STORING, Failure, Job
+from polydomo.core.job import DELAYED, ENDS, RECORDING, STORING, Failure, Job
 from polydomo.core.results import Results
 from polydomo.core.targets import ALL, Target
 from polydomo.core.timers import Delayed
@@ -77,7 +77,7 @@ class Following(ABC):
 
     def when_ended(self, job: Job, ended: Callable[[], None]) -> None:
         """Call this when it has ended, and that is safe."""
-        if job.extra is None or job.state in (DONE, FAILED):
+        if job.extra is None or job.state in ENDS:
             ended()
         else:
             job.extra.waiters.append(ended)
@@ -85,7 +85,7 @@ class Following(ABC):
     def aliased(self, job: Job, failure: Failure | None) -> None:
         """That it follows another is on disk, or cannot be: then it is refused."""
         extra = job.extra
-        if extra is None or not extra.unsafe or job.state in (DONE, FAILED):
+        if extra is None or not extra.unsafe or job.state in ENDS:
             return
         extra.unsafe = False
         leader = extra.leader
@@ -105,8 +105,7 @@ class Following(ABC):
         leader = self.jobs.get(extra.uid)
         if leader is not None:
             if leader.asked == job.asked and leader.body == job.body:
-                extra.repeats = True
-                self._follow(leader, job)
+                self._follow(leader, job, False)
             else:
                 self._not_twice(job, extra)
             return True
@@ -130,8 +129,8 @@ class Following(ABC):
         extra.durable = False
         self._end([job], None, Failure(jobs.DUPLICATE, "there is another job with this id"))
 
-    def _follow(self, leader: Job, job: Job) -> None:
-        """Run once, answered to both."""
+    def _follow(self, leader: Job, job: Job, alias: bool) -> None:
+        """Run once, answered to both. `alias`: the follower's own id, if it has one, must lead to the leader."""
         head = leader.extra
         if head is not None and head.leader is not None:  # it only follows itself
             leader = head.leader
@@ -144,8 +143,9 @@ class Following(ABC):
         if extra is None:
             return
         extra.leader = leader
+        extra.repeats = True
         extra.target = head.target  # its result has the shape of the leader's
-        if head.durable and extra.named and not extra.repeats and self.keeper is not None:
+        if alias and head.durable and extra.named and self.keeper is not None:
             extra.unsafe = True
             if head.added:
                 self.keeper.alias(leader, job)
@@ -156,14 +156,25 @@ class Following(ABC):
         """It is taken: tell whoever asked for it."""
         extra = job.extra
         if extra is not None:
-            extra.accepted = True
+            self._taken(extra)
+            for one in extra.followers:
+                if one.extra is not None and not one.extra.unsafe:
+                    self._taken(one.extra)
         for one in self.everybody(job):
             if one.extra is None or not one.extra.unsafe:
                 one.client.port.accepted(one)
         if extra is not None and extra.worker and extra.parent is None:
             self.assign(job, [extra.worker])
 
+    def _taken(self, extra: Extra) -> None:
+        """Count a job as accepted."""
+        if not extra.accepted:
+            extra.accepted = True
+            self.broker.undecided -= 1
+
     def _accept_follower(self, job: Job, head: Extra) -> None:
+        if job.extra is not None:
+            self._taken(job.extra)
         if not job.client.gone:
             job.client.port.accepted(job)
             if head.names is not None:

@@ -166,6 +166,7 @@ class Gathers:
         options = Options(priority=whole.priority, timeout=whole.timeout, wait=whole.wait)
         extra = Extra(whole.uid, options, False, broker.now, whole.submitted)
         extra.parent = job
+        extra.accepted = True  # as the whole was
         extra.part = index
         extra.worker = place.worker
         extra.resource = place.resource

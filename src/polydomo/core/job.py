@@ -19,6 +19,12 @@ DELAYED: Final = 5  # not before its time, or pausing between two attempts
 RECORDING: Final = 6  # answered or failed, and that is not yet on disk
 GATHERING: Final = 7  # several workers are at it
 REMEMBERING: Final = 8  # its answer may be known, or on its way to another who asked the same
+REFUSED: Final = 9  # ended before it was accepted
+WITHDRAWN: Final = 10  # ended because somebody cancelled it
+DEAD: Final = 11  # durable, and its attempts were used up: a dead letter
+
+# A job in one of these has ended.
+ENDS: Final = (DONE, FAILED, REFUSED, WITHDRAWN, DEAD)
 
 STATES: Final = (
     "waiting",
@@ -30,6 +36,9 @@ STATES: Final = (
     "recording",
     "gathering",
     "remembering",
+    "refused",
+    "cancelled",
+    "dead",
 )
 
 # Why a job has no result. Stable words: they stand in answers, `--json` output, the ledger.

@@ -18,8 +18,6 @@ from polydomo.core.following import LIKE_ALL
 from polydomo.core.gathering import Gathers
 from polydomo.core.job import (
     DELAYED,
-    DONE,
-    FAILED,
     GATHERING,
     RECORDING,
     REMEMBERING,
@@ -47,6 +45,9 @@ LONGEST_PAUSE: Final = 300.0
 
 _NO_OPTIONS: Final = Options()
 
+# Why a job is refused that seems to repeat another.
+_NOT_TAKEN: Final = (jobs.STORE, jobs.DUPLICATE)
+
 # Reasons after which a job is as if it had never been there.
 _NOTHING_HAPPENED: Final = (jobs.DRAINING, jobs.STORE, jobs.QUEUE_FULL, jobs.CLIENT_GONE)
 
@@ -72,6 +73,7 @@ class Lifecycle(Restoring):
         uid = options.uid or broker.new_uid()
         extra = Extra(uid, options, durable, broker.now, self.wall(broker.now))
         job.extra = extra
+        broker.undecided += 1  # until `_accept`, or its end
         if extra.timeout > 0:
             job.limit = extra.timeout
         else:
@@ -85,7 +87,7 @@ class Lifecycle(Restoring):
             name = (job.asked, extra.key)
             leader = self.keys.get(name)
             if leader is not None:
-                self._follow(leader, job)
+                self._follow(leader, job, True)
                 return
             self.keys[name] = job
             if durable and self.keeper is not None:
@@ -277,7 +279,7 @@ class Lifecycle(Restoring):
             self._keep(job)
             return
         extra.durable = False  # the earlier one's record is the record
-        extra.recalled = failure is None
+        extra.repeats = failure is None or failure.reason not in _NOT_TAKEN
         for one in [job, *extra.followers]:
             if one.extra is not None:
                 one.extra.unsafe = False
@@ -287,6 +289,8 @@ class Lifecycle(Restoring):
         if failure is None:
             self._accept(job)
             self.assign(job, [worker] if worker else [])
+        elif extra.repeats:
+            self._taken(extra)
         self._finish(job)
 
     def recorded(self, job: Job, failure: Failure | None) -> None:
@@ -428,6 +432,8 @@ class Lifecycle(Restoring):
         extra.followers = []
         for one in followers:
             self.back(one)
+            if extra.accepted and one.extra is not None:
+                self._taken(one.extra)
         self._end([job, *followers], extra.result, job.failure)
         extra.result = None
 
@@ -453,7 +459,7 @@ class Lifecycle(Restoring):
                 for one in watchers:
                     self._tell(one, body, failure)
         for job in everybody:
-            self.broker.end_job(job, FAILED if failure is not None else DONE, failure)
+            self.broker.end_job(job, failure)
         for job in everybody:
             if job.extra is not None and job.extra.waiters:
                 waiters = job.extra.waiters

@@ -10,11 +10,13 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from polydomo.core.alarms import Alarms
+from polydomo.core.counts import Counts, PastCounts
 from polydomo.core.line import Line
 from polydomo.core.policy import Bounds, Policy
 from polydomo.core.service import Service
 
 if TYPE_CHECKING:
+    from polydomo.core.job import Job
     from polydomo.core.worker import Worker
 
 # Names below these belong to the broker itself.
@@ -22,6 +24,11 @@ RESERVED: Final = (b"mmi.", b"sid.", b"fss.")
 
 # RFC 18 calls a service name "a printable string", DCP lets it "contain any character"; neither bounds it.
 SERVICE_NAME_MAX: Final = 255
+
+
+def is_question(job: Job) -> bool:
+    """Was it asked of the broker itself? Then it is no job. A job stays one wherever it is passed on to."""
+    return job.service.internal if not job.hops else job.asked.startswith(RESERVED)
 
 
 class Registry(ABC):
@@ -34,6 +41,7 @@ class Registry(ABC):
         self.policies: dict[bytes, Policy] = {}
         self.alarms = Alarms()
         self.services: dict[bytes, Service] = {}
+        self.past = PastCounts()
         self.fallback: Worker | None = None  # answers reserved names that have no service
 
     @abstractmethod
@@ -57,14 +65,17 @@ class Registry(ABC):
         """A job needs it: it is known under its name from now on. Not what the fallback stands in for: that has a
         worker, so it would be known for ever."""
         if self.fallback is None or self.fallback not in service.workers:
-            self.services.setdefault(service.name, service)
+            known = self.services.setdefault(service.name, service)
+            if known is service and service.name in self.past.named:  # it was forgotten in between
+                service.counts.add(self.past.take(service.name))
 
     def _open(self, name: bytes) -> Service:
         """A service nobody has named before. It is kept (see `_may_open`, `register`) only if something uses it.
         Of a name that is too long no more is kept than shows that it is: refused jobs are remembered too."""
         name = name[: SERVICE_NAME_MAX + 1]
-        service = Service(self, name, self.policy_of(name))
-        if self.fallback is not None and name.startswith(RESERVED) and self._good_name(name):
+        internal = name.startswith(RESERVED)
+        service = Service(self, name, self.policy_of(name), self.past.take(name), internal)
+        if self.fallback is not None and internal and self._good_name(name):
             service.workers[self.fallback] = None
             service.idle[self.fallback] = None
         return service
@@ -87,4 +98,17 @@ class Registry(ABC):
         if service.unused():
             if self.services.get(service.name) is service:
                 del self.services[service.name]
+            self._retire(service)
             self.alarms.clear(service)
+
+    def _retire(self, service: Service) -> None:
+        """Keep the counts of a service that is not known (any more)."""
+        successor = self.services.get(service.name)
+        if successor is None:
+            counts, service.counts = (
+                service.counts,
+                Counts(),
+            )  # a job that still refers to it begins again at 0
+            self.past.put(service.name, counts)
+        elif successor is not service:
+            successor.counts.add(service.counts)

@@ -85,6 +85,7 @@ class Restoring(Following):
         job.limit = extra.timeout
         job.extra = extra
         extra.restored = True
+        extra.accepted = True  # before the restart
         self._watch(job, extra)
         if extra.key:
             self.keys[(job.asked, extra.key)] = job

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from polydomo.core.counts import Counts
 from polydomo.core.line import Line
 from polydomo.core.policy import Policy
 
@@ -19,9 +20,13 @@ class Service(Line):
     """Exists while it has workers, jobs or a configuration of its own. As a line, it has the jobs that any of its
     workers may do; those for one worker only wait in `named`."""
 
-    def __init__(self, broker: Registry, name: bytes, policy: Policy) -> None:
+    def __init__(
+        self, broker: Registry, name: bytes, policy: Policy, counts: Counts, internal: bool = False
+    ) -> None:
         super().__init__(broker)
         self.name = name
+        self.counts = counts
+        self.internal = internal  # the broker's own: what is asked there is no job
         self.policy = policy
         self.workers: dict[Worker, None] = {}
         self.idle: OrderedDict[Worker, None] = OrderedDict()
@@ -36,9 +41,6 @@ class Service(Line):
         )
         self.paused = False
         self.herald: Herald | None = None  # tells workers that fetch their jobs when there are some
-        self.done = 0
-        self.failed = 0
-        self.retried = 0
         self.mark = -1  # its place in the ledger's rows (`core.columns`)
 
     def service(self) -> Service:

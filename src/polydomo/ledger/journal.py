@@ -8,6 +8,7 @@ from polydomo.core.broker import Broker
 from polydomo.core.client import Client
 from polydomo.core.columns import RowJournal, RowTaker
 from polydomo.core.job import Job
+from polydomo.core.registry import is_question
 from polydomo.core.worker import Worker
 from polydomo.ledger.rows import batch_of
 from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, Table
@@ -42,7 +43,7 @@ class LedgerJournal(RowTaker):
 
     def attempt(self, job: Job, reason: str) -> None:
         extra, worker = job.extra, job.worker
-        if worker is None or worker.internal:
+        if worker is None or is_question(job):
             return
         durable = extra is not None and is_durable(job)
         self._attempts.append(

@@ -11,25 +11,11 @@ from collections import defaultdict
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from polydomo.core import job as jobs
 from polydomo.core.columns import Rows
-from polydomo.core.job import Job
+from polydomo.core.job import STATES, Job
 from polydomo.core.names import printable
 from polydomo.core.policy import FOREVER
 from polydomo.core.targets import KINDS, Target
-from polydomo.ledger.schema import CANCELLED, DEAD, FAILED, REFUSED
-
-# Before such a job was accepted, or instead of that.
-_REFUSALS: Final = (
-    jobs.QUEUE_FULL,
-    jobs.NO_MEMORY,
-    jobs.DRAINING,
-    jobs.BAD_SERVICE,
-    jobs.TOO_MANY_SERVICES,
-    jobs.STORE,
-    jobs.DUPLICATE,
-    jobs.BAD_TARGET,
-)
 
 _MICROS: Final = 1_000_000
 
@@ -98,7 +84,7 @@ def sheet_of(rows: Rows, epoch: float) -> Sheet:
         beside.number("first_partial", place, int((at + epoch) * _MICROS))
     for place, job in rows.failed.items():
         if job.failure is not None:
-            beside.text("outcome", place, outcome(job.failure.reason, is_durable(job)))
+            beside.text("outcome", place, STATES[job.state])
             beside.text("error", place, job.failure.reason)
     for place, job in rows.special.items():
         _note_extra(beside, place, job, epoch)
@@ -134,7 +120,7 @@ def _note_extra(beside: Beside, place: int, job: Job, epoch: float) -> None:
         number("priority", place, extra.priority)
     if extra.hit:
         number("memo_hit", place, True)
-    if extra.repeats or extra.recalled or extra.leader is not None:
+    if extra.repeats:
         number("repeat", place, True)
     if extra.durable and extra.added:
         number("durable", place, True)
@@ -156,15 +142,6 @@ def job_id(job: Job, run: str) -> str:
     if extra is None:
         return f"{run}-{job.id}"
     return extra.uid if extra.parent is None else f"{extra.uid}/{extra.part}"
-
-
-def outcome(reason: str, durable: bool) -> str:
-    """How a job that failed for this reason ended: what the store says of a durable one."""
-    if reason == jobs.CANCELLED:
-        return CANCELLED
-    if durable:
-        return DEAD if reason == jobs.EXHAUSTED else FAILED
-    return REFUSED if reason in _REFUSALS else FAILED
 
 
 def is_durable(job: Job) -> bool:

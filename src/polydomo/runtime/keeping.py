@@ -257,7 +257,7 @@ class StoreKeeper(Keeper):
         extra.deadline = FOREVER if record.deadline is None else self.core_time(record.deadline)
         extra.number = record.attempt
         extra.began = record.dispatched or 0
-        extra.added = extra.accepted = True
+        extra.added = True
         extra.places = places
         if options.target is not None and options.target.single:
             name = options.target.names[0]

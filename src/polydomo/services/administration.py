@@ -139,8 +139,8 @@ class Administration:
             "collected_at": datetime.now(UTC).isoformat(),
             "process": self.process.figures() | {"tcp_sockets": self.host.connections()},
             "messaging": {
-                "sent": broker.done + broker.failed,
-                "received": broker.accepted,
+                "sent": broker.submitted - (broker.active - broker.asked),
+                "received": broker.submitted,
                 "events_received": 0,
                 "send_failures": 0,
                 "receive_failures": self.host.dropped(),

@@ -104,7 +104,6 @@ class BuiltIn(WorkerPort):
         self.worker = Worker(broker, name, "internal", self, Beat())
         self.worker.internal = True
         self.worker.base_credit = self.worker.credit = BOTTOMLESS
-        self.failed = 0  # of the worker's `done`
 
     def offer(self, name: bytes) -> None:
         """From now on it answers here, and not what stands in for all that nobody answers."""
@@ -114,8 +113,6 @@ class BuiltIn(WorkerPort):
 
     def dispatch(self, job: Job) -> None:
         token = job.token
-        if job.service.name.startswith(RESERVED):
-            job.client.questions += 1
         try:
             answer = self.answer(split(job.body))
             if not isinstance(answer, Later):
@@ -143,7 +140,6 @@ class BuiltIn(WorkerPort):
         self.broker.final(self.worker, token, join(frames))
 
     def _failed(self, token: bytes, error: Exception) -> None:
-        self.failed += 1
         self.broker.fail(self.worker, token, failure_of(error))
 
 

@@ -179,7 +179,6 @@ class Transfer(Timed):
         """It ends without the whole file."""
         if not self.closed:
             self.close()
-            self.port.failed += 1
             self.port.broker.fail(self.port.worker, self.token, failure_of(error))
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from polydomo._version import __version__
 from polydomo.core.broker import Broker
+from polydomo.core.counts import Counts
 from polydomo.core.job import STATES, Job
 from polydomo.core.names import parse_name, printable
 from polydomo.core.service import Service
@@ -49,8 +50,6 @@ class Management:
     def show_broker(self) -> dict[str, Any]:
         """The broker as a whole. Jobs are those of its workers: what it is asked itself, this too, is not counted."""
         broker = self.broker
-        asked = self._asked()
-        refused = sum(port.failed for port in self.own)
         return {
             "name": self.name,
             "version": __version__,
@@ -58,24 +57,32 @@ class Management:
             "services": sum(1 for service in broker.services.values() if not is_internal(service.name)),
             "workers": sum(1 for worker in broker.workers if is_shown(worker)),
             "clients": sum(1 for client in broker.clients if client.total > client.questions),
-            "active": broker.active - len(asked),
-            "memory": broker.memory - sum(job.size for job in asked),
-            "done": broker.done - sum(port.worker.done for port in self.own) + refused,
-            "failed": broker.failed - refused,
-            "retried": broker.retried,
+            "submitted": broker.submitted,
+            "accepted": broker.accepted,
             "refused": broker.refused,
+            "active": broker.active - broker.asked,
+            "undecided": broker.undecided,
+            "memory": broker.memory - sum(job.size for job in self._asked()),
+            "done": broker.done,
+            "failed": broker.failed,
+            "cancelled": broker.cancelled,
+            "dead": broker.dead,
             "repeated": broker.repeated,
+            "retried": broker.retried,
+            "forwarded": broker.forwarded,
             "strays": broker.strays,
+            "unlisted": broker.past.others.show(),
             "draining": broker.draining,
         }
 
     def show_services(self) -> list[dict[str, Any]]:
-        """Every service that has workers or waiting jobs; the broker's own are left out."""
-        return [
-            service_row(service)
-            for service in sorted(self.broker.services.values(), key=lambda service: service.name)
-            if not is_internal(service.name)
-        ]
+        """Every service that has workers or jobs, or had some lately; the broker's own are left out. What is not
+        listed any more is in `unlisted` of `show_broker`: with that the counts add up to the broker's."""
+        broker = self.broker
+        rows = [service_row(service) for service in broker.services.values() if not service.internal]
+        rows += [past_row(name, counts) for name, counts in broker.past.named.items()]
+        rows.sort(key=lambda row: row["name"])
+        return rows
 
     def show_workers(self, service: str | None = None, status: str | None = None) -> list[dict[str, Any]]:
         """Every worker, or those of one service. What norfab's client reads has norfab's names too."""
@@ -237,9 +244,20 @@ def service_row(service: Service) -> dict[str, Any]:
         "waiting": service.waiting + service.targeted,
         "paused": service.paused,
         "running": service.running,
-        "done": service.done,
-        "failed": service.failed,
-        "retried": service.retried,
+        **service.counts.show(),
+    }
+
+
+def past_row(name: bytes, counts: Counts) -> dict[str, Any]:
+    """One service that is not there, in the same list."""
+    return {
+        "name": printable(name),
+        "workers": 0,
+        "idle": 0,
+        "waiting": 0,
+        "paused": False,
+        "running": 0,
+        **counts.show(),
     }
 
 

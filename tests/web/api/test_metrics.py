@@ -8,6 +8,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from polydomo.core.counts import Counts
 from polydomo.core.policy import Bounds, Policy
 from polydomo.core.service import Service
 from polydomo.store.errors import StoreFull
@@ -68,7 +69,7 @@ class TestMetrics:
     def test_made_up_services_do_not_become_time_series(self) -> None:
         broker = make_broker(Bounds(), Policy())
         for number in range(metrics.SERVICES + 50):
-            broker.keep_service(Service(broker, b"s%d" % number, Policy()))
+            broker.keep_service(Service(broker, b"s%d" % number, Policy(), Counts()))
         broker.policies = {b"s249": Policy()}
         house: Any = SimpleNamespace(broker=broker)
         families = list(metrics.Books(house)._services())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter
@@ -14,9 +15,9 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from polydomo._version import __version__
+from polydomo.core.counts import MEANINGS
 from polydomo.core.names import printable
 from polydomo.core.service import Service
-from polydomo.services.builtin import is_internal
 from polydomo.services.management import is_shown
 
 if TYPE_CHECKING:
@@ -31,11 +32,6 @@ GAUGES: Final = (
     ("waiting", "Jobs that wait for a worker.", lambda service: service.waiting + service.targeted),
     ("running", "Jobs that workers have.", lambda service: service.running),
     ("paused", "1: no job is given to a worker.", lambda service: int(service.paused)),
-)
-COUNTERS: Final = (
-    ("done", "Jobs that ended with a result.", lambda service: service.done),
-    ("failed", "Jobs that ended without one.", lambda service: service.failed),
-    ("retried", "Attempts that were lost and made again.", lambda service: service.retried),
 )
 
 
@@ -93,43 +89,47 @@ class Books(Collector):
 
     def _jobs(self) -> Iterable[Metric]:
         """As `show_broker` has them: what the broker is asked itself is not counted."""
-        management = self.house.management
         broker = self.house.broker
-        books = management.show_broker()
-        own = sum(port.worker.done + len(port.worker.running) for port in management.own)
+        books = self.house.management.show_broker()
         yield gauge("polydomo_info", "1, with the version as a label.", 1, version=__version__)
         yield gauge("polydomo_uptime_seconds", "Since the broker was started.", books["uptime"])
         yield gauge("polydomo_draining", "1: the broker is stopping.", int(books["draining"]))
-        yield counter("polydomo_jobs_accepted", "Jobs that were taken.", max(0, broker.accepted - own))
-        for name, what in (
-            ("done", "Jobs that ended with a result."),
-            ("failed", "Jobs that ended without one."),
-            ("retried", "Attempts that were lost and made again."),
-            ("refused", "Jobs that were not taken."),
-            ("repeated", "Jobs that were asked for again under their ids or keys."),
-        ):
-            yield counter(f"polydomo_jobs_{name}", what, max(0, books[name]))
+        yield counter("polydomo_jobs_submitted", "Jobs that came.", books["submitted"])
+        yield counter("polydomo_jobs_accepted", "Jobs that were taken.", books["accepted"])
+        for name, what in MEANINGS.items():
+            yield counter(f"polydomo_jobs_{name}", _sentence(what), books[name])
         yield counter("polydomo_strays", "Answers to attempts that were over.", books["strays"])
         yield gauge("polydomo_jobs_active", "Jobs that have not ended.", books["active"])
-        yield gauge("polydomo_jobs_bytes", "Bytes in them.", books["memory"])
+        yield gauge(
+            "polydomo_jobs_undecided", "Of these, not accepted yet: being stored.", books["undecided"]
+        )
+        yield gauge("polydomo_jobs_bytes", "Bytes they take.", books["memory"])
         yield gauge("polydomo_jobs_bytes_limit", "What they may have.", broker.bounds.memory)
         yield counter("polydomo_invalid_messages", "Messages that could not be read.", self.house.complaints)
 
     def _services(self) -> Iterable[Metric]:
         broker = self.house.broker
-        services = [service for service in broker.services.values() if not is_internal(service.name)]
+        services = [service for service in broker.services.values() if not service.internal]
         yield gauge("polydomo_services", "Services with workers or jobs; not all are shown.", len(services))
         if len(services) > SERVICES:
-            services.sort(key=lambda service: _matters(service, service.name in broker.policies))
-            del services[SERVICES:]
-        names = [(printable(service.name), service) for service in services]
+            services = nsmallest(
+                SERVICES, services, key=lambda service: _matters(service, service.name in broker.policies)
+            )
         for name, what, read in GAUGES:
             family: Metric = GaugeMetricFamily(f"polydomo_service_{name}", what, labels=["service"])
-            _fill(family, [([label], read(service)) for label, service in names])
+            _fill(family, [([printable(service.name)], read(service)) for service in services])
             yield family
-        for name, what, read in COUNTERS:
-            family = CounterMetricFamily(f"polydomo_service_{name}", what, labels=["service"])
-            _fill(family, [([label], read(service)) for label, service in names])
+        counts = {printable(service.name): service.counts.show() for service in services}
+        past = broker.past.named
+        for left in list(past)[-(SERVICES - len(services)) :] if len(services) < SERVICES else []:
+            counts[printable(left)] = past[left].show()
+        for name, what in MEANINGS.items():
+            family = CounterMetricFamily(f"polydomo_service_{name}", _sentence(what), labels=["service"])
+            rows: list[tuple[list[str], float]] = [([label], shown[name]) for label, shown in counts.items()]
+            rows.append(
+                ([""], getattr(broker, name) - sum(value for _, value in rows))
+            )  # those not shown by name
+            _fill(family, rows)
             yield family
 
     def _peers(self) -> Iterable[Metric]:
@@ -206,6 +206,10 @@ def counter(name: str, what: str, value: float) -> Metric:
 def _fill(family: Any, rows: list[tuple[list[str], float]]) -> None:
     for labels, value in rows:
         family.add_metric(labels, value)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _matters(service: Service, configured: bool) -> tuple[bool, bool, int, bytes]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from polydomo.core.counts import MEANINGS
+
 Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
@@ -42,6 +44,7 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+_COUNTS: dict[str, Schema] = {name: {**COUNT, "description": what} for name, what in MEANINGS.items()}
 _SERVICE_ROW = {
     "name": TEXT,
     "workers": COUNT,
@@ -49,9 +52,7 @@ _SERVICE_ROW = {
     "waiting": {**COUNT, "description": "jobs that wait for a worker"},
     "paused": FLAG,
     "running": COUNT,
-    "done": COUNT,
-    "failed": COUNT,
-    "retried": {**COUNT, "description": "attempts that were lost and made again"},
+    **_COUNTS,
 }
 _MEMO_ROW = {
     "entries": {**COUNT, "description": "answers in memory; more may be on disk"},
@@ -135,13 +136,13 @@ SCHEMAS: dict[str, Schema] = {
             services=COUNT,
             workers=COUNT,
             clients=COUNT,
+            submitted={**COUNT, "description": "jobs that came: accepted + refused + undecided"},
+            accepted={**COUNT, "description": "jobs that were taken"},
             active={**COUNT, "description": "jobs that have not ended"},
-            memory={**COUNT, "description": "bytes in them"},
-            done=COUNT,
-            failed=COUNT,
-            retried=COUNT,
-            refused=COUNT,
-            repeated=COUNT,
+            undecided={**COUNT, "description": "of these, not accepted yet: being stored"},
+            memory={**COUNT, "description": "bytes they take"},
+            **_COUNTS,
+            unlisted=record("Counts of services that are not listed any more", **_COUNTS),
             strays={**COUNT, "description": "answers to attempts that were over"},
             draining={**FLAG, "description": "is it stopping?"},
         ),
@@ -209,6 +210,16 @@ SCHEMAS: dict[str, Schema] = {
     },
 }
 
+_EXAMPLE_COUNTS = {
+    "done": 41,
+    "failed": 0,
+    "cancelled": 0,
+    "dead": 0,
+    "refused": 0,
+    "repeated": 0,
+    "retried": 0,
+    "forwarded": 0,
+}
 _EXAMPLE_SERVICE = {
     "name": "echo",
     "workers": 2,
@@ -216,9 +227,7 @@ _EXAMPLE_SERVICE = {
     "waiting": 0,
     "paused": False,
     "running": 1,
-    "done": 41,
-    "failed": 0,
-    "retried": 0,
+    **_EXAMPLE_COUNTS,
 }
 _EXAMPLE_MEMO = {"entries": 3, "bytes": 812, "hits": 120, "joined": 4, "misses": 3, "saved_seconds": 61.5}
 _EXAMPLE_DEAD = {
@@ -283,13 +292,13 @@ EXAMPLES: dict[str, Any] = {
         "services": 1,
         "workers": 2,
         "clients": 1,
+        "submitted": 42,
+        "accepted": 42,
         "active": 1,
-        "memory": 9,
-        "done": 41,
-        "failed": 0,
-        "retried": 0,
-        "refused": 0,
-        "repeated": 0,
+        "undecided": 0,
+        "memory": 409,
+        **_EXAMPLE_COUNTS,
+        "unlisted": dict.fromkeys(_EXAMPLE_COUNTS, 0),
         "strays": 0,
         "draining": False,
         "zmq": ["tcp://127.0.0.1:5555"],

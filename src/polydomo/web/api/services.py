@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import nsmallest
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -9,11 +11,12 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
+from polydomo.core.counts import Counts
 from polydomo.core.names import parse_name, printable
 from polydomo.core.policy import FOREVER, Policy
 from polydomo.core.service import Service
 from polydomo.services.builtin import is_internal
-from polydomo.services.management import service_row
+from polydomo.services.management import past_row, service_row
 from polydomo.web.api.bodies import read_body
 from polydomo.web.api.openapi import Doc, cached, failing, shows
 from polydomo.web.api.problems import problem
@@ -67,10 +70,11 @@ def make_router(house: House) -> APIRouter:
         limit: Limit = ROWS,
         after: Annotated[str, Query(description="only names behind this one: the `next` of a page")] = "",
     ) -> Response:
-        """Every service that has workers or jobs, by name. The broker's own are left out."""
-        names = [(printable(name), name) for name in broker.services if not is_internal(name)]
-        found = sorted(pair for pair in names if pair[0] > after)
-        rows = [service_row(broker.services[name]) for _, name in found[:limit]]
+        """Every service that has workers or jobs, or had some lately, by name. The broker's own are left out."""
+        known = [service.name for service in broker.services.values() if not service.internal]
+        names = [(printable(name), name) for name in chain(known, broker.past.named)]
+        found = nsmallest(limit + 1, (pair for pair in names if pair[0] > after))
+        rows = [_row(name) for _, name in found[:limit]]
         return show(request, {"services": rows, "next": rows[-1]["name"] if len(found) > limit else None})
 
     @router.get(
@@ -115,7 +119,7 @@ def make_router(house: House) -> APIRouter:
     async def show_service(request: Request, service: Name) -> Response:
         """One service with its settings and its workers."""
         found = _find(service)
-        row = _NOTHING | {"name": service} if found is None else service_row(found)
+        row = _row(parse_name(service))
         workers = [] if found is None else found.workers
         row["worker_names"] = sorted(printable(worker.name) for worker in workers)[:NAMED]
         policy = broker.policy_of(parse_name(service)) if found is None else found.policy
@@ -123,11 +127,19 @@ def make_router(house: House) -> APIRouter:
         row["memo"] = broker.memos.show(parse_name(service)) if policy.memo else None
         return show(request, row)
 
+    def _row(name: bytes) -> dict[str, Any]:
+        service = broker.services.get(name)
+        if service is not None:
+            return service_row(service)
+        return past_row(name, broker.past.named.get(name) or Counts())
+
     def _find(name: str) -> Service | None:
-        """The service; None if there is only a configuration for it."""
+        """The service; None if there is only a configuration for it, or it was there once."""
         key = parse_name(name)
         service = broker.services.get(key)
-        if is_internal(key) or (service is None and key not in broker.policies):
+        if is_internal(key) or (
+            service is None and key not in broker.policies and key not in broker.past.named
+        ):
             raise _no_service(name)
         return service
 
@@ -155,15 +167,3 @@ def shown(policy: Policy) -> dict[str, Any]:
 
 def _no_service(name: str) -> Exception:
     return problem("not-found", f"nobody offers {name[:100]!r}, and no job waits for it")
-
-
-_NOTHING: dict[str, Any] = {
-    "workers": 0,
-    "idle": 0,
-    "waiting": 0,
-    "paused": False,
-    "running": 0,
-    "done": 0,
-    "failed": 0,
-    "retried": 0,
-}
