@@ -8,7 +8,7 @@ from polydomo.core.job import STATES
 from polydomo.core.policy import Bounds
 from polydomo.core.targets import NAMES, Target
 from tests.support import invariants
-from tests.support.core import Bench
+from tests.support.core import Bench, internal
 
 
 def test_a_waiting_job_fails_when_the_broker_stops_and_a_later_one_is_refused() -> None:
@@ -82,10 +82,14 @@ def test_a_job_that_is_passed_on_fails_if_it_finds_no_room() -> None:
 
 def test_a_job_passed_on_to_the_broker_itself_stays_a_job() -> None:
     bench = Bench()
-    first, client = bench.worker(b"a"), bench.client()
+    first, client, own = bench.worker(b"a"), bench.client(), internal(bench.broker)
+    assert own.register(b"mmi.x")
     client.ask(b"a")
-    first.forward(b"b")
-    assert bench.broker.asked == 0
+    first.forward(b"mmi.x")
+    invariants.check(bench.broker)
+    own.answer()
+    assert client.finals() == [b"answer"]
+    assert (bench.broker.done, bench.broker.questions) == (1, 0)
     invariants.check(bench.broker)
 
 

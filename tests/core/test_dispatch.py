@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polydomo.core.answers import ANSWERED
-from polydomo.core.job import DONE, FAILED, RUNNING, WAITING
+from polydomo.core.job import DONE, FAILED, JOB_COST, RUNNING, WAITING
 from tests.support.core import Bench, check_empty
 
 
@@ -192,7 +192,7 @@ def test_the_books_say_who_did_what() -> None:
     client.ask(b"echo", b"12345")
     client.ask(b"echo", b"123")
     broker, service = bench.broker, bench.broker.services[b"echo"]
-    assert (broker.active, broker.memory, service.running, service.waiting) == (2, 8, 1, 1)
+    assert (broker.active, broker.memory, service.running, service.waiting) == (2, 8 + 2 * JOB_COST, 1, 1)
     assert (client.core.jobs, client.core.size, client.core.total) == (2, 8, 2)
     worker.answer()
     worker.fail()

@@ -98,7 +98,7 @@ def memo_sessions(data: bytes) -> None:
     a whole message under an ID that was asked for there, the core's books stay right, and at the end nothing is
     left."""
     desk = memo.Desk(
-        bounds=Bounds(client_jobs=4, client_bytes=400, memory=2000, services=6),
+        bounds=Bounds(client_jobs=4, client_bytes=400, memory=10_000, services=6),
         policy=Policy(wait=5, timeout=4, retries=1, queue=5),
         limit=800,
     )

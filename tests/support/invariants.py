@@ -8,7 +8,18 @@ from polydomo.core.alarms import NEVER, SLACK
 from polydomo.core.broker import Broker
 from polydomo.core.client import Client
 from polydomo.core.counts import MEANINGS
-from polydomo.core.job import DELAYED, ENDS, GATHERING, RECORDING, RUNNING, STORING, WAITING, Job
+from polydomo.core.job import (
+    DELAYED,
+    ENDS,
+    EXTRA_COST,
+    GATHERING,
+    JOB_COST,
+    RECORDING,
+    RUNNING,
+    STORING,
+    WAITING,
+    Job,
+)
 from polydomo.core.line import Line
 from polydomo.core.registry import RESERVED, is_question
 from polydomo.core.service import Service
@@ -75,7 +86,7 @@ def check(broker: Broker) -> None:
             assert worker is None or worker not in service.idle, "a job waits for a worker that is idle"
     assert not running, "jobs run for services that are not known"
     jobs += _check_lifecycle(broker)
-    assert broker.memory == sum(job.size for job in jobs)
+    assert broker.memory == sum(job.size + JOB_COST + (EXTRA_COST if job.extra else 0) for job in jobs)
     away = [job for job in jobs if job.state in (STORING, DELAYED, RECORDING, GATHERING)]
     jobs = [job for job in jobs if job.extra is None or job.extra.parent is None]  # only the whole is counted
     assert len({job.id for job in jobs}) == len(jobs) == broker.active

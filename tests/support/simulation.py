@@ -61,8 +61,8 @@ POLICIES = {
 }
 RESOURCE_NAMES = (b"r1", b"r2", b"r3", b"r4")
 BOUNDS = (
-    Bounds(client_jobs=6, client_bytes=300, client_grace=4.0, memory=1500, hops=3, services=8),
-    Bounds(client_jobs=3, client_bytes=1000, client_grace=1.0, memory=400, hops=1, services=5),
+    Bounds(client_jobs=6, client_bytes=300, client_grace=4.0, memory=20_000, hops=3, services=8),
+    Bounds(client_jobs=3, client_bytes=1000, client_grace=1.0, memory=6_000, hops=1, services=5),
 )
 DEFAULTS = (Policy(wait=8, timeout=5, retries=2, queue=10), Policy(wait=3, timeout=9, retries=1, queue=3))
 

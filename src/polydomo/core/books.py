@@ -6,7 +6,17 @@ from collections import deque
 
 from polydomo.core import job as jobs
 from polydomo.core.client import Client
-from polydomo.core.job import DEAD, DONE, FAILED, REFUSED, WITHDRAWN, Failure, Job
+from polydomo.core.job import (
+    DEAD,
+    DONE,
+    EXTRA_COST,
+    FAILED,
+    JOB_COST,
+    REFUSED,
+    WITHDRAWN,
+    Failure,
+    Job,
+)
 from polydomo.core.policy import Bounds, Policy
 from polydomo.core.ports import Journal
 from polydomo.core.registry import SERVICE_NAME_MAX, Registry, is_question
@@ -25,7 +35,7 @@ class Books(Registry):
         self.draining = False
         self.closing = False
         self.active = 0  # jobs accepted and not ended
-        self.memory = 0  # bytes of their bodies
+        self.memory = 0  # bytes they take: bodies, envelopes, and about what the objects around them do
         self.memory_limit = bounds.memory  # what they may have; less where the owner needs a part of it
         self.numbered = 0  # requests that ever came, jobs and questions
         self.questions = 0  # of these, for the broker itself: they are in none of the counts below
@@ -64,10 +74,12 @@ class Books(Registry):
             self._end_part(job)
             return
         self.active -= 1
-        self.memory -= job.size
+        self.memory -= job.size + JOB_COST
         service = job.service
-        if extra is not None and not extra.accepted:
-            self.undecided -= 1
+        if extra is not None:
+            self.memory -= EXTRA_COST
+            if not extra.accepted:
+                self.undecided -= 1
         if (service.internal or job.hops) and is_question(job):
             self.asked -= 1
         elif state == DONE and extra is None and not service.internal:
@@ -124,7 +136,7 @@ class Books(Registry):
 
     def _end_part(self, job: Job) -> None:
         """Of a job for several workers: only the whole is in the books, unless the part became another request."""
-        self.memory -= job.size
+        self.memory -= job.size + JOB_COST + EXTRA_COST
         job.body = b""
         if self.journal is not None:
             self.journal.finished(job)

@@ -16,7 +16,7 @@ from polydomo.core.attendance import Attendance
 from polydomo.core.client import Client
 from polydomo.core.dispatch import DISOWNED
 from polydomo.core.extras import Options
-from polydomo.core.job import RUNNING, WAITING, Failure, Job
+from polydomo.core.job import JOB_COST, RUNNING, WAITING, Failure, Job
 from polydomo.core.lifecycle import Lifecycle
 from polydomo.core.line import Line
 from polydomo.core.policy import Bounds, Policy
@@ -130,7 +130,7 @@ class Broker(Attendance):
             self._refuse(job)
             return None
         self.active += 1
-        self.memory += job.size
+        self.memory += job.size + JOB_COST
         client.total += 1
         client.jobs += 1
         client.size += job.size
@@ -414,7 +414,7 @@ class Broker(Attendance):
         self.numbered += 1
         job = Job(self.numbered, client, service, body, envelope, self.now)
         self.active += 1
-        self.memory += job.size
+        self.memory += job.size + JOB_COST
         client.jobs += 1
         client.size += job.size
         return job

@@ -107,14 +107,15 @@ class Extra:
         self.submitted = wall  # microseconds of wall time, for records
         self.result: bytes | None = None  # waits for its commit
         self.followers: list[Job] = []  # asked for the same thing under the same key or id
-        self.watchers: list[Job] = []  # stand for clients that hear of it, though it is not theirs
+        # Few jobs have any of these, and an empty list takes as much as nine fields.
+        self.watchers: list[Job] | None = None  # stand for clients that hear of it, though it is not theirs
         self.memo = b""  # by which the same request is known again, at a memoised service
-        self.waiters: list[Callable[[], None]] = []  # called when it has ended, and that is on disk
+        self.waiters: list[Callable[[], None]] | None = None  # called when it has ended, and that is on disk
         self.added = False  # its keeper was told of it
         self.accepted = False  # its client was told, or may be
         self.unwanted: Failure | None = None  # it was cancelled before it was on disk: why
         self.unsafe = False  # it follows a durable one, and that is not yet on disk
-        self.aliases: list[str] = []  # ids under which it was asked for before the restart
+        self.aliases: list[str] | None = None  # ids under which it was asked for before the restart
         self.leader: Job | None = None  # it follows this one itself
         self.timer: Timed | None = None  # rings at its deadline
         self.line: Line | None = None  # where it waits

@@ -47,7 +47,7 @@ class Following(ABC):
         extra = job.extra
         if extra is None or not (extra.followers or extra.watchers):
             return [] if job.client.gone else [job]
-        return [one for one in [job, *extra.followers, *extra.watchers] if not one.client.gone]
+        return [one for one in [job, *extra.followers, *(extra.watchers or ())] if not one.client.gone]
 
     def assign(self, job: Job, names: list[bytes]) -> None:
         """It is known who will do it."""
@@ -67,19 +67,24 @@ class Following(ABC):
         watching = Job(leader.id, client, leader.service, b"", b"", self.broker.now)
         watching.extra = leader.extra
         if leader.extra is not None:
+            if leader.extra.watchers is None:
+                leader.extra.watchers = []
             leader.extra.watchers.append(watching)
         return watching
 
     def unwatch(self, watching: Job) -> None:
         """See `Broker.unwatch`."""
-        if watching.extra is not None and watching in watching.extra.watchers:
-            watching.extra.watchers.remove(watching)
+        watchers = None if watching.extra is None else watching.extra.watchers
+        if watchers is not None and watching in watchers:
+            watchers.remove(watching)
 
     def when_ended(self, job: Job, ended: Callable[[], None]) -> None:
         """Call this when it has ended, and that is safe."""
         if job.extra is None or job.state in ENDS:
             ended()
         else:
+            if job.extra.waiters is None:
+                job.extra.waiters = []
             job.extra.waiters.append(ended)
 
     def aliased(self, job: Job, failure: Failure | None) -> None:

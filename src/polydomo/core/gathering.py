@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from polydomo.core import job as jobs
 from polydomo.core.extras import Extra, Options
 from polydomo.core.gather import Gather, Piece
-from polydomo.core.job import GATHERING, Failure, Job
+from polydomo.core.job import EXTRA_COST, GATHERING, JOB_COST, Failure, Job
 from polydomo.core.policy import FOREVER
 from polydomo.core.targets import ALL, EACH, RESOURCES, Place, Target
 from polydomo.core.timers import Convene, KeepAgain, Patience
@@ -162,7 +162,8 @@ class Gathers:
         assert whole is not None
         service = broker.service_called(place.service)
         part = Job(job.id, gather.client, service, job.body, b"", broker.now)
-        part.size = 0  # it is the whole's
+        part.size = 0  # the body is the whole's
+        broker.memory += JOB_COST + EXTRA_COST
         options = Options(priority=whole.priority, timeout=whole.timeout, wait=whole.wait)
         extra = Extra(whole.uid, options, False, broker.now, whole.submitted)
         extra.parent = job

@@ -60,6 +60,16 @@ BAD_TARGET: Final = "bad-target"  # it is addressed to nobody who could ever do 
 WORKER_GONE: Final = "worker-gone"  # it was for one worker only, which cannot come back
 
 
+# Bytes that a job takes beside its body and envelope: its own object, its token or place in a queue, the bodies'
+# headers. Growth of the broker's resident memory per waiting job of one byte: 297 compiled, 359 not (150,000 jobs over
+# MDP, CPython 3.11, Linux).
+JOB_COST: Final = 330
+
+# The same of what a job has that is durable or came with options (`core.extras`), its id among it. The two together:
+# 920 compiled, 1,121 not; 1,290 with a key, 1,340 with a deadline.
+EXTRA_COST: Final = 750
+
+
 class Failure:
     """Why there is no result, for a client that can be told."""
 

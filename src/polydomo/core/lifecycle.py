@@ -18,6 +18,7 @@ from polydomo.core.following import LIKE_ALL
 from polydomo.core.gathering import Gathers
 from polydomo.core.job import (
     DELAYED,
+    EXTRA_COST,
     GATHERING,
     RECORDING,
     REMEMBERING,
@@ -73,6 +74,7 @@ class Lifecycle(Restoring):
         uid = options.uid or broker.new_uid()
         extra = Extra(uid, options, durable, broker.now, self.wall(broker.now))
         job.extra = extra
+        broker.memory += EXTRA_COST
         broker.undecided += 1  # until `_accept`, or its end
         if extra.timeout > 0:
             job.limit = extra.timeout
@@ -446,7 +448,7 @@ class Lifecycle(Restoring):
                     del self.jobs[extra.uid]
                     if extra.named:
                         self._remember(job, extra, body, failure)
-                    for alias in extra.aliases:
+                    for alias in extra.aliases or ():
                         self.jobs.pop(alias, None)
                 if extra.timer is not None:
                     self.broker.alarms.clear(extra.timer)
@@ -455,7 +457,7 @@ class Lifecycle(Restoring):
             self._tell(job, body, failure)
             if extra is not None and extra.watchers:
                 watchers = extra.watchers
-                extra.watchers = []
+                extra.watchers = None
                 for one in watchers:
                     self._tell(one, body, failure)
         for job in everybody:
@@ -463,7 +465,7 @@ class Lifecycle(Restoring):
         for job in everybody:
             if job.extra is not None and job.extra.waiters:
                 waiters = job.extra.waiters
-                job.extra.waiters = []
+                job.extra.waiters = None
                 for ended in waiters:
                     ended()
 

@@ -10,7 +10,7 @@ from polydomo.core.extras import Extra
 from polydomo.core.following import Following
 from polydomo.core.gather import Piece
 from polydomo.core.gathering import Gathers
-from polydomo.core.job import RUNNING, WAITING, Job
+from polydomo.core.job import EXTRA_COST, RUNNING, WAITING, Job
 from polydomo.core.memos import Memos, digest_of
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Restoring(Following):
         job.attempt = extra.number
         job.limit = extra.timeout
         job.extra = extra
+        broker.memory += EXTRA_COST
         extra.restored = True
         extra.accepted = True  # before the restart
         self._watch(job, extra)
@@ -114,6 +115,8 @@ class Restoring(Following):
         """Before the restart it was also known by another id."""
         job = self.jobs.get(uid)
         if job is not None and job.extra is not None and alias not in self.jobs:
+            if job.extra.aliases is None:
+                job.extra.aliases = []
             job.extra.aliases.append(alias)
             self.jobs[alias] = job
 

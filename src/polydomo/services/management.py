@@ -13,7 +13,7 @@ from typing import Any
 from polydomo._version import __version__
 from polydomo.core.broker import Broker
 from polydomo.core.counts import Counts
-from polydomo.core.job import STATES, Job
+from polydomo.core.job import JOB_COST, STATES, Job
 from polydomo.core.names import parse_name, printable
 from polydomo.core.service import Service
 from polydomo.core.worker import Worker
@@ -62,7 +62,7 @@ class Management:
             "refused": broker.refused,
             "active": broker.active - broker.asked,
             "undecided": broker.undecided,
-            "memory": broker.memory - sum(job.size for job in self._asked()),
+            "memory": broker.memory - sum(job.size + JOB_COST for job in self._asked()),
             "done": broker.done,
             "failed": broker.failed,
             "cancelled": broker.cancelled,
