@@ -66,6 +66,13 @@ class Refused(PolydomoError):
     code = "refused"
 
 
+class NameTaken(PolydomoError):
+    """Another worker has the name, and the worker was told to end then (`name_taken="stop"`)."""
+
+    code = "name-taken"
+    hint = "give each worker a name of its own, or none"
+
+
 class JobFailed(PolydomoError):
     """The job was accepted but has no result; `reason` is one of the core's failure reasons."""
 

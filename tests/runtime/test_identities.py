@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.broker import BrokerProcess, wait_for
 from tests.support.peers import Answer, DcpPeer, Manager, MdpClient, MdpWorker, Peer, Peers, peers_of
-from tests.support.zmtp import Raw, greeting, message, ready
+from tests.support.zmtp import Raw, command, greeting, message, ready
 
 GRACE = 0.5
 
@@ -96,6 +96,36 @@ def test_a_worker_s_newer_self_takes_over_and_its_old_job_is_done_again(peers: P
     assert (task.body, task.address != lost.address) == ([b"x"], True)
     new.reply(task, [b"y"])
     assert client.answer(b"twin-worker").final == [b"y"]
+
+
+def claim(endpoint: str, instance: bytes) -> str:
+    """Connect as the worker called `ours`; why it was refused, empty: it was not."""
+    with Raw(endpoint) as raw:
+        raw.send(greeting() + ready(identity=b"ours", **{"X-Polydomo-Instance": instance}))
+        raw.read(64)
+        name, data = raw.command()
+        return data[1:].decode() if name == b"ERROR" else ""
+
+
+def test_a_second_worker_of_our_own_is_refused_until_the_first_is_gone(house: BrokerProcess):
+    """Which one it is says a property of the handshake."""
+    with Raw(house.endpoint) as first:
+        first.shake(identity=b"ours", **{"X-Polydomo-Instance": b"1"})
+        for _ in range(3):
+            assert "name-taken" in claim(house.endpoint, b"2")
+            name, data = first.command()
+            assert name == b"PING"
+            first.send(command(b"PONG", data[2:]))
+        wait_for(lambda: not claim(house.endpoint, b"2"))  # the first does not answer any more
+        first.wait_closed()
+
+
+@pytest.mark.parametrize("rule", ["takeover", "refuse"])
+def test_a_worker_of_our_own_that_is_back_takes_over_from_its_own_old_connection_at_once(rule: str):
+    with BrokerProcess(toml=f'[zmq]\nduplicate_identity = "{rule}"') as broker, Raw(broker.endpoint) as old:
+        old.shake(identity=b"ours", **{"X-Polydomo-Instance": b"1"})
+        assert claim(broker.endpoint, b"1") == ""
+        old.wait_closed()
 
 
 def test_the_newer_of_two_may_be_refused_instead():

@@ -39,14 +39,17 @@ class Desk:
         self.parked: dict[bytes, tuple[Seat, list[Session]]] = {}
         self._anonymous = 0
 
-    def seat(self, identity: bytes = b"", *, native: bool = False, greet: bool = True) -> Seat:
+    def seat(
+        self, identity: bytes = b"", *, native: bool = False, greet: bool = True, instance: bytes = b""
+    ) -> Seat:
         """A peer connects; `greet` does its handshake."""
         seat = Seat(self)
         self.seats.append(seat)
         if greet:
-            seat.feed(
-                zmtp.greeting() + zmtp.ready(b"DEALER", identity, **({"X-Polydomo": b"1"} if native else {}))
-            )
+            properties = {"X-Polydomo": b"1"} if native else {}
+            if instance:
+                properties["X-Polydomo-Instance"] = instance
+            seat.feed(zmtp.greeting() + zmtp.ready(b"DEALER", identity, **properties))
             assert seat.connection.phase == TRAFFIC
         return seat
 
@@ -82,6 +85,7 @@ class Seat(Wire):
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
+        self.alive = True
         self.raw = b""
         self.handshake = b""
         self.held = False
@@ -179,6 +183,9 @@ class Seat(Wire):
 
     def forget(self) -> None:
         self.desk.parked.pop(self.link.identity, None)
+
+    def is_there(self) -> bool:
+        return self.alive
 
     def _write(self, data: bytes) -> None:
         self.raw += data

@@ -35,7 +35,8 @@ def worker(
     ] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Jobs at the same time.")] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="nfp:// only: by which jobs can be addressed to it.")
+        str | None,
+        typer.Option(metavar="NAME", help="nfp:// and wmp://: by which jobs can be addressed to it."),
     ] = None,
     resources: Annotated[
         list[str] | None,

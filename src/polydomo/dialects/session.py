@@ -26,6 +26,13 @@ NATIVE_PROPERTY: Final = b"X-Polydomo"
 # without asking, and may beat while it is full, which from others would ask for one more.
 SLOTS_PROPERTY: Final = b"X-Polydomo-Slots"
 
+# Which one a named worker of our own SDK is: the same on all connections that it ever makes, and nobody else's. So one
+# that comes back can be told from a second one with the same name.
+INSTANCE_PROPERTY: Final = b"X-Polydomo-Instance"
+
+# What the second one is told. Our own SDK looks for these words.
+NAME_TAKEN: Final = "name-taken: another worker has this name"
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Wire(ABC):
@@ -59,6 +66,10 @@ class Wire(ABC):
     def forget(self) -> None:
         """A client that was kept for its grace time did not come back."""
 
+    @abstractmethod
+    def is_there(self) -> bool:
+        """Is the peer alive? It is asked; until its answer is overdue it is believed to be."""
+
     def buffered(self, size: int) -> None:  # noqa: B027 (only those who watch their memory care)
         """An unfinished message has grown to `size` bytes; 0: it is whole."""
 
@@ -86,6 +97,10 @@ class Unplugged(Wire):
 
     def forget(self) -> None:
         """Nobody is waited for."""
+
+    def is_there(self) -> bool:
+        """Nobody is there."""
+        return False
 
 
 UNPLUGGED: Final = Unplugged()
@@ -188,6 +203,7 @@ class Link(Handler, Sender):
         self.named = False  # the peer chose its identity, so it may come back under it
         self.native = False  # the peer is our own SDK
         self.slots = 0  # jobs it said it can hold at once; 0: it did not say
+        self.instance = b""  # which one it is, if it is a named worker of our own SDK
         self.out: list[bytes] = []
         self.patient = False  # what is in `out` may be held back for a few turns
         self.session: Session | None = None
@@ -255,6 +271,7 @@ class Link(Handler, Sender):
     def peer_ready(self, peer: Peer) -> None:
         slots = peer.properties.get(SLOTS_PROPERTY.lower(), b"")
         self.slots = int(slots) if slots.isdigit() and len(slots) < 6 else 0
+        self.instance = peer.properties.get(INSTANCE_PROPERTY.lower(), b"")
         self.wire.ready(peer)
 
     def failed(self, error: ProtocolError) -> None:
@@ -286,6 +303,12 @@ class Link(Handler, Sender):
     def forget(self) -> None:
         """Nobody will come back for this link's sessions."""
         self.wire.forget()
+
+    def keeps_name(self, other: Link) -> bool:
+        """Does its peer keep its name from the one at `other`, who claims it too? Peers that do not say which one they
+        are do not: the older is mostly a connection whose death has not been noticed."""
+        is_another = len(self.instance) > 0 and len(other.instance) > 0 and self.instance != other.instance
+        return is_another and self.wire.is_there()
 
     def _other(self, message: Message) -> None:
         """The first message, or one of another dialect than the last."""

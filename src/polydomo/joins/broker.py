@@ -72,9 +72,9 @@ class JoinDoor(Door, Above):
     # A door's side
 
     async def open(self) -> None:
-        identity = self.house.context.broker_id
+        self.identity = self.house.context.broker_id
         self._tasks = [
-            asyncio.create_task(keep(number, place, self, REAL_TIME, identity=identity))
+            asyncio.create_task(keep(number, place, self, REAL_TIME))
             for number, place in enumerate(self.url.places)
         ]
         self._look()

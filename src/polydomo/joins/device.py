@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from functools import partial
 from typing import Any
 
-from polydomo.dialects.session import Context, Link, Session
+from polydomo.dialects.session import INSTANCE_PROPERTY, Context, Link, Session
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.device import Device
 from polydomo.errors import ProtocolError
@@ -41,6 +42,8 @@ class DeviceDoor(Door, Above):
         self.house = house
         self.url = url
         self.device = Device(name)
+        self.identity = name
+        self.properties = {INSTANCE_PROPERTY: secrets.token_hex(8).encode()}
         self.bound: list[str] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._up: dict[int, Dealer] = {}
@@ -53,7 +56,7 @@ class DeviceDoor(Door, Above):
 
     async def open(self) -> None:
         self._tasks = [
-            asyncio.create_task(keep(number, place, self, REAL_TIME, identity=self.device.name))
+            asyncio.create_task(keep(number, place, self, REAL_TIME))
             for number, place in enumerate(self.url.places)
         ]
 

@@ -21,7 +21,7 @@ from polydomo import redaction
 from polydomo.core.broker import Broker
 from polydomo.core.names import printable
 from polydomo.dialects.registry import OPENERS, RESUMED
-from polydomo.dialects.session import UNPLUGGED, Context, Link, Outbox, Session, Unplugged
+from polydomo.dialects.session import NAME_TAKEN, UNPLUGGED, Context, Link, Outbox, Session, Unplugged
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.runtime import endpoints, scanning
 from polydomo.runtime.admission import Admission
@@ -199,13 +199,14 @@ class House:
         """A peer has finished its handshake: it gets its identity, and its former self's jobs if it was here before.
 
         Two peers with one identity: the newer takes over and the older is closed, because the older is mostly a
-        connection whose death has not been noticed; or, if configured so, the newer is refused.
+        connection whose death has not been noticed; or, if it is known to be another, or configured so, the newer is
+        refused.
         """
         link = peer.link
         old = self.named.get(identity)
         if old is not None:
-            if self.settings.zmq.duplicate_identity == "refuse":
-                raise ProtocolError("the identity is taken", hint="see zmq.duplicate_identity")
+            if not old.yields_to(link):
+                raise ProtocolError(NAME_TAKEN, hint="see zmq.duplicate_identity")
             self.seats.leave(old)
         self.seat(peer)
         if identity:

@@ -14,6 +14,9 @@ from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Peer
 if TYPE_CHECKING:
     from polydomo.runtime.house import House
 
+# Seconds in which a peer answers that is asked if it is there.
+PONG = 2.0
+
 
 class ZmqPeer(StreamPeer, Wire):
     """See the module's text. Messages pass through without stopping."""
@@ -24,6 +27,7 @@ class ZmqPeer(StreamPeer, Wire):
         self.connection: Connection
         self.heard = house.clock.read()
         self.pinged = False
+        self._asked = 0.0  # when it was last asked if it is there
 
     # asyncio's side
 
@@ -53,6 +57,8 @@ class ZmqPeer(StreamPeer, Wire):
     # The link's side
 
     def transmit(self, data: bytes) -> None:
+        if self.connection.phase == TRAFFIC:
+            self.link.flush()  # a PONG says that all before the PING was dealt with: what that led to comes first
         self.link.write(data)  # bounded like answers are: PONGs to a peer that never reads pile up too
 
     def ready(self, peer: Peer) -> None:
@@ -69,7 +75,22 @@ class ZmqPeer(StreamPeer, Wire):
     def forget(self) -> None:
         """Nobody is waited for while the connection lives."""
 
+    def is_there(self) -> bool:
+        now = self.house.clock.read()
+        if self.heard > self._asked:
+            self._asked = now
+            self.connection.ping(0.0)
+        return now - self._asked < PONG
+
     # The house's side
+
+    def yields_to(self, newer: Link) -> bool:
+        """Does a newer connection with its identity take over?"""
+        if newer.instance and newer.instance == self.link.instance:
+            return True  # the same worker is back, before its old connection ended
+        if self.house.settings.zmq.duplicate_identity == "refuse":
+            return False
+        return not self.link.keeps_name(newer)
 
     def inspect(self, now: float) -> None:
         """Is it still there, does it read?"""

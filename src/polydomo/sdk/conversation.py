@@ -103,14 +103,12 @@ class Conversation:
         self.side = side
         side.start(self._now())
         self._pump()
+        if isinstance(side, NfpWorkerSide) and not side.ready and not self.over.done():
+            self._confirmed = asyncio.get_running_loop().create_future()
+            await self._confirmed
         await dealer.settled()
         if isinstance(side, DcpWorkerSide) and not side.confirmed:
             await self._echo(side)
-        elif isinstance(side, NfpWorkerSide) and not side.ready:
-            self._confirmed = asyncio.get_running_loop().create_future()
-            if not self.over.done():
-                await self._confirmed
-                await dealer.settled()
 
     @property
     def place(self) -> Place:
@@ -212,7 +210,8 @@ class Conversation:
             self._settle()
         if side.closed:
             self.dismissed = True
-            self._end("the broker said DISCONNECT")
+            why = side.farewell if isinstance(side, NfpWorkerSide) else ""
+            self._end(f"the broker said DISCONNECT{': ' if why else ''}{why}")
         elif side.lost:
             self._end(f"the broker was silent for {side.interval * side.liveness:g} s")
         elif self._timer is None:

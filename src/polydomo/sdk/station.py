@@ -20,9 +20,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from polydomo.dialects.session import NAME_TAKEN
 from polydomo.sdk.conversation import Conversation, Outlet, Request, Side
 from polydomo.sdk.failover import Backoff, Roster
 from polydomo.sdk.link import Link
+from polydomo.sdk.naming import PAUSE, Naming
 from polydomo.sdk.notices import Notices
 
 log = logging.getLogger("polydomo.sdk")
@@ -60,6 +62,7 @@ class Station:
         self._jobs: dict[asyncio.Task[None], Conversation | None] = {}
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
+        self.naming = Naming("")  # where workers have names, their worker's
 
     async def run(self) -> None:
         """Until `stop`."""
@@ -113,6 +116,7 @@ class Station:
             await conversation.begin(dealer, self._make_side(dealer))
             if not conversation.over.done():
                 self._begun(conversation)
+                self.naming.accepted()
                 self.registered.set()
                 self._notices.registered(self, dealer.place)
             ends: set[asyncio.Future[Any]] = {conversation.over, self._better}
@@ -128,7 +132,12 @@ class Station:
         if moving:
             self._notices.moving(self)
         elif not self._stopping:
-            self._notices.lost(self, dealer.place, conversation.over.result())
+            reason = conversation.over.result()
+            self._notices.lost(self, dealer.place, reason)
+            if NAME_TAKEN in reason:
+                self.naming.refused(self.clock.time())
+                await self.clock.sleep(PAUSE)
+                return
             if conversation.heard:
                 backoff.reset()
             if not conversation.dismissed:
@@ -142,7 +151,7 @@ class Station:
             conversation.received,
             conversation.lost,
             patience=None,
-            properties=self._properties,
+            properties=self._properties | self.naming.properties,
             on_failure=self._notices.unreachable,
         )
         return conversation, dealer

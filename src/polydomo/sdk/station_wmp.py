@@ -14,14 +14,16 @@ from typing import Any
 import msgspec
 
 from polydomo.core.job import CANCELLED
+from polydomo.dialects.session import NAME_TAKEN
 from polydomo.dialects.wmp.messages import CANCELLED as STATUS_CANCELLED
 from polydomo.dialects.wmp.messages import FAILED as STATUS_FAILED
 from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerSide
-from polydomo.errors import JobFailed
+from polydomo.errors import JobFailed, NameTaken
 from polydomo.sdk.clock import Timer
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.conversation import Line
 from polydomo.sdk.failures import Account
+from polydomo.sdk.naming import Naming
 from polydomo.sdk.station import Station
 from polydomo.sdk.uplink import Above, keep
 from polydomo.sdk.url import Place
@@ -86,23 +88,24 @@ class Errand(Line):
 class WmpStation(Station, Above):
     """See the module's text."""
 
-    def furnish(self, roles: list[bytes], slots: int, labels: dict[str, object], identity: bytes) -> None:
-        """What it offers; `identity` is what managers know it by, empty: they make something up."""
+    def furnish(self, roles: list[bytes], slots: int, labels: dict[str, object], naming: Naming) -> None:
+        """What it offers; `naming` has what managers know it by."""
         self.side = WmpWorkerSide(roles, random.random, slots, labels)
-        self._identity = identity
+        self.naming = naming
+        self.identity = naming.name.encode()
+        self.properties = naming.properties
         self._links: dict[int, Dealer] = {}
         self._errands: dict[bytes, Errand] = {}
         self._timer: Timer | None = None
         self._timer_at = NEVER
         self._over = asyncio.Event()
+        self._trouble: NameTaken | None = None
 
     async def run(self) -> None:
         """Until `stop`, and until everything in hand has ended."""
         self._task = asyncio.current_task()
         keeping = [
-            asyncio.create_task(
-                keep(number, place, self, self.clock, properties=self._properties, identity=self._identity)
-            )
+            asyncio.create_task(keep(number, place, self, self.clock))
             for number, place in enumerate(self._roster.places)
         ]
         try:
@@ -116,6 +119,8 @@ class WmpStation(Station, Above):
             if self._timer is not None:
                 self._timer.cancel()
             self.registered.clear()
+        if self._trouble is not None:
+            raise self._trouble
 
     def stop(self) -> None:
         """Finish the jobs in hand, end."""
@@ -146,6 +151,7 @@ class WmpStation(Station, Above):
 
     def up(self, number: int, dealer: Dealer) -> None:
         self._links[number] = dealer
+        self.naming.accepted()
         self.speak(lambda side, now: side.connected(number, now))
 
     def settled(self, number: int) -> None:
@@ -161,7 +167,15 @@ class WmpStation(Station, Above):
             self._notices.lost(number, self._roster.places[number], reason)
 
     def unreachable(self, number: int, reason: str) -> None:
-        self._notices.unreachable(f"{self._roster.places[number]}: {reason}")
+        if NAME_TAKEN not in reason:
+            self._notices.unreachable(f"{self._roster.places[number]}: {reason}")
+            return
+        try:
+            self.naming.refused(self.clock.time())
+        except NameTaken as error:
+            self._trouble = error
+            self._over.set()
+        self.identity = self.naming.name.encode()
 
     def said(self, number: int, message: Message) -> None:
         request = self.side.receive(number, message, self.clock.time())

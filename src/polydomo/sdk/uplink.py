@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 from polydomo.sdk.clock import Clock
 from polydomo.sdk.connection import Dealer, connect
@@ -16,6 +17,9 @@ from polydomo.wire.frames import Message
 
 class Above(ABC):
     """Who has uplinks: `number` says which of them it is about."""
+
+    identity = b""  # what the other side knows us by; empty: it makes something up
+    properties: Mapping[bytes, bytes] = {}  # further words of the handshake
 
     @abstractmethod
     def up(self, number: int, dealer: Dealer) -> None:
@@ -36,15 +40,7 @@ class Above(ABC):
         """It could not be connected; it is tried again."""
 
 
-async def keep(
-    number: int,
-    place: Place,
-    owner: Above,
-    clock: Clock,
-    *,
-    properties: dict[bytes, bytes] | None = None,
-    identity: bytes = b"",
-) -> None:
+async def keep(number: int, place: Place, owner: Above, clock: Clock) -> None:
     """Until it is cancelled."""
     backoff = Backoff()
     while True:
@@ -63,8 +59,8 @@ async def keep(
                 on_message,
                 on_lost,
                 clock=clock,
-                properties=properties,
-                identity=identity,
+                properties=dict(owner.properties),
+                identity=owner.identity,
                 timeout=HANDSHAKE,
             )
         except Lost as error:

@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, overload
 from uuid import uuid4
 
 import msgspec
@@ -45,7 +45,7 @@ from polydomo.dialects.mdp.worker import MdpWorkerSide
 from polydomo.dialects.memo.worker import MemoWorkerSide
 from polydomo.dialects.nfp.worker import NfpWorkerSide
 from polydomo.dialects.session import SLOTS_PROPERTY
-from polydomo.errors import ConfigError
+from polydomo.errors import ConfigError, NameTaken
 from polydomo.sdk import codecs, failures, local
 from polydomo.sdk.channel import service_name
 from polydomo.sdk.client import CATALOGUE, Client
@@ -57,6 +57,7 @@ from polydomo.sdk.conversation import Outlet, Request, Side
 from polydomo.sdk.failover import Roster
 from polydomo.sdk.link import Link
 from polydomo.sdk.management import Management
+from polydomo.sdk.naming import Naming
 from polydomo.sdk.notices import Notices
 from polydomo.sdk.persistence import DAY, Memory, WorkerStore
 from polydomo.sdk.portal import new_loop
@@ -93,6 +94,8 @@ class Worker:
 
     - `name`: by which jobs can be addressed to it. A worker with a name can come back under it, and (NFP) go on with
       what it was given; one without is another each time.
+    - `name_taken`: what to do if another worker has the name: "rename" goes on under a name made of it, with a warning,
+      "stop" ends with NameTaken.
 
     WMP only:
 
@@ -126,6 +129,7 @@ class Worker:
         store: str | Path | None = None,
         keep: float = DAY,
         labels: Mapping[str, object] | None = None,
+        name_taken: Literal["rename", "stop"] = "rename",
     ) -> None:
         if concurrency < 1:
             raise ValueError("a worker needs a concurrency of at least 1")
@@ -137,7 +141,7 @@ class Worker:
         self.grace = grace
         self.tracebacks = tracebacks
         self.failback = failback
-        self.name = name
+        self._naming = Naming(name, name_taken == "stop")
         self.resources = list(resources)
         self.store = store
         self.keep = keep
@@ -191,6 +195,11 @@ class Worker:
         self._services[encoded] = Service(name, function, self.codec if codec is None else codecs.find(codec))
 
     @property
+    def name(self) -> str:
+        """By which jobs can be addressed to it; not the one it was given, if another worker has that."""
+        return self._naming.name
+
+    @property
     def services(self) -> list[str]:
         """The names of what it offers."""
         return [service.name for service in self._services.values()]
@@ -231,6 +240,11 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 for station in self._stations:
                     group.create_task(station.run())
+        except BaseExceptionGroup as errors:
+            taken, others = errors.split(NameTaken)
+            if taken is None or others is not None:
+                raise
+            raise taken.exceptions[0] from None
         finally:
             roster.close()
             if self._limit is not None:
@@ -327,7 +341,7 @@ class Worker:
             return [station]
         if dialect == "wmp":
             far = WmpStation(roster, self.concurrency, self._no_side, self._perform, {}, notices)
-            far.furnish(list(self._services), self.concurrency, self.labels, self.name.encode())
+            far.furnish(list(self._services), self.concurrency, self.labels, self._naming)
             return [far]
         if dialect == "nfp":
             return [self._nfp_station(name, roster, notices) for name in self._services]
@@ -358,6 +372,7 @@ class Worker:
         station = NfpStation(
             roster, self.concurrency, partial(self._nfp_side, name), self._perform, {}, notices
         )
+        station.naming = self._naming
         station.furnish(name, self._records, lambda: self.resources, self._management.perform)
         return station
 

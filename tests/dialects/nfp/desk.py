@@ -32,9 +32,15 @@ class Talker:
     header = b""
 
     def __init__(
-        self, desk: Desk, identity: bytes = b"", *, norfab: bool = False, native: bool = False
+        self,
+        desk: Desk,
+        identity: bytes = b"",
+        *,
+        norfab: bool = False,
+        native: bool = False,
+        instance: bytes = b"",
     ) -> None:
-        self.seat: Seat = desk.seat(identity, native=native)
+        self.seat: Seat = desk.seat(identity, native=native, instance=instance)
         self.norfab = norfab
 
     def word(self, name: str) -> bytes:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from polydomo.core.policy import Policy
+from polydomo.dialects.session import NAME_TAKEN
 from tests.dialects.nfp.desk import ClientTalker, WorkerTalker, nothing_left, said, status
 from tests.support import invariants
 from tests.support.dialects import Desk
@@ -81,6 +82,34 @@ def test_a_worker_is_called_by_its_identity_or_by_something_made_up(desk: Desk):
     assert (named.name, named.anonymous) == (b"identity", False)
     assert made_up.anonymous
     assert made_up.name.startswith(b"nfp-")
+
+
+@pytest.mark.parametrize(
+    ("newer", "alive", "taken"),
+    [
+        (b"one", True, True),  # the same worker is back
+        (b"two", True, False),
+        (b"two", False, True),
+        (b"", True, True),  # it does not say which one it is
+    ],
+)
+def test_a_second_worker_of_our_own_with_a_name_is_refused_while_the_first_is_there(
+    desk: Desk, newer: bytes, alive: bool, taken: bool
+):
+    first, second = (WorkerTalker(desk, ready=False, instance=one) for one in (b"one", newer))
+    for worker in (first, second):
+        worker.open(name="w1")
+    first.say("READY", b"svc")
+    first.seat.alive = alive
+    told = second.ask("READY", b"svc")
+    assert names(desk) == [b"w1"]
+    if taken:
+        assert told == []
+        assert [one[0] for one in first.heard()] == ["DISCONNECT"]
+    else:
+        assert told == [("DISCONNECT", b"svc", NAME_TAKEN.encode())]
+        assert first.heard() == []
+        assert NAME_TAKEN in second.seat.complaints[0]
 
 
 def test_the_newest_connection_of_a_name_counts(desk: Desk, client: ClientTalker):

@@ -68,6 +68,7 @@ class NfpWorkerSide:
         self.ready = False  # READY was sent
         self.answer = b""  # the broker's OPEN, JSON
         self.closed = False  # a DISCONNECT was sent or received: nothing more may be sent
+        self.farewell = ""  # why, if the broker said so
         self.lost = False  # the broker was silent for too long
         self.invalid = 0  # messages that no broker should have sent
         self.due = 0.0  # when to call `tick` next
@@ -93,6 +94,8 @@ class NfpWorkerSide:
         command = -1 if known is None else known[0]
         if command == DISCONNECT:
             self.closed = True
+            message.take()  # the service
+            self.farewell = (message.take() or b"").decode("utf-8", "replace")
         elif command == OPEN:
             self._heard = now
             self._agree(message.take() or b"", now)

@@ -43,6 +43,7 @@ from polydomo.dialects.nfp.messages import (
     status_of,
 )
 from polydomo.dialects.nfp.targets import EVERY_SERVICE
+from polydomo.dialects.session import NAME_TAKEN
 from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, frame, join, shown, split
 
 if TYPE_CHECKING:
@@ -264,20 +265,27 @@ class NfpWorker(WorkerPort):
         if service == EVERY_SERVICE or not self.broker.may_register(core, service):
             self.core = None
             return self._unexpected(f"READY for {shown(service)}, a name that is not for workers")
-        self._take_over(service)
+        if not self._take_over(service):
+            self.core = None
+            self.link.complain(f"NFP READY as {shown(self.name)} for {shown(service)}: {NAME_TAKEN}")
+            return self._disconnect(NAME_TAKEN)
         if self.resources:
             self.broker.set_resources(core, self.resources)
         self.broker.register(core, service)
         return None
 
-    def _take_over(self, service: bytes) -> None:
-        """A worker that comes back under its name may be faster than the end of its old connection: the newest counts.
-        (A socket's identity is seen to by whoever owns the connections.)"""
+    def _take_over(self, service: bytes) -> bool:
+        """A worker that comes back under its name may be faster than the end of its old connection: the newest counts,
+        unless the older is known to be another worker, and there. (A socket's identity is seen to by whoever owns the
+        connections.)"""
         known = self.broker.services.get(service)
         former = None if known is None else known.names.get(self.name)
         if former is not None and isinstance(former.port, NfpWorker):
+            if former.port.link.keeps_name(self.link):
+                return False
             former.port.leave("another connection has its name now")
             former.port.dismiss("another connection has its name now")
+        return True
 
     def _heartbeat(self, message: Message) -> None:
         service = message.take()
