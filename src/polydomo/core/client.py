@@ -21,6 +21,7 @@ class Client(Timed):
         self.broker = broker
         self.name = name  # its ZeroMQ identity, or what its dialect calls it
         self.dialect = dialect
+        self.form = ""  # of its dialect, if that has several: what its answers look like after a restart
         self.port = port
         self.since = broker.now
         self.jobs = 0  # unanswered

@@ -490,6 +490,8 @@ class Lifecycle(Restoring):
 
     def _tell(self, job: Job, body: bytes | None, failure: Failure | None) -> None:
         if job.client.gone:
+            if self.untold:
+                self.missed(job)
             return
         if failure is not None:
             job.client.port.failed(job, failure)

@@ -189,6 +189,9 @@ class Keeper(ABC):
     def forget_memo(self, service: bytes, digest: bytes) -> None:  # noqa: B027
         """It is no longer good; without a digest: all of the service. Not answered."""
 
+    def tell(self, client: Client, uids: list[str]) -> None:  # noqa: B027
+        """Tell a client how these jobs of its ended. Answered with `retell`, once for each."""
+
     @abstractmethod
     def look_up(self, job: Job) -> None:
         """Has a job with this service and key ended before? Answered with `looked_up`."""

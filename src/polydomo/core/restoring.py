@@ -10,7 +10,7 @@ from polydomo.core.extras import Extra
 from polydomo.core.following import Following
 from polydomo.core.gather import Piece
 from polydomo.core.gathering import Gathers
-from polydomo.core.job import EXTRA_COST, RUNNING, WAITING, Job
+from polydomo.core.job import EXTRA_COST, RUNNING, WAITING, Failure, Job
 from polydomo.core.memos import Memos, digest_of
 
 if TYPE_CHECKING:
@@ -29,11 +29,17 @@ class Restoring(Following):
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
         self.absentees: dict[tuple[bytes, str], Client] = {}  # clients of before, by name and dialect
+        # Of those that cannot ask for it, how jobs ended while they were away: ids, by name and dialect.
+        self.untold: dict[tuple[bytes, str], list[str]] = {}
         self.orphans: dict[bytes, Job] = {}  # running when the broker stopped; by token
 
     @abstractmethod
     def _watch(self, job: Job, extra: Extra) -> None:
         """It can be asked for by its id from now on, and must end by its deadline."""
+
+    @abstractmethod
+    def _tell(self, job: Job, body: bytes | None, failure: Failure | None) -> None:
+        """Give its client the answer, or the failure."""
 
     @abstractmethod
     def _delay(self, job: Job, until: float) -> None:
@@ -52,12 +58,36 @@ class Restoring(Following):
     def returned(self, name: bytes, dialect: str, port: ClientPort) -> Client | None:
         """A client of before the restart is back: what becomes of its jobs is told it again."""
         client = self.absentees.pop((name, dialect), None)
-        if client is None or not client.jobs:
+        untold = self.untold.pop((name, dialect), [])
+        if client is None or not (client.jobs or untold):
             return None
         client.port = port
         client.gone = False
         client.since = self.broker.now
+        if untold and self.keeper is not None:
+            self.keeper.tell(client, untold)
         return client
+
+    def missed(self, job: Job) -> None:
+        """A job has ended whose client is not here: it is told when it comes back, if it cannot ask."""
+        client, extra = job.client, job.extra
+        untold = self.untold.get((client.name, client.dialect))
+        if untold is not None and extra is not None and client is self.absentees[client.name, client.dialect]:
+            untold.append(extra.uid)
+
+    def retell(
+        self, client: Client, name: bytes, envelope: bytes, body: bytes | None, failure: Failure | None
+    ) -> None:
+        """A client that is back is told how a job of its has ended: a stand-in for the job carries the answer."""
+        job = Job(0, client, self.broker.service_called(name), b"", envelope, self.broker.now)
+        self._tell(job, body, failure)
+
+    def give_up_absentees(self) -> None:
+        """Clients that cannot ask for their results, and are not back by now, are not expected any more: a later
+        client of the same name would take an old answer for that to its own request."""
+        for who in self.untold:
+            del self.absentees[who]
+        self.untold.clear()
 
     def detach(self, job: Job) -> None:
         """Its client has heard all that it will be told unasked: a durable job is nobody's from now on, and keeps its

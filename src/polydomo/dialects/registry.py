@@ -1,10 +1,13 @@
 """Which dialect a connection's first message belongs to. A new ZeroMQ dialect adds one line to `OPENERS`."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
-from polydomo.dialects.dcp.broker import DcpSession
+from polydomo.dialects.dcp.broker import DIALECT as DCP
+from polydomo.dialects.dcp.broker import DcpSession, resume_dcp
 from polydomo.dialects.dcp.messages import PROTOCOL as DCP_PROTOCOL
-from polydomo.dialects.mdp.broker import MdpSession
+from polydomo.dialects.mdp.broker import MdpSession, resume_mdp
+from polydomo.dialects.mdp.messages import CLIENT_FORMS
 from polydomo.dialects.mdp.messages import HEADERS as MDP_HEADERS
 from polydomo.dialects.nfp.broker import NfpSession, resume_norfab
 from polydomo.dialects.nfp.messages import HEADERS as NFP_HEADERS
@@ -37,6 +40,17 @@ OPENERS: Final[dict[bytes, Opener]] = {
     WMP_PROTOCOL: _open_wmp,
 }
 
-# Dialects whose clients go on, under their names, with what they had under way before the broker was restarted, and
-# say nothing until they are told something.
-RESUMED: Final[dict[str, Opener]] = {NORFAB.name: resume_norfab}
+
+class Resumption(NamedTuple):
+    """How clients of one dialect go on, under their names, with what they had under way before the broker was
+    restarted. They say nothing until they are told something."""
+
+    open: Callable[[Context, Link, str, str], Session]  # with the dialect, and its form (`Client.form`)
+    asks: bool = False  # they can ask for a result by its id; others are told what they may have missed, once
+
+
+RESUMED: Final[dict[str, Resumption]] = {
+    NORFAB.name: Resumption(resume_norfab, asks=True),
+    **{form.name: Resumption(resume_mdp) for form in CLIENT_FORMS},
+    DCP: Resumption(resume_dcp),
+}

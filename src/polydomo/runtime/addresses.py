@@ -23,6 +23,7 @@ class _Rest(msgspec.Struct, omit_defaults=True):
     timeout: float = 0.0
     wait: float = -1.0
     places: list[tuple[str, str, str]] = []  # service, worker, resource
+    form: str = ""  # of its client's dialect
 
 
 _read_target = msgspec.json.Decoder(_Target)
@@ -52,12 +53,17 @@ def several(record: JobRecord) -> bool:
     return record.target != "any" and not _read_target.decode(record.target).single
 
 
-def rest_of(extra: Extra) -> bytes:
-    """The rest of what its client asked for."""
-    if not (extra.named or extra.timeout or extra.places) and extra.wait < 0:
+def rest_of(extra: Extra, form: str) -> bytes:
+    """The rest of what its client asked for, and the form of its dialect in which it did."""
+    if not (extra.named or extra.timeout or extra.places or form) and extra.wait < 0:
         return b""
     places = [(_text(place.service), _text(place.worker), _text(place.resource)) for place in extra.places]
-    return msgspec.json.encode(_Rest(extra.named, extra.timeout, extra.wait, places))
+    return msgspec.json.encode(_Rest(extra.named, extra.timeout, extra.wait, places, form))
+
+
+def form_of(record: JobRecord) -> str:
+    """In which form of its dialect its client is answered."""
+    return _read_rest.decode(record.options).form if b'"form"' in record.options else ""
 
 
 def read_options(record: JobRecord) -> tuple[Options, list[Place]]:

@@ -223,9 +223,7 @@ class House:
         link.identity = identity
         self.peers.add(peer)
         if link.named and self.broker.lifecycle.absentees:
-            for dialect, resume in RESUMED.items():
-                if (identity, dialect) in self.broker.lifecycle.absentees:
-                    link.adopt(resume(self.context, link))
+            self._resume(link)
         parked = self.parked.get(identity)
         if parked is not None:
             parked.hand_over(link)
@@ -239,6 +237,13 @@ class House:
         if self.seats.is_full_for(peer.site):
             raise ProtocolError("too many connections", hint="raise limits.connections if they are meant")
         self.seats.enter(peer, peer.site)
+
+    def _resume(self, link: Link) -> None:
+        """A client goes on with the jobs it had before the broker was restarted."""
+        for dialect, resumption in RESUMED.items():
+            client = self.broker.lifecycle.absentees.get((link.identity, dialect))
+            if client is not None:
+                link.adopt(resumption.open(self.context, link, dialect, client.form))
 
     def part(self, peer: ZmqPeer) -> None:
         """A connection is gone. Clients that may come back are kept with what is answered meanwhile."""
@@ -287,6 +292,10 @@ class House:
         recovered = await keeper.recover()
         if recovered:
             log.info("jobs of before go on", jobs=recovered)
+        for peer in list(
+            self.named.values()
+        ):  # those that were faster than a store whose disk was in trouble
+            self._resume(peer.link)
         self.ledger.rebuild()
 
     async def _sweep(self, keeper: StoreKeeper) -> None:

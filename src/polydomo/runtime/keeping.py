@@ -17,8 +17,8 @@ from polydomo.core.policy import FOREVER
 from polydomo.core.ports import Keeper
 from polydomo.core.results import Ended
 from polydomo.core.targets import RESOURCES
-from polydomo.dialects.registry import RESUMED
 from polydomo.runtime.addresses import read_options, rest_of, several, written_target
+from polydomo.runtime.deliveries import Deliveries, outcome
 from polydomo.runtime.log import Log
 from polydomo.runtime.memos import MemoShelves
 from polydomo.store import Store
@@ -53,6 +53,7 @@ class StoreKeeper(Keeper):
         self.store = store
         self.touch = touch
         self.memos = MemoShelves(self)
+        self.deliveries = Deliveries(broker, store, touch)
         self.trouble: StoreTrouble | None = None  # why new jobs are refused
         self._recovered = 0  # `seq` of the latest job that was recovered
         # Awaited before a record of an ended job is changed or removed: the ledger's row might have to be made from it.
@@ -93,7 +94,7 @@ class StoreKeeper(Keeper):
 
     def convened(self, job: Job) -> None:
         if job.extra is not None:
-            self.store.update(job.extra.uid, Change(options=rest_of(job.extra)))
+            self.store.update(job.extra.uid, Change(options=rest_of(job.extra, job.client.form)))
 
     def gathered(self, job: Job, index: int, piece: Piece) -> None:
         """A piece is a partial answer of attempt 0, its place in front of it."""
@@ -115,10 +116,7 @@ class StoreKeeper(Keeper):
             if result is None:
                 settle(None)
                 return
-            failure = None
-            if result.state != DONE:
-                failure = Failure(result.code or result.state, result.message, result.body)
-            body = result.body if failure is None else None
+            body, failure = outcome(result)
             settle(Ended(uid, record.service, result.worker, body, failure, gathered))
 
         def missed(error: StoreError) -> None:
@@ -129,6 +127,10 @@ class StoreKeeper(Keeper):
             then(ended)
 
         self.store.get(uid).then(found, missed)
+
+    def tell(self, client: Client, uids: list[str]) -> None:
+        for uid in uids:
+            self.deliveries.tell(client, uid)
 
     def finish(self, job: Job) -> None:
         extra = job.extra
@@ -218,21 +220,21 @@ class StoreKeeper(Keeper):
 
     async def _recover(self) -> int:
         count = 0
-        clients: dict[tuple[bytes, str], Client] = {}
+        await self.deliveries.recover()
+        clients = self.lifecycle.absentees.copy()
         async for records in self.store.recover(after=self._recovered):
             for record in records:
                 who = (record.client, record.dialect)
                 client = clients.get(who)
                 if client is None:
-                    client = clients[who] = self.lifecycle.absent(*who)
-                    if record.dialect in RESUMED:
-                        self.lifecycle.absentees[who] = client
+                    client = clients[who] = self.deliveries.expect(record)
                 pieces = await self._pieces(record) if several(record) else {}
                 self.revive(record, client, pieces)
                 self._recovered = record.seq
             count += len(records)
         for alias, uid in await self.store.aliases():
             self.lifecycle.restore_alias(uid, alias)
+        self.deliveries.begin()
         return count
 
     async def sweep(self) -> int:
@@ -297,7 +299,7 @@ class StoreKeeper(Keeper):
             priority=extra.priority,
             max_attempts=policy.retries + 1,
             timeout=_micros(extra.timeout or policy.timeout),
-            options=rest_of(extra),
+            options=rest_of(extra, job.client.form),
             not_before=self.lifecycle.wall(extra.ready) if delayed else None,
             deadline=None if extra.deadline == FOREVER else self.lifecycle.wall(extra.deadline),
             submitted=extra.submitted,
@@ -360,6 +362,8 @@ class StoreKeeper(Keeper):
                 )
             error = None
         self.lifecycle.recorded(job, None if error is None else _failure(error))
+        if error is None and job.extra is not None:
+            self.deliveries.told(job.client, job.extra.ending)
 
     def _looked_up(self, job: Job, result: ResultRecord | None, gathered: bool = False) -> None:
         self.touch()

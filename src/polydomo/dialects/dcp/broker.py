@@ -17,6 +17,7 @@ from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
 from polydomo.dialects import failures
 from polydomo.dialects.dcp.messages import (
+    FOUR_BYTES,
     ONE_BYTE,
     PING,
     PROTOCOL,
@@ -179,10 +180,15 @@ class DcpSession(Session):
 class DcpClient(Requester):
     """A DCP peer that has asked for something."""
 
-    def __init__(self, session: DcpSession) -> None:
+    def __init__(self, session: DcpSession, resumed: bool = False) -> None:
+        self._resumed = resumed
         super().__init__(session, DIALECT)
+        self.core.form = session.width.variant
         self.session = session
         self._address = frame(session.link.identity, True)
+
+    def resumes(self) -> bool:
+        return self._resumed
 
     def partial(self, job: Job, body: bytes) -> None:
         """DCP has one reply per request: only the final answer reaches its clients."""
@@ -244,6 +250,14 @@ class DcpWorker(WorkerPort):
         if not self.left:
             self.dismiss(reason)
             self.broker.leave(self.core, reason)
+
+
+def resume_dcp(context: Context, link: Link, dialect: str, variant: str) -> Session:
+    """For a client that has jobs of before the broker's restart: it waits for their replies in its own type width."""
+    session = DcpSession(context, link)
+    session.width = FOUR_BYTES if variant == FOUR_BYTES.variant else ONE_BYTE
+    session.client = DcpClient(session, resumed=True)
+    return session
 
 
 def options_in(metadata: bytes) -> Options | None:

@@ -23,6 +23,7 @@ class Width:
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self.variant = str(size)  # in records
         self.register_head = self.head(REGISTER)
         self.request_head = self.head(REQUEST)
         self.reply_head = self.head(REPLY)

@@ -20,6 +20,7 @@ from polydomo.dialects.mdp.messages import (
     C_TOMO,
     CLIENT_01,
     CLIENT_02,
+    CLIENT_FORMS,
     TOKEN_FRAME,
     W_01,
     W_02,
@@ -140,14 +141,19 @@ class MdpSession(Session):
 class MdpClient(Requester):
     """An MDP client."""
 
-    def __init__(self, session: MdpSession, form: ClientForm) -> None:
+    def __init__(self, session: MdpSession, form: ClientForm, resumed: bool = False) -> None:
+        self._resumed = resumed
         super().__init__(session, form.name)
+        self.core.form = form.variant
         self.form = form
         self.session = session
         self.usual_service = b""  # of the last request
         self._named = b""  # the service whose answers' heads are ready
         self._final_head = b""
         self._partial_head = b""
+
+    def resumes(self) -> bool:
+        return self._resumed
 
     def remember(self, service: bytes) -> None:
         """Expect more requests for this service. A body always follows, so every frame of the head has MORE."""
@@ -308,3 +314,12 @@ class MdpWorker(WorkerPort):
     def _disconnect(self) -> None:
         self._over = True
         self.link.send(self.form.disconnect_message)
+
+
+def resume_mdp(context: Context, link: Link, dialect: str, variant: str) -> Session:
+    """For a client that has jobs of before the broker's restart: it waits for their answers in the form it spoke."""
+    session = MdpSession(context, link)
+    for form in CLIENT_FORMS:
+        if form.name == dialect and form.variant == variant:
+            session.client = MdpClient(session, form, resumed=True)
+    return session

@@ -39,8 +39,10 @@ class ClientForm:
         partial: bytes | None,
         final: bytes | None,
         names_service: bool,
+        variant: str = "",
     ) -> None:
         self.name = name
+        self.variant = variant  # tells forms of one name apart, in records
         lead_frames: tuple[bytes, ...] = (b"",) if lead else ()
         self.request_head = head(*lead_frames, header, *((request,) if request else ()))
         self.final_head = head(*lead_frames, header, *((final,) if final else ()))
@@ -79,9 +81,10 @@ class WorkerForm:
 
 
 C_02: Final = ClientForm("mdp/0.2", False, CLIENT_02, b"\x01", b"\x02", b"\x03", True)
-C_02_REQ: Final = ClientForm("mdp/0.2", True, CLIENT_02, b"\x01", b"\x02", b"\x03", True)
+C_02_REQ: Final = ClientForm("mdp/0.2", True, CLIENT_02, b"\x01", b"\x02", b"\x03", True, "req")
 C_TOMO: Final = ClientForm("mdp/majortomo", True, CLIENT_02, b"\x02", b"\x03", b"\x04", False)
 C_01: Final = ClientForm("mdp/0.1", True, CLIENT_01, None, None, None, True)
+CLIENT_FORMS: Final = (C_02, C_02_REQ, C_TOMO, C_01)
 
 W_02: Final = WorkerForm("mdp/0.2", False, WORKER_02, b"\x03", b"\x04", b"\x05", b"\x06")
 W_TOMO: Final = WorkerForm("mdp/majortomo", True, WORKER_02, b"\x03", b"\x04", b"\x05", b"\x06")

@@ -157,7 +157,7 @@ class NfpSession(Session):
             self.link.complain(reason)
 
 
-def resume_norfab(context: Context, link: Link) -> Session:
+def resume_norfab(context: Context, link: Link, dialect: str, variant: str) -> Session:
     """For a client of norfab's that has jobs of before the broker's restart: it waits for what it was promised, and
     asks for nothing before it has heard of the job."""
     session = NfpSession(context, link)
