@@ -15,6 +15,7 @@ Exit codes, the same for every command:
 | 3 | no broker could be reached |
 | 4 | nobody offers the service |
 | 5 | no answer in time |
+| 6 | the store cannot be used |
 | 130 | ended with Ctrl-C |
 """
 
@@ -40,6 +41,7 @@ from polydomo.core.job import EXPIRED
 from polydomo.errors import ConfigError, JobFailed, PolydomoError, Timeout, UnknownService, Unreachable
 from polydomo.redaction import redact
 from polydomo.safe_text import safe, safe_json
+from polydomo.store.errors import StoreError
 
 OK = 0
 FAILED = 1
@@ -47,6 +49,7 @@ USAGE = 2
 UNREACHABLE = 3
 UNKNOWN_SERVICE = 4
 TIMEOUT = 5
+STORE = 6
 INTERRUPTED = 130
 
 CODES: dict[type[PolydomoError], int] = {
@@ -54,6 +57,7 @@ CODES: dict[type[PolydomoError], int] = {
     Unreachable: UNREACHABLE,
     UnknownService: UNKNOWN_SERVICE,
     Timeout: TIMEOUT,
+    StoreError: STORE,
 }
 
 # Columns.

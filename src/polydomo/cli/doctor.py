@@ -165,6 +165,9 @@ def check_broker(url: str, asked: bool) -> list[Check]:
         trouble = row.get(name, {}).get("trouble")
         if trouble:
             checks.append(Check(name, WRONG, trouble))
+    damage = row.get("store", {}).get("damage")
+    if damage:
+        checks.append(Check("store", WRONG, f"it has lost jobs: {damage}", "look for disk errors"))
     return checks
 
 

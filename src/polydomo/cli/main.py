@@ -48,6 +48,7 @@ PLACES = {
     "spark": Place(LOOK, "spark", "app"),
     "admin": Place(TOOLS, "admin", "app"),
     "config": Place(TOOLS, "config", "app"),
+    "store": Place(TOOLS, "store", "app"),
 }
 
 

@@ -283,7 +283,9 @@ class House:
         self.broker.lifecycle.keeper = keeper
         StoredJobs(keeper, self.management)
         scanning.Scanning(store, self.management)
-        self.store_watch = StoreWatch(store, url, partial(self._recover, keeper), keeper.refuse)
+        self.store_watch = StoreWatch(
+            store, url, partial(self._recover, keeper), keeper.refuse, self.settings.store.check
+        )
         await self.store_watch.start()
         self._sweeper = self.loop.create_task(self._sweep(keeper))
 

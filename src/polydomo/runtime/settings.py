@@ -284,6 +284,10 @@ class StoreSection(Section):
     ] = ""
     sweep: Annotated[float, seconds("how often results that were kept long enough are removed")] = 60.0
     batch: Annotated[int, count("acknowledgements that may wait for the same commit", restart=True)] = 4096
+    check: Annotated[
+        float,
+        seconds("how long a SQLite file is searched for damage after a start; 0: not at all", zero=True),
+    ] = 10.0
 
 
 class LedgerSection(Section):

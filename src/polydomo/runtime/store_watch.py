@@ -30,7 +30,8 @@ SPACE: Final = "probe"
 
 class StoreWatch:
     """Belongs to one store. `recover` takes up the store's unfinished jobs, as soon as it can be opened; `changed` is
-    told what durable jobs are to be refused with, None: they are taken."""
+    told what durable jobs are to be refused with, None: they are taken. The file is searched for damage for `check`
+    seconds."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class StoreWatch:
         place: str,
         recover: Callable[[], Awaitable[None]],
         changed: Callable[[StoreTrouble | None], None],
+        check: float = 0.0,
     ) -> None:
         self.store = store
         self.trouble: StoreTrouble | None = None
@@ -45,8 +47,11 @@ class StoreWatch:
         self._recover = recover
         self._recovered = False
         self._changed = changed
+        self._check_seconds = check
         self._began = 0.0
+        self._closed = False
         self._task: asyncio.Task[None] | None = None
+        self._search: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Recover the store's jobs, or begin in trouble if that cannot be done yet."""
@@ -64,13 +69,15 @@ class StoreWatch:
 
     def close(self) -> None:
         """Stop watching."""
+        self._closed = True
         self.store.on_trouble = None
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._search):
+            if task is not None:
+                task.cancel()
 
     def show(self) -> dict[str, Any]:
-        """The trouble, for people."""
-        return {"trouble": "" if self.trouble is None else str(self.trouble)}
+        """Trouble and damage, for people."""
+        return {"trouble": "" if self.trouble is None else str(self.trouble), "damage": self.store.damage}
 
     def begin(self, trouble: StoreTrouble) -> None:
         """Refuse durable jobs because of this. Logged once, and again when the reason is another."""
@@ -110,9 +117,27 @@ class StoreWatch:
         self._end()
 
     async def _recover_once(self) -> None:
-        if not self._recovered:
-            await self._recover()
-            self._recovered = True
+        if self._recovered:
+            return
+        if self.store.damage:
+            log.error(
+                "the store has lost jobs",
+                reason=self.store.damage,
+                hint="look for disk errors; a backup that is newer than that has them",
+                store=self._place,
+            )
+        await self._recover()
+        self._recovered = True
+        if self._check_seconds:
+            self._search = asyncio.get_running_loop().create_task(self._look_for_damage(self._check_seconds))
+
+    async def _look_for_damage(self, seconds: float) -> None:
+        found = await asyncio.to_thread(self.store.search, seconds, lambda: self._closed)
+        if found.problems:
+            more = f" (and {len(found.problems) - 1} more)" if len(found.problems) > 1 else ""
+            self.begin(StoreCorrupt(f"the store's file is damaged: {found.problems[0]}{more}"))
+        elif not found.finished and not self._closed:
+            log.info("the store was not searched for damage to its end", seconds=seconds, store=self._place)
 
     async def _write(self) -> None:
         """Only a write shows that trouble is over; without jobs there would be none."""

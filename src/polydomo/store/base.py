@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, Final
 
 from polydomo.store import rules, shelf
+from polydomo.store.damage import Check
 from polydomo.store.errors import StoreBusy, StoreClosed, StoreError, StoreInvalid, StoreTrouble
 from polydomo.store.records import (
     DELAYED,
@@ -77,6 +78,7 @@ class Store(ABC):
         self.on_trouble: Callable[[StoreTrouble], None] | None = (
             None  # hears of every transaction that failed
         )
+        self.damage = ""  # what was found to be lost when the store was opened
         self.unopened: StoreTrouble | None = None  # why the store could not be opened yet, see `reopen`
         self.commits = 0  # transactions since the store was opened
         self.writes = 0  # what was in them
@@ -331,6 +333,10 @@ class Store(ABC):
 
     def inspect(self) -> None:  # noqa: B027 (a server looks after its disks itself)
         """Raise StoreTrouble if there is no room for more. Blocks, may be called from any thread."""
+
+    def search(self, seconds: float, stopped: Callable[[], bool]) -> Check:
+        """Look for damage in what is stored, for so long at most. Blocks: for a thread of its own."""
+        return Check([], True)
 
     def show(self) -> dict[str, Any]:
         """How it goes, for people."""

@@ -38,6 +38,7 @@ class Checkpointer:
         self._wake = Condition()
         self._dirty = False
         self._closed = False
+        self._uncut = 0  # size of a log that could not be cut: a backup reads it
         self._size = 0  # of the log when it was last checkpointed
         self._thread = Thread(target=self._run, name="polydomo-store-checkpoint", daemon=True)
         self._thread.start()
@@ -45,8 +46,10 @@ class Checkpointer:
     def written(self, writer: SqliteDatabase) -> None:
         """A commit has ended."""
         size = self._log_size()
-        if size > TOO_LONG:
+        if size > (self._uncut + LONG if self._uncut else TOO_LONG):
             self._cut(writer)
+            size = self._log_size()
+            self._uncut = size if size > TOO_LONG else 0
         with self._wake:
             self._dirty = True
             self._wake.notify()

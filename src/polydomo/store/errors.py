@@ -90,7 +90,7 @@ class StoreCorrupt(StoreTrouble):
     """The database's file is damaged."""
 
     code = "store-corrupt"
-    hint = "stop the broker and restore the file from a backup"
+    hint = "stop the broker and restore the file from a backup ('polydomo store backup' makes them)"
 
 
 class StoreUnreachable(StoreTrouble):

@@ -22,6 +22,7 @@ import msgspec
 from polydomo.store.base import BACKLOG, BATCH, Call
 from polydomo.store.batch import execute
 from polydomo.store.checkpoint import Checkpointer
+from polydomo.store.damage import Check, LogScan, lost_in_log, quick_check, scan_log, set_aside
 from polydomo.store.database import Database, Row, migrate
 from polydomo.store.disk import explain, inspect
 from polydomo.store.errors import (
@@ -215,12 +216,18 @@ class SqliteStore(SqlStore):
     def inspect(self) -> None:
         inspect(self._path)
 
+    def search(self, seconds: float, stopped: Callable[[], bool]) -> Check:
+        return quick_check(self._path, seconds, stopped)
+
     def _open(self) -> Counters:
         """Lock the file, connect, and bring the schema up to date."""
         try:
             self._resources.callback(os.close, _lock(self._path))
             _create(self._path)
+            log = Path(f"{self._path}-wal")
+            scan = scan_log(log)
             self._database = self._connect()
+            self.damage = _lost(log, scan, self._database)
             migrate(self._database)
             self._reading = self._connect(readonly=True)
             self._checkpointer = Checkpointer(self._path, self._connect())
@@ -292,6 +299,19 @@ def _lock(path: Path) -> int:
         os.close(lock)
         raise StoreLocked(f"another broker uses {path}") from None
     return lock
+
+
+def _lost(log: Path, scan: LogScan | None, database: SqliteDatabase) -> str:
+    """What SQLite could not read of its log; empty: nothing. Before anything is written to the log again."""
+    if scan is None:
+        return ""
+    try:
+        frames = database.pragma("wal_checkpoint(PASSIVE)")[1]
+    except sqlite3.Error:
+        return ""  # a full disk
+    lost = lost_in_log(scan, frames)
+    copy = set_aside(log) if lost else None
+    return f"{lost}; the log is kept as {copy}" if copy else lost
 
 
 def _create(path: Path) -> None:

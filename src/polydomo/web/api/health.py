@@ -30,7 +30,10 @@ def make_router(house: House) -> APIRouter:
         why = _why_not(house)
         if why:
             raise problem("not-ready", why)
-        return show_now({"status": "ready"})
+        damage = "" if house.store is None else house.store.damage
+        return show_now(
+            {"status": "ready"} | ({"warning": f"the store has lost jobs: {damage}"} if damage else {})
+        )
 
     return router
 
