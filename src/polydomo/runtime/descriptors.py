@@ -32,18 +32,16 @@ class Descriptors:
     """Watch over the process's descriptors. `handshakes` are the connections that may have to go."""
 
     def __init__(self, handshakes: Admission[Any]) -> None:
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self.limit = soft if soft != resource.RLIM_INFINITY else sys.maxsize
-        self._last = self.limit - min(RESERVE, self.limit // SHARE)
         self._handshakes = handshakes
         self._logged = 0.0
 
     def check(self, transport: asyncio.BaseTransport) -> None:
         """Cut a connection in its handshake if the new one took a descriptor of the reserve."""
         sock = transport.get_extra_info("socket")
-        if sock is not None and sock.fileno() >= self._last:
+        limit = descriptor_limit()
+        if sock is not None and sock.fileno() >= limit - min(RESERVE, limit // SHARE):
             self.warn()
-            self._handshakes.evict(f"out of file descriptors: there are {self.limit}")
+            self._handshakes.evict(f"out of file descriptors: there are {limit}")
 
     def inspect(self) -> None:
         """Look whether there is one left; called every few seconds."""
@@ -68,6 +66,12 @@ class Descriptors:
             self._logged = now
             log.warning(
                 "out of file descriptors",
-                limit=self.limit,
+                limit=descriptor_limit(),
                 hint="raise LimitNOFILE= of the service or `ulimit -n`, or lower limits.connections",
             )
+
+
+def descriptor_limit() -> int:
+    """Return how many the process may have now."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return soft if soft != resource.RLIM_INFINITY else sys.maxsize

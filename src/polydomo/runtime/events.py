@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from polydomo.core.ports import Publisher
 from polydomo.errors import ProtocolError
 from polydomo.runtime.log import Log
-from polydomo.runtime.stream import StreamPeer
+from polydomo.runtime.stream import HIGH_WATER, StreamPeer
 from polydomo.wire.frames import Message, frame
 from polydomo.wire.zmtp.connection import Connection, Handler, Peer
 from polydomo.wire.zmtp.pubsub import Subscriptions
@@ -148,6 +148,10 @@ class Subscriber(StreamPeer, Handler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.attach(transport)
+        # It must count as a slow reader before it loses events, or it would never be cut.
+        self.transport.set_write_buffer_limits(
+            min(HIGH_WATER, self.house.settings.limits.subscriber_bytes // 2), 0
+        )
         self.write = self.transport.write
         self.outlet = self
         self.parser = self.connection = Connection(self, b"PUB", True, self.house.wire_limits)

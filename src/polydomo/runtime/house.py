@@ -29,6 +29,7 @@ from polydomo.runtime.clock import Clock
 from polydomo.runtime.descriptors import Descriptors
 from polydomo.runtime.doors import Door, Joiner
 from polydomo.runtime.events import Events, Subscriber
+from polydomo.runtime.heap import Heap
 from polydomo.runtime.hosting import Hosting
 from polydomo.runtime.keeping import StoreKeeper
 from polydomo.runtime.ledgering import Ledgering
@@ -76,6 +77,7 @@ class House:
         )
         self.broker.policies = settings.policies()
         self.budget = MemoryBudget(self.broker, settings.limits.memory)
+        self.heap = Heap()
         self.broker.now = self.clock.read()
         self.outbox = Outbox(self._schedule_flush)
         self.context = Context(
@@ -351,6 +353,7 @@ class House:
         self.events.inspect(now)
         self.nng.inspect(now)
         self.descriptors.inspect()
+        self.heap.inspect(self.budget.total())
         for door in self.doors:
             door.inspect(now)
         self._inspector = self.loop.call_later(self._inspection(), self._inspect)

@@ -64,6 +64,10 @@ class MemoryBudget:
         if holder in self._sizes:
             self.hold(holder, 0)
 
+    def total(self) -> int:
+        """Return the bytes of all jobs and holders."""
+        return self._broker.memory + self.transit
+
     def show(self) -> dict[str, Any]:
         """Describe the account for `show_broker`."""
         return {
