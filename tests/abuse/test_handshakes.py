@@ -10,7 +10,6 @@ from contextlib import suppress
 
 import pytest
 
-from tests.support import sp
 from tests.support.broker import BrokerProcess, wait_for
 from tests.support.peers import Answer, MdpClient, Serving, echo
 from tests.support.zmtp import Raw, greeting, message, ready
@@ -27,7 +26,9 @@ connections = {connections}
 @pytest.fixture(scope="module")
 def house(full: bool) -> Iterator[BrokerProcess]:
     toml = TOML.format(unauthenticated=2000 if full else 100, connections=10_000 if full else 40)
-    with BrokerProcess("--events", "tcp://127.0.0.1:*", toml=toml, zmq="tcp://0.0.0.0:*", nng=True) as process:
+    with BrokerProcess(
+        "--events", "tcp://127.0.0.1:*", toml=toml, zmq="tcp://0.0.0.0:*", nng=True
+    ) as process:
         process.endpoint = process.endpoint.replace("0.0.0.0", "127.0.0.1").replace("*", "127.0.0.1")
         yield process
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support import sp
 from tests.support.broker import BrokerProcess, wait_for
-from tests.support.peers import Answer, Manager, MdpClient, MdpWorker, echo
-from tests.support.zmtp import Raw, greeting, message, ready
+from tests.support.peers import MdpClient
+from tests.support.zmtp import Raw
 
 MIB = 1024 * 1024
 
@@ -66,4 +66,6 @@ def test_connection_cut_in_mid_message_leaves_no_memory_behind(
             attack(roomy, size).close()
         client.fence()
         wait_for(lambda: connections(roomy) <= idle)
-        wait_for(lambda: resident(roomy) <= before + bound, 10, f"{(resident(roomy) - before) / MIB:.0f} MiB more")
+        wait_for(
+            lambda: resident(roomy) <= before + bound, 10, f"{(resident(roomy) - before) / MIB:.0f} MiB more"
+        )

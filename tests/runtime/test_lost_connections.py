@@ -23,7 +23,16 @@ from tests.support.zmtp import greeting, message, ready
 
 ANYWHERE = "tcp://127.0.0.1:*"
 
-PARTS = (ZmqPeer, SpPeer, Subscriber, Link, Session, MemoSession, zmtp_connection.Connection, sp_connection.Connection)
+PARTS = (
+    ZmqPeer,
+    SpPeer,
+    Subscriber,
+    Link,
+    Session,
+    MemoSession,
+    zmtp_connection.Connection,
+    sp_connection.Connection,
+)
 
 # What each dialect's peers say first; those that get an answer before they leave, and those that leave jobs behind.
 ZMTP = {

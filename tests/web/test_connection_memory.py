@@ -100,7 +100,8 @@ async def large_result(house: House, size: int) -> str:
 
 
 @pytest.mark.parametrize(
-    "path", [b"/v1/services/s/jobs", b"/v1/services/s/bulk", b"/memodb/cid", b"/v1/workers/poll", b"/nothing"]
+    "path",
+    [b"/v1/services/s/jobs", b"/v1/services/s/bulk", b"/memodb/v1/cid", b"/v1/workers/poll", b"/nothing"],
 )
 async def test_body_that_was_cut_is_freed_without_the_garbage_collector(house: House, path: bytes) -> None:
     gc.collect()

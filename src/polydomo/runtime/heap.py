@@ -23,7 +23,9 @@ _STATM: Final = Path("/proc/self/statm")
 class Heap:
     """The process's memory. `resident` returns its size and `trim` gives back the gaps."""
 
-    def __init__(self, resident: Callable[[], int] | None = None, trim: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self, resident: Callable[[], int] | None = None, trim: Callable[[], object] | None = None
+    ) -> None:
         self._resident = resident or resident_size
         self._trim = trim or _system_trim()
         self._floor = self._resident()  # memory beside what is held, when it was last trimmed

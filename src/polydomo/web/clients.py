@@ -25,6 +25,7 @@ from polydomo.web.happenings import (
     Happening,
     Listener,
 )
+from polydomo.web.loading import Loading
 from polydomo.web.tickets import Outcome, Ticket, expire, last_of
 
 if TYPE_CHECKING:
@@ -224,6 +225,7 @@ class WebClients:
         self.house = house
         self.loop = house.loop
         self.new_uid = Uids()
+        self.loading = Loading()
         self.closing = False
         self._clients: dict[tuple[bytes, str], WebClient] = {}
         self._crowd = CROWD

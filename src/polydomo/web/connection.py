@@ -59,9 +59,6 @@ LINGERING: Final = 256
 # whose machine was switched off would be so for ever.
 PROBES: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
-# A body that is announced with more than this, or without a size, may still be on its way when it has been answered.
-LARGE: Final = 65536
-
 # Where a handler finds its connection.
 SCOPE: Final = "polydomo.connection"
 
@@ -107,6 +104,7 @@ class Connection(HttpToolsProtocol):
         self.on_gone: Callable[[], object] | None = None
         self.patient = False
         self.memory = ConnectionMemory(server_state.house.budget, self._out_of_memory)
+        self._outlet: Outlet | None = None
         self._proxied = False  # a trusted proxy speaks for others
         self._heard = 0.0  # when something came last
         self._head_began = 0.0  # when the head began that is not complete; 0: none
@@ -130,6 +128,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self._heard = self._answered = self.loop.time()
         self.address = address_of(transport)
+        self._outlet = Outlet(self)
         _probe(transport)
         self._proxied = self.state.proxies.trusts(self.client)
         if not self.state.crowd.admit(self, self._site()):
@@ -151,7 +150,7 @@ class Connection(HttpToolsProtocol):
         self.pipeline.clear()
         # Nothing may keep the connection and its last request alive in a circle: the garbage collector comes late. A
         # handler that is still running has what it needs, and is the only one to have it.
-        self.cycle = self.scope = self.headers = self._active = None  # type: ignore[assignment]
+        self.cycle = self.scope = self.headers = self._active = self._outlet = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         if self._over:
@@ -208,9 +207,7 @@ class Connection(HttpToolsProtocol):
         if self._proxied:
             self._speak_for(self.state.proxies.client(self.headers, self.client))
         super().on_headers_complete()
-        for name, value in self.headers:
-            if name == b"transfer-encoding" or (name == b"content-length" and int(value) > LARGE):
-                self.cycle.transport = Lingering(self)  # type: ignore[assignment]
+        self.cycle.transport = self._outlet  # type: ignore[assignment]
 
     def on_chunk_header(self) -> None:
         """From the parser, for each chunk."""
@@ -266,7 +263,9 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.memory.unread = self.transport.get_write_buffer_size()
+        self._unread = self.transport.get_write_buffer_size()
+        # A piece is in memory until all of it is sent.
+        self.memory.unread = max(self._unread, self._outlet.written if self._outlet is not None else 0)
         self.memory.report()
 
     def resume_writing(self) -> None:
@@ -280,7 +279,12 @@ class Connection(HttpToolsProtocol):
                 self._start_asgi_task(*self.pipeline.pop())
             self.flow.resume_reading()
 
-    # What handlers say
+    # For handlers
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._lingers or self.transport.is_closing()
 
     def keep(self, size: int) -> None:
         """Record how many bytes a handler keeps for the peer in all, beside the request's body."""
@@ -438,13 +442,19 @@ class Connection(HttpToolsProtocol):
             self.loop.call_later(GOODBYE, self.transport.abort)
 
 
-class Lingering:
-    """Stands before the transport where a body may still be on its way when the answer has been given."""
+class Outlet:
+    """Stands before the transport for a request's response: notes what is written, and closes the connection so that
+    a peer which still sends its body sees the response."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.write = connection.transport.write
+        self._write = connection.transport.write
         self.is_closing = connection.transport.is_closing
+        self.written = 0  # bytes of the last piece
+
+    def write(self, data: bytes) -> None:
+        self.written = len(data)
+        self._write(data)
 
     def close(self) -> None:
         if self._connection._body:

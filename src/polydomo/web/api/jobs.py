@@ -185,7 +185,7 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
             job = broker.find(id)
         if job is not None:
             return _not_yet(job, patience)
-        ended = await ended_of(house, id)
+        ended = await ended_of(clients, id, connection_of(request.scope))
         if ended is None:
             raise _unknown(id)
         return _result(request, ended)

@@ -11,12 +11,22 @@ from polydomo.web.api.problems import problem
 
 if TYPE_CHECKING:
     from polydomo.runtime.house import House
+    from polydomo.web.clients import WebClients
+    from polydomo.web.connection import Connection
 
 
-async def ended_of(house: House, uid: str) -> Ended | None:
-    """None: it is not known, or has not ended."""
+async def ended_of(clients: WebClients, uid: str, connection: Connection | None) -> Ended | None:
+    """Return it for a connection that waits. None: it is not known, or has not ended."""
     if "\0" in uid:
         return None
+    return await clients.loading.load(connection, lambda: _recall(clients.house, uid), _size)
+
+
+def _size(ended: Ended | None) -> int:
+    return 0 if ended is None else len(ended.body or b"")
+
+
+async def _recall(house: House, uid: str) -> Ended | None:
     future: asyncio.Future[Ended | None] = house.loop.create_future()
 
     def then(ended: Ended | None) -> None:

@@ -39,7 +39,10 @@ EVENT_STREAM: Final = "text/event-stream"
 # A comment so often keeps proxies from taking a quiet stream for a dead one.
 HEARTBEAT: Final = 15.0
 
-# Rows that are read from the store at a time.
+# Rows that are read from the store at a time: few as long as it is not known how large they are, then so many that
+# they have about so many bytes together, but no more than that.
+FIRST_ROWS: Final = 8
+ROWS_BYTES: Final = 1024 * 1024
 ROWS: Final = 500
 
 _STREAM: Final[Answers] = {
@@ -79,11 +82,13 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
         house.enter()
         job = house.broker.find(id)
         if job is None or job.extra is None:
-            ended = await ended_of(house, id)
+            ended = await ended_of(clients, id, connection_of(scope))
             if ended is None:
                 raise problem("not-found", f"there is no job {id[:100]!r}, or it is not kept any more")
             outcome = Outcome(ended.body, ended.failure, ended.gathered, ended.worker)
-            return Stream(_past(house.store, id, after, outcome), connection_of(scope))
+            return Stream(
+                _past(house.store, id, after, outcome), connection_of(scope), kept=len(ended.body or b"")
+            )
         client = clients.of(wishes.client_of(scope, wishes.headers_of(scope)))
         ticket = client.watch(job)
         ticket.listen()
@@ -114,6 +119,7 @@ class Stream(Response):
         connection: Connection | None,
         ticket: Ticket | None = None,
         owns: bool = False,
+        kept: int = 0,
     ) -> None:
         super().__init__(None, 200, {"cache-control": "no-store", "x-accel-buffering": "no"}, EVENT_STREAM)
         del self.headers["content-length"]
@@ -121,7 +127,7 @@ class Stream(Response):
         self.connection = connection
         self.ticket = ticket
         self.owns = owns  # the job is this request's own: nobody else waits for it
-        self._queued = 0  # bytes that wait for the connection
+        self._queued = kept  # bytes that wait for the connection
         self._sending = 0  # bytes that it is given
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -224,18 +230,21 @@ async def _written(store: Store) -> None:
 
 async def _kept(store: Store, uid: str, after: int, until: int) -> AsyncIterator[bytes]:
     """What the store has, in order, some at a time."""
+    most = FIRST_ROWS
     while after < until:
         try:
-            partials = await store.partials(uid, after, ROWS)
-            events = await store.events(uid, after, ROWS)
+            partials = await store.partials(uid, after, most)
+            events = await store.events(uid, after, most)
         except StoreError:
             yield sse.told(Happening(happenings.CUT))
             return
         # Behind the end of a list that is full, the other one is not complete.
-        full = [rows[-1].number for rows in (partials, events) if len(rows) == ROWS]
+        full = [rows[-1].number for rows in (partials, events) if len(rows) == most]
         stop = min([until, *full])
         found = [_partial(one) for one in partials if one.number <= stop]
         found += [_event(one) for one in events if one.number <= stop]
+        largest = max((len(happening.body) for happening in found), default=0)
+        most = max(1, min(ROWS, ROWS_BYTES // max(1, largest)))
         for happening in sorted(found, key=lambda one: one.number):
             yield sse.told(happening)
         after = stop

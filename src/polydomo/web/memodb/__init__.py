@@ -29,7 +29,7 @@ def make_router(house: House, clients: WebClients, workers: PollingWorkers) -> A
     router = APIRouter(prefix="/memodb/v1", tags=["memodb"], route_class=WrittenRoute)
     library = Library(house)
     hands = Hands(house, workers, library)
-    nodes.add_routes(router, house, library)
+    nodes.add_routes(router, house, library, clients.loading)
     heads.add_routes(router, house, library)
     calls.add_routes(router, house, library, Evaluations(house, clients, library), hands)
     hiring.add_routes(router, house, library, hands)

@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from polydomo.web.api.problems import problem
+from polydomo.web.connection import connection_of
+from polydomo.web.loading import Loading
 from polydomo.web.memodb import dagcbor, documents, memojson
 from polydomo.web.memodb.cid import Cid
 from polydomo.web.memodb.dagcbor import BadCbor
@@ -27,7 +29,7 @@ SHOWN_VALUES: Final = 1000
 SHOWN_BYTES: Final = 16 * 1024 * 1024
 
 
-def add_routes(router: APIRouter, house: House, library: Library) -> None:
+def add_routes(router: APIRouter, house: House, library: Library, loading: Loading) -> None:
     """See the module's text."""
 
     @router.post(
@@ -60,7 +62,12 @@ def add_routes(router: APIRouter, house: House, library: Library) -> None:
     async def fetch(request: Request, cid: CidPath, depth: Depth = 0) -> Response:
         """A value that is inside its CID is there even if nobody has stored it."""
         name = parse_cid(text_of(cid, 1 << 16))
-        value = await library.value(name)
+        # As it is stored, and as it is sent.
+        value = await loading.load(
+            connection_of(request.scope),
+            lambda: library.value(name),
+            lambda value: 0 if value is None else 2 * len(value.block),
+        )
         if value is None:
             raise problem("unknown-cid", f"{name} is not in the store")
         if depth:
