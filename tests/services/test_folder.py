@@ -116,7 +116,7 @@ def test_links_lead_nowhere_else(folder: Folder, place: Path, target: str) -> No
         with pytest.raises(NotShared):
             folder.entries(url)
     names = [entry.name for entry in folder.entries("nf://")]
-    assert names == [".hidden", "a.txt", "sub"]
+    assert names == ["a.txt", "sub"]
     assert folder.walk("nf://") == ["nf://a.txt", "nf://sub/b.txt", "nf://sub/deep/c.txt"]
 
 
@@ -128,7 +128,7 @@ def test_no_devices_pipes_or_sockets(folder: Folder, place: Path, monkeypatch: p
         for name in ("pipe", "sock"):
             with pytest.raises(NotShared, match="is no file"):
                 folder.open(f"nf://{name}")
-        assert [entry.name for entry in folder.entries("nf://")] == [".hidden", "a.txt", "sub"]
+        assert [entry.name for entry in folder.entries("nf://")] == ["a.txt", "sub"]
     if os.path.exists("/dev/null"):
         with pytest.raises(NotShared, match="is no file"):
             Folder("/dev").open("nf://null")
@@ -285,3 +285,46 @@ def test_a_folder_that_becomes_a_link_meanwhile(folder: Folder, place: Path) -> 
     finally:
         stop.set()
         thread.join()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nf://.hidden",
+        "nf://sub/.env",
+        "nf://.git/config",
+        "nf://.git//./config",
+        "nf://\\.git\\config",
+        "nf://sub/deep/.a/b/c",
+        "nf://link",
+        "nf://sub/linked",
+        "nf://gitlink/config",
+        "nf://...",
+    ],
+)
+def test_hidden_files_are_not_served(folder: Folder, place: Path, url: str) -> None:
+    """By no name, in no hidden folder, and through no link."""
+    for name in (".hidden", "sub/.env", ".git/config", "sub/deep/.a/b/c", "..."):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(SECRET)
+    (place / "link").symlink_to(".hidden")
+    (place / "sub/linked").symlink_to("../.git/config")
+    (place / "gitlink").symlink_to(".git")
+    for ask in (folder.open, folder.details, folder.entries, folder.walk):
+        with pytest.raises(NotShared, match="file not found"):
+            ask(url)
+
+
+def test_hidden_files_and_links_to_them_are_not_listed(folder: Folder, place: Path) -> None:
+    (place / ".git").mkdir()
+    (place / ".git/config").write_bytes(SECRET)
+    (place / "link").symlink_to(".hidden")
+    (place / "gitlink").symlink_to(".git")
+    assert [entry.name for entry in folder.entries("nf://")] == ["a.txt", "sub"]
+    assert folder.walk("nf://") == ["nf://a.txt", "nf://sub/b.txt", "nf://sub/deep/c.txt"]
+
+
+def test_a_shared_folder_may_itself_be_in_a_hidden_one(tmp_path: Path) -> None:
+    (tmp_path / ".share/files").mkdir(parents=True)
+    (tmp_path / ".share/files/a").write_bytes(b"a")
+    assert content(Folder(str(tmp_path / ".share/files")), "nf://a") == b"a"

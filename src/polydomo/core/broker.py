@@ -57,6 +57,9 @@ class Broker(Attendance):
         self.memos = self.lifecycle.memos
         self.resources = Resources(self)
         self.publisher: Publisher | None = None
+        self.on_failure: Callable[[Failure], None] | None = (
+            None  # may change what a worker says of its failure
+        )
 
     # Clients
 
@@ -258,6 +261,8 @@ class Broker(Attendance):
         worker.last_seen = self.now
         worker.done += 1
         job.service.running -= 1
+        if self.on_failure is not None:
+            self.on_failure(failure)
         self._fail(job, failure)
         self._offer(worker)
         return ANSWERED

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow
 from pyarrow import parquet
 
+from polydomo import private_files
 from polydomo.ledger.rows import arrow_schema, table_of
 from polydomo.ledger.schema import (
     ATTEMPTS,
@@ -124,6 +125,9 @@ class Segments:
         self._due = 0.0  # when the oldest of them must be on disk
         self._pruned_at = 0.0
         self._flushes: list[Callable[[], object]] = []
+        shared = private_files.is_for_group(folder)
+        self._file_mode = private_files.GROUP_FILE if shared else private_files.FILE
+        self._folder_mode = private_files.GROUP_FOLDER if shared else private_files.FOLDER
         self._prepared = False
         self._stuck = False  # an old segment could not be removed
         try:
@@ -155,7 +159,7 @@ class Segments:
         """Make the tables' folders, and remove what a run left there that was killed while it wrote."""
         for table in TABLES:
             place = self.folder / table.name
-            place.mkdir(parents=True, exist_ok=True)
+            private_files.make_folder(place, self._folder_mode)
             for path in place.glob(".*.parquet"):
                 path.unlink(missing_ok=True)
         self._prepared = True
@@ -274,6 +278,7 @@ class Segments:
         deltas = _deltas(table)
         aside = folder / f".{name}"
         try:
+            private_files.make_file(aside, self._file_mode)
             with (
                 # Not a file of Python's: every write to it would take Python's lock.
                 pyarrow.OSFile(str(aside), "wb") as file,

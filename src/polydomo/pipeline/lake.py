@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from polydomo import private_files
 from polydomo.errors import ConfigError
 from polydomo.pipeline import files
 from polydomo.pipeline.edit import (
@@ -349,7 +350,9 @@ def _open(places: Places) -> Catalog:
     from pyiceberg.catalog import load_catalog
 
     if files.is_local(places.tables):
-        files.local(places.tables).mkdir(parents=True, exist_ok=True)
+        folder = files.local(places.tables)
+        private_files.make_folder(folder.parent)  # the broker's own, mostly
+        folder.mkdir(exist_ok=True)
     try:
         return load_catalog(places.catalog, **places.options)
     except Exception as error:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from polydomo import private_files
 from polydomo.errors import ConfigError
 from polydomo.runtime import endpoints
 from polydomo.runtime.log import Log
@@ -34,11 +35,18 @@ def folder_for(zmq: list[str]) -> str:
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     path = state / "polydomo" / re.sub(r"[^A-Za-z0-9._-]+", "_", str(endpoint).split("://", 1)[1]).strip("_")
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        private_files.make_folder(path)
     except OSError as error:
         log.warning("nothing is kept on disk", folder=str(path), reason=error.strerror or str(error))
         return ""
     return str(path)
+
+
+def warn_if_open(path: Path) -> None:
+    """Say so if others may look into a folder of ours: names of clients and services are their business, too."""
+    to = private_files.open_to(path)
+    if to:
+        log.warning("the folder is open to others", folder=str(path), to=to, hint=f"chmod 700 {path}")
 
 
 class DataFolder:
@@ -49,10 +57,14 @@ class DataFolder:
         self._lock: int | None = None
 
     def open(self) -> None:
-        """Create and lock it; the lock goes with the process, however it ends. A folder that exists may be on a disk
-        that cannot be written to at the moment."""
+        """Create and lock it; the lock goes with the process, however it ends.
+
+        A folder that others may look into was made by somebody else, or by an earlier version: it is left as it is,
+        with a warning. A folder that exists may be on a disk that cannot be written to at the moment.
+        """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            private_files.make_folder(self.path)
+            warn_if_open(self.path)
             self._take_lock()
         except BlockingIOError:
             raise ConfigError(
@@ -107,5 +119,6 @@ class DataFolder:
     def _write(self, content: bytes) -> None:
         """The file appears whole: written aside, then renamed."""
         aside = self.path / ".broker.json"
+        private_files.make_file(aside)
         aside.write_bytes(content)
         aside.replace(self.path / "broker.json")

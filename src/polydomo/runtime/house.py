@@ -23,7 +23,7 @@ from polydomo.core.names import printable
 from polydomo.dialects.registry import OPENERS, RESUMED
 from polydomo.dialects.session import NAME_TAKEN, UNPLUGGED, Context, Link, Outbox, Session, Unplugged
 from polydomo.errors import ConfigError, ProtocolError
-from polydomo.runtime import endpoints, scanning
+from polydomo.runtime import endpoints, scanning, tracebacks
 from polydomo.runtime.admission import Admission
 from polydomo.runtime.clock import Clock
 from polydomo.runtime.descriptors import Descriptors
@@ -194,6 +194,7 @@ class House:
         self.context.credit_max = settings.limits.worker_jobs
         self.context.wmp_workers = settings.limits.device_workers
         self.context.broker_name = settings.broker.name
+        self.broker.on_failure = tracebacks.filter_for(settings)
         self.context.nfp_durable = settings.nfp.durable
         self.context.nfp_credit = settings.nfp.credit
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from polydomo.core import job as jobs
 from polydomo.errors import ConfigError
 from polydomo.runtime.addresses import read_target
+from polydomo.runtime.data import warn_if_open
 from polydomo.runtime.log import Log
+from polydomo.runtime.settings import AUTO
 from polydomo.store.errors import StoreError
 from polydomo.store.records import CANCELLED, DEAD, DONE, FAILED, AttemptRecord, JobRecord
 
@@ -85,6 +87,8 @@ class Ledgering:
                 safe=lambda ending: self.house.loop.call_soon_threadsafe(self._settle, ending),
                 warn=lambda what, reason: log.warning(what, folder=folder, reason=reason),
             )
+            if settings.ledger.folder != AUTO:
+                warn_if_open(Path(folder))
         except OSError as error:
             raise ConfigError(
                 f"cannot write the ledger to {folder}: {error.strerror or error}",

@@ -82,6 +82,13 @@ class BrokerSection(Section):
             restart=True,
         ),
     ] = "auto"
+    tracebacks: Annotated[
+        Literal["never", "loopback", "always"],
+        text(
+            "whether clients see the tracebacks that our SDK's workers send; loopback: while nobody but this machine "
+            "can connect"
+        ),
+    ] = "loopback"
     drain: Annotated[
         float, seconds("how long jobs may take to finish when the broker is told to stop", zero=True)
     ] = 10.0

@@ -14,6 +14,7 @@ from pathlib import Path
 from time import time
 from typing import Any, Final, NamedTuple, TypeVar
 
+from polydomo import private_files
 from polydomo.errors import ConfigError, PolydomoError
 
 T = TypeVar("T")
@@ -133,7 +134,8 @@ class Sqlite:
 
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            private_files.make_folder(self.path.parent)
+            private_files.make_file(self.path)
             connection = sqlite3.connect(
                 self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
             )

@@ -2,7 +2,8 @@
 
 A path is walked part by part from the folder's own descriptor, and no part is ever followed by the system: a symbolic
 link is read and walked here, so it may lead anywhere inside the folder and nowhere else, whatever is renamed or
-replaced meanwhile. Only regular files are opened: no devices, pipes or sockets.
+replaced meanwhile. Only regular files are opened: no devices, pipes or sockets. What is hidden (`.env`, `.git/config`)
+is not there, neither by its own name nor by a link to it.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Folder:
             os.close(fd)
 
     def walk(self, url: str) -> list[str]:
-        """The URLs of all files below a folder. Hidden ones are left out; links to folders are not followed."""
+        """The URLs of all files below a folder. Links to folders are not followed."""
         found: list[str] = []
         waiting = [parts(url)]
         while waiting:
@@ -112,8 +113,6 @@ class Folder:
                 continue  # removed meanwhile
             try:
                 for entry in self._read(fd, here):
-                    if entry.name.startswith("."):
-                        continue
                     if entry.kind == "file":
                         found.append(join([*here, entry.name]))
                     elif not _is_link(entry.name, fd):
@@ -156,6 +155,8 @@ class Folder:
                         raise NotShared(f"{url}: leads out of the shared folder")
                     os.close(stack.pop())
                     continue
+                if _is_hidden(name):
+                    raise NotShared(f"{url}: file not found")
                 target = _link(name, stack[-1])
                 if target is not None:
                     links += 1
@@ -187,7 +188,10 @@ class Folder:
         return sorted(found)
 
     def _entry(self, item: os.DirEntry[str], here: list[str]) -> Entry | None:
-        """None for what is not shown: devices and the like, links that lead out, names that are no text."""
+        """None for what is not shown: hidden files, devices and the like, links that lead out, names that are no
+        text."""
+        if _is_hidden(item.name):
+            return None
         try:
             item.name.encode()
             status = item.stat(follow_symlinks=False)
@@ -284,6 +288,10 @@ def _link(name: str, folder: int) -> str | None:
         if error.errno == errno.EINVAL:
             return None
         raise
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".")
 
 
 def _is_link(name: str, folder: int) -> bool:

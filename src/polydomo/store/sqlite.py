@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from polydomo import private_files
 from polydomo.store.base import BACKLOG, BATCH, Call
 from polydomo.store.batch import execute
 from polydomo.store.checkpoint import Checkpointer
@@ -291,7 +292,7 @@ class SqliteStore(SqlStore):
 def _lock(path: Path) -> int:
     """One broker at a time. The lock is a file of its own: SQLite's locks on the database must not be
     touched."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_files.make_folder(path.parent)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -318,7 +319,7 @@ def _create(path: Path) -> None:
     """For its owner's eyes only; SQLite gives the log the same permissions. The name is on disk as well."""
     if path.exists():
         return
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    private_files.make_file(path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
