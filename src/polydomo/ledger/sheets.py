@@ -16,8 +16,12 @@ from polydomo.core.job import STATES, Job
 from polydomo.core.names import printable
 from polydomo.core.policy import FOREVER
 from polydomo.core.targets import KINDS, Target
+from polydomo.safe_text import safe_line
 
 _MICROS: Final = 1_000_000
+
+# Characters of a target.
+LONGEST: Final = 1000
 
 # Instead of a number that nobody knows.
 UNKNOWN: Final = -(1 << 63)
@@ -151,7 +155,7 @@ def is_durable(job: Job) -> bool:
 
 
 def target_text(target: Target) -> str:
-    """Whom a job is for: a word, and names if there are some."""
-    names = ",".join(text(name) for name in target.names)
+    """Whom a job is for: a word, and names if there are some. A long list of them is cut."""
+    names = ",".join(text(name) for name in target.names[:LONGEST])
     kind = KINDS[target.kind]
-    return f"{kind}:{names}" if names else kind
+    return safe_line(f"{kind}:{names}", LONGEST) if names else kind
