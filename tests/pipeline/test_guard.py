@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from polydomo.pipeline import guard
+from polydomo.pipeline import guard, guard_lists
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -236,8 +238,86 @@ def test_a_refusal_says_what_is_wrong(spark: SparkSession) -> None:
 def test_every_function_on_the_list_is_one_of_sparks(spark: SparkSession) -> None:
     """A name that Spark does not know today may be a user's tomorrow."""
     known = {row.function for row in spark.sql("SHOW FUNCTIONS").collect()}
-    assert guard.FUNCTIONS - known == set()
-    assert guard.TABLE_FUNCTIONS - known - {"range"} == set()
+    assert guard_lists.FUNCTIONS - known == set()
+    assert guard_lists.TABLE_FUNCTIONS - known - {"range"} == set()
+
+
+MEANINGS = [
+    "SELECT user",
+    "SELECT current_user, session_user",
+    "SELECT upper(user)",
+    "SELECT 1 FROM jobs WHERE service = user",
+    "SELECT (SELECT user)",
+    "WITH a AS (SELECT user AS x) SELECT * FROM a",
+    "SELECT sum(n) OVER (PARTITION BY session_user) FROM jobs",
+    "SELECT transform(array(1), x -> user)",
+    "SELECT 1 FROM jobs WHERE EXISTS (SELECT 1 FROM range(3) WHERE jobs.service = user)",
+    "SELECT * FROM jobs, LATERAL (SELECT user)",
+    "FROM jobs |> EXTEND user AS x",
+    # The name of a WITH is no excuse for a table of that name where the WITH is not.
+    "SELECT * FROM (WITH secret AS (SELECT 1) SELECT * FROM secret), secret",
+    "SELECT *, (WITH secret AS (SELECT 1 AS x) SELECT x FROM secret) FROM secret",
+    "WITH a AS (WITH secret AS (SELECT 1) SELECT * FROM secret) SELECT * FROM a, secret",
+    "SELECT * FROM (WITH secret_view AS (SELECT 1) SELECT * FROM secret_view), secret_view",
+]
+
+
+@pytest.fixture
+def session(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+    """A session with one of our views, beside a table and a view that are none of ours."""
+    made = spark.newSession()
+    made.createDataFrame([("a", 1)], "service string, n int").createOrReplaceTempView("jobs")
+    made.sql(f"CREATE TABLE secret USING parquet LOCATION '{tmp_path}/secret' AS SELECT 'hidden' AS x")
+    made.sql("CREATE VIEW secret_view AS SELECT 'hidden' AS x")
+    yield made
+    made.sql("DROP VIEW secret_view")
+    made.sql("DROP TABLE secret")
+
+
+def test_names_are_judged_by_what_spark_makes_of_them(session: SparkSession) -> None:
+    for sql in MEANINGS:
+        checked = guard.check(session, sql, ["jobs"])  # by its text it may be run
+        with pytest.raises(guard.NotAllowed):
+            guard.check_analysed(session.sql(checked.sql), checked.tables)
+    for sql in (
+        "WITH secret AS (SELECT n FROM jobs) SELECT * FROM secret",
+        "WITH RECURSIVE r AS (SELECT 1 n UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT * FROM r",
+        "WITH jobs AS (SELECT 1 AS n) SELECT n FROM jobs",
+        "SELECT row_number() OVER (ORDER BY n), rank() OVER (ORDER BY n), now(), pi(), rand() FROM jobs",
+        "SELECT * FROM jobs j WHERE n IN (SELECT id FROM range(3)) AND EXISTS (SELECT 1 WHERE j.n > 0)",
+        "SELECT * FROM jobs, LATERAL explode(array(1, 2)) AS t(x), VALUES (1), (2)",
+    ):
+        checked = guard.check(session, sql, ["jobs"])
+        guard.check_analysed(session.sql(checked.sql), checked.tables)
+
+
+LIGHT = {
+    "SELECT 1": True,
+    "SELECT count(*) FROM jobs": True,
+    "SELECT service, sum(n) AS n FROM jobs WHERE n BETWEEN 1 AND 9 GROUP BY 1 HAVING n > 2 ORDER BY 2 DESC LIMIT 3": (
+        True
+    ),
+    "SELECT avg(n) FROM (SELECT DISTINCT n FROM jobs WHERE service IN ('a', 'b'))": True,
+    "SELECT 'a' RLIKE '(.*a){20}$'": False,
+    "SELECT service LIKE '%a%' FROM jobs": False,
+    "SELECT aggregate(array(1), 'a', (a, x) -> concat(a, a))": False,
+    "SELECT collect_list(n) FROM jobs": False,
+    "SELECT * FROM range(10)": False,
+    "SELECT count(*) FROM jobs, jobs AS b": False,
+    "WITH a AS (SELECT 1) SELECT * FROM a": False,
+    "SELECT count(*) FROM jobs GROUP BY CUBE (service, n)": False,
+    f"SELECT 1 {'+ 1 ' * 600}": False,
+    # Each of these doubles what is below it.
+    f"{'SELECT *, * FROM (' * 5}SELECT 1{')' * 5}": False,
+    "SELECT 1 AS a, a + a AS b, b + b AS c, c + c AS d, d + d AS e": False,
+}
+
+
+def test_queries_that_cost_little_are_known(session: SparkSession) -> None:
+    for sql, light in LIGHT.items():
+        checked = guard.check(session, sql, ["jobs"])
+        small = guard.check_analysed(session.sql(sql), checked.tables)
+        assert (checked.light and small) is light, sql
 
 
 def _is_refused(spark: SparkSession, sql: str) -> bool:

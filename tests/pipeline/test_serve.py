@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -13,7 +15,9 @@ import pyarrow as pa
 import pytest
 
 from polydomo.errors import ConfigError
-from polydomo.pipeline import serve
+from polydomo.pipeline import serve, sql
+from polydomo.pipeline.engine_pool import Engines
+from polydomo.pipeline.engine_process import Server
 from polydomo.pipeline.sql import Bounds
 from polydomo.sdk import Worker
 from tests.pipeline.test_sql import ENDLESS, Two
@@ -32,20 +36,50 @@ SUM = b"SELECT service, sum(n) AS n FROM jobs GROUP BY service ORDER BY service"
 ROWS = [["s0", 1683], ["s1", 1617], ["s2", 1650]]
 
 
+class Engine:
+    """An engine in a thread of this process, on the Spark that all tests share."""
+
+    def __init__(self, spark: SparkSession, bounds: Bounds) -> None:
+        self._ours, theirs = socket.socketpair()
+        self._thread = threading.Thread(target=self._serve, args=(sql.Engine(spark, Two(), bounds), theirs))
+        self._thread.start()
+
+    async def connected(self) -> Engine:
+        self.reader, self.writer = await asyncio.open_connection(sock=self._ours)
+        return self
+
+    async def kill(self, patience: float = 0.0) -> None:
+        self.writer.close()
+        await asyncio.to_thread(self._thread.join)
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+    @staticmethod
+    def _serve(engine: sql.Engine, theirs: socket.socket) -> None:
+        with theirs, theirs.makefile("rb") as source, theirs.makefile("wb") as sink:
+            Server(engine, source, sink).serve()
+
+
 class Serving:
     """The worker on a loop in a thread of its own, as `polydomo spark serve` runs it."""
 
-    def __init__(self, worker: Worker, service: serve.Service) -> None:
-        self.worker, self.service = worker, service
+    def __init__(self, url: str, spark: SparkSession, service: str, bounds: Bounds) -> None:
         self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_until_complete, args=(worker.run(),))
+        self.worker: Worker | None = None
+
+        async def serve_() -> None:
+            async with Engines(lambda nice: Engine(spark, bounds).connected(), bounds) as engines:
+                self.worker = serve.make_worker(url, engines, service=service, bounds=bounds)
+                await self.worker.run()
+
+        self.thread = threading.Thread(target=self.loop.run_until_complete, args=(serve_(),))
         self.thread.start()
 
     def stop(self) -> None:
+        assert self.worker is not None
         self.loop.call_soon_threadsafe(self.worker.stop)
         self.thread.join(30)
         self.loop.close()
-        self.service.close()
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +91,8 @@ def broker() -> Iterator[BrokerProcess]:
 @pytest.fixture(scope="module", autouse=True)
 def serving(broker: BrokerProcess, spark: SparkSession) -> Iterator[None]:
     url = broker.endpoint.replace("tcp://", "mdp://")
-    running = Serving(*serve.make_worker(url, spark, Two(), bounds=Bounds(queries=2)))
-    quick = Serving(
-        *serve.make_worker(url, spark, Two(), service="quick", bounds=Bounds(queries=1, seconds=0.5))
-    )
+    running = Serving(url, spark, "sql", Bounds(queries=2))
+    quick = Serving(url, spark, "quick", Bounds(queries=1, seconds=0.5))
     manager = Manager(broker.endpoint)
     wait_for(lambda: manager.offered(b"sql") and manager.offered(b"quick"), 20)
     manager.close()
@@ -171,6 +203,7 @@ def test_two_queries_at_once_and_the_slow_one_does_not_hold_the_other(
         ("sql", "DROP TABLE jobs", "NotAllowed", "DROP TABLE is not allowed"),
         ("sql", "SELECT * FROM text.`/etc/passwd`", "NotAllowed", "is not one of the tables"),
         ("sql", "SELECT nothing FROM jobs", "BadQuery", "nothing"),
+        ("sql", "SELECT user", "NotAllowed", "CURRENT USER is not allowed"),
         ("quick", ENDLESS, "TooLong", "more than 0.5 s"),
     ],
 )

@@ -26,6 +26,7 @@ PAGES = tuple(
     if page.on_spark()
 )
 OWN = (
+    "tests/abuse/test_sql.py",
     "tests/pipeline/test_cluster.py",
     "tests/pipeline/test_serve_process.py",
     "tests/cli/test_shows.py::test_the_demo_succeeds",

@@ -4,6 +4,13 @@ Spark's own parser reads the text, so that what is judged is what is run. Everyt
 known here: operators, expressions, functions, relations. It is a list of what is allowed, not of what is forbidden:
 what a later Spark can do besides is refused until somebody has looked at it.
 
+A query is judged twice: as parsed, before Spark looks anything up or runs anything (commands run while they are
+analysed), and as analysed, where names have become what they mean. The second look decides what a name stands for:
+its relations must be our views, or made of the query's own rows, and its leaf expressions must not tell of the machine
+(`SELECT user` names no column and calls no function).
+
+Some allowed queries can still use up memory or keep a thread for ever. `Checked.light` tells those that cannot.
+
 Not on the list, among others: commands of every kind; relations that are files (``parquet.`/etc/…` ``); functions that
 call Java, run programs or read files; those that tell of the machine (`input_file_name`, `current_user`); those that
 make much out of little (`repeat`, `sequence`); hints; variables (`${env:HOME}` would be replaced by Spark's parser).
@@ -15,16 +22,27 @@ from collections.abc import Collection, Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from polydomo.errors import PolydomoError
+from polydomo.pipeline import guard_lists as lists
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # Characters. A longer text is not a question but an attempt to keep the parser busy.
 LONGEST: Final = 64 * 1024
 
 # Nodes of a plan and what hangs on them. Every further one costs a third of a millisecond or so.
 MOST_NODES: Final = 20_000
+
+# A light query has at most so many characters, brackets, nodes as parsed, and nodes and SELECTs as analysed: nested
+# SELECTs multiply, and so do aliases that are used twice.
+LIGHT_TEXT: Final = 2_000
+LIGHT_BRACKETS: Final = 40
+LIGHT_PARSED: Final = 400
+LIGHT_ANALYSED: Final = 800
+LIGHT_SELECTS: Final = 3
 
 
 class BadQuery(PolydomoError):
@@ -44,7 +62,8 @@ class Checked(NamedTuple):
     """A query that may be run."""
 
     sql: str
-    tables: frozenset[str]  # those it reads
+    tables: frozenset[str]  # those it may read: a name may also be that of a WITH
+    light: bool = False  # it ends when it is told to, and needs little memory until then
 
 
 def check(session: SparkSession, sql: str, tables: Collection[str]) -> Checked:
@@ -61,7 +80,61 @@ def check(session: SparkSession, sql: str, tables: Collection[str]) -> Checked:
         )
     visitor = _Visitor({name.lower() for name in tables})
     visitor.visit(_parse(session, sql))
-    return Checked(sql, visitor.judged())
+    return Checked(sql, visitor.judged(), may_be_light(sql) and visitor.light)
+
+
+def may_be_light(sql: str) -> bool:
+    """Return whether a query's text is small enough to be parsed without fear."""
+    return len(sql) <= LIGHT_TEXT and sum(map(sql.count, "([<")) <= LIGHT_BRACKETS
+
+
+def check_analysed(frame: DataFrame, tables: Collection[str]) -> bool:
+    """Raise NotAllowed if the analysed query reads anything but `tables`, or tells of the machine. Return whether it is
+    small enough for a light one."""
+    jframe: Any = frame._jdf
+    known = {name.lower() for name in tables}
+    seen = selects = 0
+    for node in _analysed(msgspec.json.decode(jframe.queryExecution().analyzed().toJSON()), known):
+        name = node["class"].removeprefix(lists.CATALYST)
+        seen += 1
+        selects += name in lists.SELECTS
+        if name == lists.VIEW or (not node["num-children"] and name not in lists.LEAF_NODES):
+            raise NotAllowed(f"{_spoken(name)} is not allowed in a query")
+    return seen <= LIGHT_ANALYSED and selects <= LIGHT_SELECTS
+
+
+def _analysed(found: Any, tables: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield the nodes of a plan as Spark writes it in JSON, with the expressions and plans that hang on them, but for
+    what is below one of our views: a tree is a list of its nodes, each before its children."""
+    stack = [found]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, dict):
+            stack.extend(one.values())
+        elif isinstance(one, list):
+            trees = bool(one) and isinstance(one[0], dict) and "class" in one[0]
+            for node in _without_views(one, tables) if trees else ():
+                yield node
+                stack.extend(node.values())
+            if not trees:
+                stack.extend(one)
+
+
+def _without_views(tree: list[dict[str, Any]], tables: Collection[str]) -> Iterator[dict[str, Any]]:
+    skipped = 0  # nodes to come that are below a view of ours
+    for node in tree:
+        if skipped:
+            skipped += node["num-children"] - 1
+        elif node["class"] == lists.CATALYST + lists.VIEW and _is_ours(node, tables):
+            skipped = node["num-children"]
+        else:
+            yield node
+
+
+def _is_ours(view: dict[str, Any], tables: Collection[str]) -> bool:
+    """Views of the session are ours: nobody else can make one."""
+    name = view["desc"]["identifier"]
+    return bool(view["isTempView"]) and "database" not in name and name["table"].lower() in tables
 
 
 def _parse(session: SparkSession, sql: str) -> Any:
@@ -94,6 +167,12 @@ class _Visitor:
         self._read: set[str] = set()
         self._named: set[str] = set()  # by WITH
         self._seen = 0
+        self._heavy = False
+
+    @property
+    def light(self) -> bool:
+        """Whether all that was seen is on the list of what costs little."""
+        return not self._heavy and self._seen <= LIGHT_PARSED
 
     def visit(self, node: Any) -> None:
         """Down to the leaves."""
@@ -108,7 +187,7 @@ class _Visitor:
             stack.extend(self._inside(found))
 
     def judged(self) -> frozenset[str]:
-        """The tables that are read, once everything has been seen."""
+        """The tables that may be read, once everything has been seen. What a name means where is not decided here."""
         unknown = sorted(self._read - self._tables - self._named)
         if unknown:
             known = ", ".join(sorted(self._tables)) or "none yet"
@@ -118,20 +197,21 @@ class _Visitor:
     def _inside(self, node: Any) -> Iterator[Any]:
         """What hangs on a node, which must be one that is known."""
         name = node.getClass().getName()
-        if name.startswith(_CATALYST):
-            name = name.removeprefix(_CATALYST)
-            if name not in _NODES:
+        if name.startswith(lists.CATALYST):
+            name = name.removeprefix(lists.CATALYST)
+            if name not in lists.NODES:
                 raise NotAllowed(f"{_spoken(name)} is not allowed in a query")
+            self._heavy |= name not in lists.LIGHT_NODES
             self._look_at(name, node)
-            if name != _CONSTANTS:
+            if name != lists.CONSTANTS:
                 yield from _fields(node)
-        elif name.startswith(_COLLECTIONS):
+        elif name.startswith(lists.COLLECTIONS):
             found = node.iterator()
             while found.hasNext():
                 yield found.next()
-        elif name.startswith(_TUPLES):
+        elif name.startswith(lists.TUPLES):
             yield from _fields(node)
-        elif not name.startswith(_LEAVES):
+        elif not name.startswith(lists.LEAVES):
             raise NotAllowed(f"{_spoken(name)} is not allowed in a query")
 
     def _look_at(self, name: str, node: Any) -> None:
@@ -139,9 +219,9 @@ class _Visitor:
             self._relation(node)
         elif name in ("analysis.UnresolvedFunction", "analysis.UnresolvedGenerator"):
             of = node.nameParts() if name.endswith("Function") else node.name().nameParts()
-            _allowed(_strings(of), FUNCTIONS, "function")
+            self._heavy |= _allowed(_strings(of), lists.FUNCTIONS, "function") not in lists.LIGHT_FUNCTIONS
         elif name == "analysis.UnresolvedTableValuedFunction":
-            _allowed(_strings(node.name()), TABLE_FUNCTIONS, "table function")
+            _allowed(_strings(node.name()), lists.TABLE_FUNCTIONS, "table function")
         elif name == "analysis.UnresolvedAttribute":
             for part in _strings(node.nameParts()):
                 if part.lower().startswith("_metadata"):
@@ -161,9 +241,10 @@ class _Visitor:
         self._read.add(parts[0].lower())
 
 
-def _allowed(parts: list[str], names: frozenset[str], what: str) -> None:
+def _allowed(parts: list[str], names: frozenset[str], what: str) -> str:
     if len(parts) != 1 or parts[0].lower() not in names:
         raise NotAllowed(f"the {what} {'.'.join(parts)} is not allowed in a query")
+    return parts[0].lower()
 
 
 def _fields(node: Any) -> Iterator[Any]:
@@ -180,96 +261,3 @@ def _spoken(name: str) -> str:
     last = name.rsplit(".", 1)[-1].rstrip("$").removeprefix("Unresolved").removesuffix("Command")
     words = "".join(f" {letter}" if letter.isupper() else letter for letter in last.split("$")[0])
     return words.strip().upper()
-
-
-_CONSTANTS: Final = "expressions.GenericInternalRow"
-_CATALYST: Final = "org.apache.spark.sql.catalyst."
-_COLLECTIONS: Final = ("scala.collection.",)
-_TUPLES: Final = ("scala.Tuple", "scala.Some")
-_LEAVES: Final = (
-    "scala.None$",
-    "scala.Enumeration$",
-    "java.util.UUID",
-    "java.math.",
-    "java.lang.",
-    "org.apache.spark.sql.types.",
-    "org.apache.spark.unsafe.types.",
-    "org.apache.spark.sql.util.CaseInsensitiveStringMap",
-)
-
-_PLANS: Final = """
-Aggregate Deduplicate Distinct Except Filter Generate GlobalLimit Intersect Join LateralJoin LocalLimit LocalRelation
-Offset OneRowRelation Pivot Project RepartitionByExpression Sample Sort SubqueryAlias Tail Union Unpivot UnresolvedWith
-Window WithWindowDefinition JoinHint SampleMethod$Bernoulli$ SampleMethod$System$ UnresolvedPivot
-"""
-
-_ANALYSIS: Final = """
-MultiAlias UnresolvedAlias UnresolvedAttribute UnresolvedDeserializer UnresolvedExtractValue UnresolvedFunction
-UnresolvedGenerator UnresolvedHaving UnresolvedInlineTable UnresolvedOrdinal UnresolvedRelation UnresolvedStar
-UnresolvedStarExceptOrReplace UnresolvedSubqueryColumnAliases UnresolvedTVFAliases UnresolvedTableValuedFunction
-"""
-
-_EXPRESSIONS: Final = """
-Add Alias And AttributeReference BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Coalesce Collate Concat
-CreateNamedStruct Cube CurrentRow$ Divide EqualNullSafe EqualTo Exists GreaterThan GreaterThanOrEqual GroupingSets ILike
-In InSubquery IntegralDivide IsNotNull IsNotUnknown IsNull IsUnknown LambdaFunction LateralSubquery LessThan
-LessThanOrEqual Like LikeAll LikeAny ListQuery Literal Multiply NamedArgumentExpression Not NotLikeAll NotLikeAny Or
-Overlay PipeExpression PipeOperator RLike Remainder Rollup ScalarSubquery SemiStructuredExtract SortOrder
-SpecifiedWindowFrame StringLocate StringTrim StringTrimLeft StringTrimRight StringTrimBoth Substring Subtract
-TimestampAdd TimestampDiff UnaryMinus UnaryPositive UnboundedFollowing$ UnboundedPreceding$ UnresolvedCollation
-UnresolvedNamedLambdaVariable UnresolvedWindowExpression UnspecifiedFrame$ WindowExpression WindowSpecDefinition
-WindowSpecReference Ascending$ Descending$ NullsFirst$ NullsLast$ RangeFrame$ RowFrame$ ExprId NumericEvalContext
-GenericInternalRow aggregate.AggregateExpression aggregate.AnyValue aggregate.Complete$ aggregate.First aggregate.Last
-"""
-
-_OTHERS: Final = """
-AliasIdentifier FunctionIdentifier plans.Cross$ plans.FullOuter$ plans.Inner$ plans.LeftAnti$ plans.LeftOuter$
-plans.LeftSemi$ plans.NaturalJoin plans.RightOuter$ plans.UsingJoin
-"""
-
-_NODES: Final = frozenset(
-    [f"plans.logical.{name}" for name in _PLANS.split()]
-    + [f"analysis.{name}" for name in _ANALYSIS.split()]
-    + [f"expressions.{name}" for name in _EXPRESSIONS.split()]
-    + _OTHERS.split()
-)
-
-# What a function gives back is never much longer than what it was given.
-_FUNCTIONS: Final = """
-abs acos acosh add_months aggregate any any_value approx_count_distinct approx_percentile array array_agg array_append
-array_compact array_contains array_distinct array_except array_intersect array_join array_max array_min array_position
-array_prepend array_remove array_size array_sort array_union arrays_overlap arrays_zip ascii asin asinh atan atan2
-atanh avg base64 between bigint bin binary bit_and bit_count bit_length bit_or bit_xor bool_and bool_or boolean bround
-btrim cardinality case cast cbrt ceil ceiling char char_length character_length chr coalesce collect_list collect_set
-concat concat_ws contains conv corr cos cosh cot count count_if covar_pop covar_samp crc32 csc cume_dist curdate
-current_date current_timestamp current_timezone date date_add date_diff date_format date_from_unix_date date_part
-date_sub date_trunc dateadd datediff datepart day dayname dayofmonth dayofweek dayofyear decimal decode degrees
-dense_rank div double e element_at elt encode endswith equal_null every exists exp explode explode_outer expm1 extract
-filter find_in_set first first_value flatten float floor forall from_unixtime from_utc_timestamp get get_json_object
-greatest grouping grouping_id hash hex hour hypot if ifnull ilike in initcap inline inline_outer instr int
-is_variant_null isnan isnotnull isnull json_array_length json_object_keys kll_merge_agg_bigint kll_merge_agg_double
-kll_merge_agg_float kll_sketch_get_n_bigint kll_sketch_get_n_double kll_sketch_get_n_float
-kll_sketch_get_quantile_bigint kll_sketch_get_quantile_double kll_sketch_get_quantile_float kll_sketch_get_rank_bigint
-kll_sketch_get_rank_double kll_sketch_get_rank_float kurtosis lag last last_day last_value lcase lead least left len
-length levenshtein like listagg ln localtimestamp locate log log10 log1p log2 lower ltrim make_date make_dt_interval
-make_interval make_timestamp make_ym_interval map map_concat map_contains_key map_entries map_filter map_from_arrays
-map_from_entries map_keys map_values map_zip_with max max_by md5 mean median min min_by minute mod mode month
-monthname months_between named_struct nanvl negative next_day not now nth_value ntile nullif nullifzero nvl nvl2
-octet_length or overlay parse_url percent_rank percentile percentile_approx percentile_cont percentile_disc pi pmod
-posexplode posexplode_outer position positive pow power quarter radians rand randn random rank reduce regexp
-regexp_count regexp_extract regexp_instr regexp_like regexp_substr regr_avgx regr_avgy regr_count regr_intercept
-regr_r2 regr_slope regr_sxx regr_sxy regr_syy replace reverse right rint rlike round row_number rtrim sec second sha
-sha1 sha2 shuffle sign signum sin sinh size skewness slice smallint some sort_array soundex split split_part sqrt
-startswith std stddev stddev_pop stddev_samp string string_agg struct substr substring substring_index sum tan tanh
-timestamp timestamp_micros timestamp_millis timestamp_seconds tinyint to_char to_date to_number to_timestamp
-to_unix_timestamp to_utc_timestamp to_varchar transform transform_keys transform_values translate trim trunc try_add
-try_avg try_divide try_element_at try_mod try_multiply try_subtract try_sum try_to_date try_to_number try_to_timestamp
-typeof ucase unbase64 unhex unix_date unix_micros unix_millis unix_seconds unix_timestamp upper url_decode url_encode
-var_pop var_samp variance weekday weekofyear when width_bucket window window_time xxhash64 year zeroifnull zip_with
-"""
-
-FUNCTIONS: Final = frozenset(_FUNCTIONS.split())
-
-TABLE_FUNCTIONS: Final = frozenset(
-    ("range", "explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer")
-)

@@ -12,6 +12,7 @@ metadata. With `stream` the rows come in pieces before the end: `{"rows": [[…]
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -60,7 +61,7 @@ class Stopped(PolydomoError):
 
 
 class SparkLost(PolydomoError):
-    """Java is gone. Whoever keeps this process running should start it anew."""
+    """The process that ran the query has ended."""
 
     code = "spark-lost"
 
@@ -69,6 +70,10 @@ class QueryFailed(PolydomoError):
     """Spark began, and could not finish."""
 
     code = "query-failed"
+
+
+class Heavy(Exception):
+    """The query is allowed, but is none that costs little for certain (`guard.Checked.light`)."""
 
 
 class Bounds(NamedTuple):
@@ -160,22 +165,23 @@ class Engine:
         self._stopped: set[str] = set()
         self._reading = threading.Lock()  # the catalog is opened and read by one at a time
 
-    def run(self, request: Request, group: str) -> Result:
-        """The rows. `group`: a name for this query, for `progress` and `cancel`."""
+    def run(self, request: Request, group: str, *, heavy: bool = True) -> Result:
+        """The rows. `group`: a name for this query, for `progress` and `cancel`. Unless `heavy`, raise Heavy for a
+        query that may take more than a little."""
         start = self._since[group] = time.monotonic()
         context = self._context
         try:
             context.setJobGroup(group, "a query", interruptOnCancel=True)
             # So that a small query is not behind a large one. As many pools as threads, not as many as queries.
             context.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
-            frame = self._prepare(request, group)
+            frame = self._prepare(request, group, heavy)
             limit = min(self.bounds.rows if request.limit is None else request.limit, self.bounds.most_rows)
             columns = [
                 {"name": field.name, "type": field.dataType.simpleString()} for field in frame.schema.fields
             ]
             table = self._collect(frame, limit, group)
             self._leave_session()
-        except PolydomoError as error:
+        except (PolydomoError, Heavy) as error:
             if not isinstance(error, SparkLost):
                 self._leave_session()
             raise
@@ -194,7 +200,8 @@ class Engine:
 
     def warm(self) -> None:
         """The first query takes seconds, because Java reads its classes then. It need not be a client's."""
-        self.run(Request("SELECT 1 AS one"), "warm")
+        for name in ["", *self.published()[:1]]:
+            self.run(Request(f"SELECT count(*) AS n FROM {name}" if name else "SELECT 1 AS one"), "warm")
 
     def progress(self, group: str) -> Progress:
         """Of a query that runs."""
@@ -224,20 +231,25 @@ class Engine:
         scala: Any = self._context._jsc.sc()
         scala.cancelJobGroupAndFutureJobs(group)
 
-    def _prepare(self, request: Request, group: str) -> DataFrame:
+    def _prepare(self, request: Request, group: str, heavy: bool) -> DataFrame:
         """A session of its own that knows the tables it names and no others."""
         try:
             session = self.spark.newSession()
             for key, value in SESSION.items():
                 session.conf.set(key, value)
             checked = guard.check(session, request.sql, self.published())
+            if not heavy and not checked.light:
+                raise Heavy
             self._go_on(group)
             for name in checked.tables:
                 with self._reading:
                     self.tables.read(session, name).createOrReplaceTempView(name)
                 self._go_on(group)
-            return session.sql(checked.sql)
-        except PolydomoError:
+            frame = session.sql(checked.sql)
+            if not guard.check_analysed(frame, checked.tables) and not heavy:
+                raise Heavy
+            return frame
+        except (PolydomoError, Heavy):
             raise
         except Exception as error:
             raise self._explained(error, group) from None
@@ -271,6 +283,8 @@ class Engine:
                 "Spark ended while the query ran", hint="perhaps it needed more memory than there is"
             )
         said = str(getattr(error, "java_exception", None) or error)
+        if "stopped SparkContext" in said:
+            return SparkLost("Spark ended while the query ran", hint="")
         if group in self._stopped:
             return Stopped("the query was cancelled")
         if "maxResultSize" in said:
@@ -282,6 +296,7 @@ class Engine:
             return BadQuery(guard.first_lines(said), hint=hint)
         marked = said.find("[")  # Spark's own errors of a query carry their condition in brackets
         said = guard.first_lines(said[marked:]) if marked >= 0 else type(error).__name__
+        said = re.sub(r"\b[a-z0-9]+:/\S+", "…", said)  # where the tables' files are is nobody's business
         return QueryFailed(f"Spark could not run it: {said}", hint="")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,13 +12,11 @@ import typer
 
 from polydomo.cli import common
 from polydomo.cli.config import ConfigFile
-from polydomo.cli.spark import options, running
-from polydomo.errors import PolydomoError
+from polydomo.cli.spark import options
 from polydomo.runtime import log
 from polydomo.runtime.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
-    from polydomo.pipeline.serve import Service
     from polydomo.sdk import Worker
 
 logger = structlog.get_logger("polydomo")
@@ -45,29 +44,31 @@ def serve(
         most_bytes, seconds = parse_size(size), parse_duration(limit)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--size, --time") from None
-    lake = options.open_lake(settings)
+    places = options.places(settings)
     from polydomo.pipeline import serve as serving
+    from polydomo.pipeline.engine_pool import Engines, Process
     from polydomo.pipeline.sql import USUAL
 
     bounds = USUAL._replace(queries=queries, most_rows=rows, bytes=most_bytes, seconds=seconds)
     place = serving.nfp_url(url)
     log.setup(settings.log)
+    launch = Process.launcher(settings.spark.master, settings.spark.conf, places, bounds, verbose=verbose)
     logger.info("starting Spark", master=settings.spark.master)
-    with lake, running.running(settings, "", verbose=verbose, conf=serving.conf(bounds)) as (spark, _):
-        worker, made = serving.make_worker(place, spark, lake, service=service, bounds=bounds)
-        made.engine.warm()
-        try:
-            asyncio.run(_serve(worker, made))
-        finally:
-            made.close()
-        if made.lost:
-            raise PolydomoError(
-                "Spark ended", hint="a query may have needed more memory than it has: spark.driver.memory"
-            )
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        starting = asyncio.current_task()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, lambda: starting and starting.cancel())
+        async with Engines(launch, bounds) as engines:
+            await _serve(serving.make_worker(place, engines, service=service, bounds=bounds))
+
+    with contextlib.suppress(asyncio.CancelledError):  # told to end before there was anything to serve
+        asyncio.run(run())
     logger.info("stopped")
 
 
-async def _serve(worker: Worker, made: Service) -> None:
+async def _serve(worker: Worker) -> None:
     """Until SIGTERM or SIGINT; the second one does not wait for running queries."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,5 +80,4 @@ async def _serve(worker: Worker, made: Service) -> None:
         logger.info("offering", services=worker.services, concurrency=worker.concurrency, broker=at)
 
     worker.on_offering = tell
-    made.on_lost = worker.stop
     await worker.run()

@@ -1,0 +1,124 @@
+"""What the SQL service and its engine processes say to each other, over a pipe each way.
+
+A message is its length (four bytes, the most significant first) and a MessagePack object with its `type`. The service
+sends `Start` once, the engine answers `Ready` when it can take queries. Then the service sends `Run` for a query and
+`Cancel` for one that nobody wants any more; the engine answers each `Run` with any number of `Told` and `Piece`, and
+exactly one of `Done`, `Failed` and `TooHeavy`. The end of either pipe is the end of the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import BinaryIO, Final
+
+import msgspec
+
+from polydomo.errors import PolydomoError
+from polydomo.pipeline import sql
+from polydomo.pipeline.places import Places
+from polydomo.pipeline.sql import Bounds, Progress, Request
+
+
+class Start(msgspec.Struct, tag=True):
+    """What an engine needs to know. `folder`: for all temporary files of it and its Java; it is deleted behind it."""
+
+    master: str
+    conf: list[str]
+    places: Places
+    bounds: Bounds
+    folder: str
+    nice: int = 0
+
+
+class Run(msgspec.Struct, tag=True):
+    """A query. Unless `heavy`, the engine hands it back if it may take more than a little."""
+
+    id: int
+    request: Request
+    heavy: bool
+
+
+class Cancel(msgspec.Struct, tag=True):
+    """Of a query: its end is still told."""
+
+    id: int
+
+
+class Ready(msgspec.Struct, tag=True):
+    """The engine is warm."""
+
+
+class Told(msgspec.Struct, tag=True):
+    """How far a query is."""
+
+    id: int
+    progress: Progress
+
+
+class Piece(msgspec.Struct, tag=True):
+    """A part of a result, before the last one."""
+
+    id: int
+    data: bytes
+
+
+class Done(msgspec.Struct, tag=True):
+    """The last part of a result, or all of it."""
+
+    id: int
+    data: bytes
+
+
+class Failed(msgspec.Struct, tag=True):
+    """An error of `pipeline.sql`, by the name of its class."""
+
+    id: int
+    kind: str
+    message: str
+    advice: str
+
+    def error(self) -> PolydomoError:
+        """Return it as an exception."""
+        return _ERRORS.get(self.kind, sql.QueryFailed)(self.message, hint=self.advice)
+
+
+class TooHeavy(msgspec.Struct, tag=True):
+    """The query was not run: see `Run.heavy`."""
+
+    id: int
+
+
+ToEngine = Start | Run | Cancel
+About = Told | Piece | Done | Failed | TooHeavy  # one query
+ToService = Ready | About
+
+_ERRORS: Final[dict[str, type[PolydomoError]]] = {
+    kind.__name__: kind for kind in (sql.BadQuery, sql.NotAllowed, sql.Stopped, sql.TooBig, sql.QueryFailed)
+}
+
+_HEAD: Final = 4
+_encoder: Final = msgspec.msgpack.Encoder()
+_to_engine: Final = msgspec.msgpack.Decoder(ToEngine)
+_to_service: Final = msgspec.msgpack.Decoder(ToService)
+
+
+def encode(message: ToEngine | ToService) -> bytes:
+    """Return a message as it goes over the pipe."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(_HEAD) + body
+
+
+def read(stream: BinaryIO) -> ToEngine | None:
+    """Wait for a message of the service; None: there are no more."""
+    body = stream.read(int.from_bytes(head)) if len(head := stream.read(_HEAD)) == _HEAD else b""
+    return _to_engine.decode(body) if body else None
+
+
+async def receive(stream: asyncio.StreamReader) -> ToService | None:
+    """Wait for a message of an engine; None: there are no more."""
+    try:
+        head = await stream.readexactly(_HEAD)
+        found: ToService = _to_service.decode(await stream.readexactly(int.from_bytes(head)))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    return found

@@ -1,0 +1,143 @@
+"""The SQL service against queries that mean harm: after each of them an honest one is answered soon."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cli.support import CLEAN
+from tests.pipeline.conftest import QUICK
+from tests.support import hostile_sql
+from tests.support.broker import BrokerProcess, wait_for
+from tests.support.everyone import Http
+from tests.support.peers import Manager
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+# Seconds for an honest query after a hostile one: as promised, and on a machine that has other things to do.
+SOON, SOME_TIME = 2.0, 15.0
+
+# Of the whole list: the one that costs an engine its life comes last, so that nobody waits for the next one.
+FEW = [
+    "SELECT user",
+    "SELECT * FROM (WITH secret AS (SELECT 1) SELECT * FROM secret), secret",
+    "SELECT * FROM text.`/etc/passwd`",
+    "SELECT java_method('java.lang.System', 'getProperty', 'user.name')",
+    "SELECT input_file_name() FROM jobs",
+    "SET -v",
+    "INSERT OVERWRITE DIRECTORY '/tmp/x' USING csv SELECT * FROM jobs",
+    hostile_sql.BOMBS[1],
+    hostile_sql.BOMBS[10],
+    hostile_sql.BOMBS[16],
+    hostile_sql.ENDLESS[1],
+    hostile_sql.REGEX[0],
+    hostile_sql.MEMORY[0],
+]
+
+
+class Service:
+    """`polydomo spark serve` and a broker, with its temporary files in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir()
+        self.broker = BrokerProcess(http=True)
+        words = ["--data", str(folder / "data"), "--url", self.broker.endpoint.replace("tcp://", "mdp://")]
+        words += ["--master", "local[2]", "--time", "2s"]
+        words += [word for pair in QUICK for word in ("--set", f"spark.conf={pair}")]
+        words += ["--set", "spark.conf=spark.driver.memory=512m"]
+        java = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
+        self.log = (folder / "log").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "polydomo", "spark", "serve", *words],
+            stderr=self.log,
+            env={**CLEAN, **java, "TMPDIR": str(self.temporary)},
+        )
+        with Manager(self.broker.endpoint) as manager:
+            wait_for(lambda: manager.offered(b"sql") or self.process.poll() is not None, 300)
+        assert self.process.poll() is None, self.said()
+
+    def ask(self, sql: str) -> tuple[str, str]:
+        """The kind of failure, or nothing and the rows."""
+        web = Http(self.broker.http)
+        web.connection.timeout = 300
+        status, _, body = web.ask(
+            "POST", "/v1/services/sql/jobs", sql.encode(), Prefer="wait=300", Accept="application/json"
+        )
+        web.close()
+        said = json.loads(body)
+        if status == 200:
+            return "", str(said["rows"])
+        assert (status, said["reason"]) == (502, "worker-error"), (sql[:200], said)
+        return said["body"]["kind"] if "kind" in said.get("body", {}) else said["kind"], said["detail"]
+
+    def said(self) -> str:
+        self.log.seek(0)
+        return self.log.read()
+
+    def stop(self) -> None:
+        """It ends, its children with it, and nothing of them is left."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) == 0, self.said()
+        _, alive = psutil.wait_procs(children, timeout=20)
+        self.broker.stop()
+        self.log.close()
+        assert not alive
+        assert list(self.temporary.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, no_java: None) -> Iterator[Service]:
+    made = Service(tmp_path_factory.mktemp("sql"))
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def test_after_every_hostile_query_an_honest_one_is_answered(service: Service, full: bool) -> None:
+    texts = [*hostile_sql.REFUSED, *hostile_sql.SURVIVED] if full else FEW
+    assert len(texts) >= (200 if full else 12)
+    slowest, kinds = 0.0, Counter[str]()
+    for text in texts:
+        kind, said = service.ask(text)
+        begin = time.monotonic()
+        assert service.ask("SELECT 1") == ("", "[[1]]")
+        took = time.monotonic() - begin
+        if full:
+            print(f"{took:.2f} s after {kind or 'rows':12} {text[:80]}", flush=True)
+        assert took < (SOON if full else SOME_TIME), text
+        assert kind != "WorkerError", (text, said)
+        if text in hostile_sql.REFUSED:
+            assert kind in ("NotAllowed", "BadQuery"), (text, said)
+        slowest = max(slowest, took)
+        kinds[kind or "rows"] += 1
+    print(
+        f"{len(texts)} hostile queries: {dict(kinds)}; the slowest honest one after them took {slowest:.2f} s"
+    )
+    assert service.process.poll() is None
+
+
+def test_queries_that_cannot_be_interrupted_do_not_keep_their_places(service: Service, full: bool) -> None:
+    """As many as there are places, at once: at the end of their time the places are free again, for any query."""
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(service.ask, hostile_sql.REGEX[0]) for _ in range(4)]
+        kinds = {one.result()[0] for one in asked}
+    assert kinds == {"TooLong"}
+    begin = time.monotonic()
+    assert service.ask("SELECT 1") == ("", "[[1]]")
+    assert time.monotonic() - begin < (SOON if full else SOME_TIME)
+    if full:
+        assert service.ask("SELECT 'abc' RLIKE 'b'") == ("", "[[True]]")
