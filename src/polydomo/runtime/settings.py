@@ -135,7 +135,8 @@ class ZmqSection(Section):
     """ZeroMQ connections."""
 
     duplicate_identity: Annotated[
-        Literal["takeover", "refuse"], text("two peers with one identity: which of them stays")
+        Literal["takeover", "refuse"],
+        text("two peers with one identity: which of them stays, if they do not say which ones they are"),
     ] = "takeover"
     ping: Annotated[float, seconds("silence after which a peer is pinged; 0: never", zero=True)] = 30.0
 
