@@ -118,7 +118,13 @@ def test_flags_win_over_the_environment_which_wins_over_the_file() -> None:
 
 
 def test_every_setting_has_a_variable_and_a_flag() -> None:
-    words = {"endpoint": "tcp://h:1", "address": "h:1", "flag": "true"}
+    words = {
+        "endpoint": "tcp://h:1",
+        "address": "h:1",
+        "flag": "true",
+        "origin": "http://h",
+        "network": "10.0.0.0/8",
+    }
     for key in KEYS.values():
         value = key.choices[0] if key.choices else words.get(key.unit, "17")
         by_variable = gather(environ={key.variable: value})
@@ -126,6 +132,22 @@ def test_every_setting_has_a_variable_and_a_flag() -> None:
         assert by_variable.sources == {key.path: key.variable}
         assert by_flag.sources == {key.path: "--set"}
         assert by_variable.settings == by_flag.settings
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("http.hosts", "broker.example:8080"),
+        ("http.hosts", "a.*.example"),
+        ("http.origins", "dashboard.example"),
+        ("http.origins", "https://dashboard.example/path"),
+        ("http.trusted_proxies", "proxy.example"),
+        ("http.trusted_proxies", "10.0.0.0/40"),
+    ],
+)
+def test_names_origins_and_networks_are_checked(key: str, value: str) -> None:
+    (problem,) = gather(flags=[Flag("--set", key, value)]).problems
+    assert "such as" in str(problem)
 
 
 def test_every_setting_is_documented() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from starlette.requests import Request
 
 from polydomo.core import job as jobs
 from polydomo.core.job import Failure
+from polydomo.runtime.house import House
+from polydomo.runtime.settings import Settings
 from polydomo.web.api.app import App, _unexpected
 from polydomo.web.api.problems import KINDS, Problem, problem, problem_of
 from polydomo.wire.frames import frame, join
@@ -84,6 +87,7 @@ class TestUnexpected:
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         app = App(exception_handlers={Exception: _unexpected})
+        app.house = cast(House, SimpleNamespace(settings=Settings()))
 
         @app.get("/")
         async def broken() -> None:
@@ -101,7 +105,7 @@ class TestUnexpected:
             "type": "http",
             "method": "GET",
             "path": "/",
-            "headers": [],
+            "headers": [(b"host", b"localhost")],
             "query_string": b"",
             "state": {},
         }
