@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 from polydomo.core import job as jobs
 from polydomo.core.client import Client
@@ -51,6 +52,7 @@ class Books(Registry):
         self.forwarded = 0
         self.strays = 0
         self.recent: deque[Job] = deque(maxlen=RECENT)
+        self.stalled: dict[Client, None] = {}  # clients that wait for the keeper to catch up
 
     @property
     def submitted(self) -> int:
@@ -148,7 +150,23 @@ class Books(Registry):
         bounds = self.bounds
         if client.jobs * 2 <= bounds.client_jobs and client.size * 2 <= bounds.client_bytes:
             client.held = False
-            client.port.release()
+            if not client.stalled:
+                client.port.release()
+
+    def stall(self, client: Client) -> None:
+        """Take nothing more from a client until `unstall`: what it sends would only wait to be written."""
+        if not client.gone:
+            client.stalled = True
+            self.stalled[client] = None
+            client.port.stall()
+
+    def unstall(self, count: int) -> bool:
+        """Let so many clients go on, those that have waited longest first. False: none is left."""
+        for client in list(islice(self.stalled, count)):
+            del self.stalled[client]
+            client.stalled = False
+            client.port.go_on(client.held)
+        return len(self.stalled) > 0
 
     def _why_refused(self, service: Service) -> Failure:
         if self.draining:

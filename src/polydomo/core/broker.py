@@ -85,6 +85,8 @@ class Broker(Attendance):
     def client_gone(self, client: Client) -> None:
         """For good: its waiting jobs are dropped, the answers of its running ones will be."""
         client.gone = True
+        client.stalled = False
+        self.stalled.pop(client, None)
         self.alarms.clear(client)
         if self.journal is not None and client in self.clients:
             self.journal.client("left", client, "")

@@ -31,6 +31,7 @@ class Client(Timed):
         self.wait = -1.0  # how long its jobs may wait for a worker; below 0: as their service says
         self.retries = -1  # further attempts after a worker was lost; below 0: as their service says
         self.held = False  # no longer read from until some jobs are answered
+        self.stalled = False  # no longer read from until the keeper has caught up
         self.gone = False  # for good: answers are dropped
         self.relay = False  # another broker, whose jobs are not passed on to a third
         self.lanes: dict[Line, Lane] = {}

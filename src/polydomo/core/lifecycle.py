@@ -341,6 +341,8 @@ class Lifecycle(Restoring):
             self.elsewhere(job, STORING)
             extra.added = True
             self.keeper.add(job)
+            if self.keeper.behind():
+                self.broker.stall(job.client)
             for follower in list(extra.followers):
                 if follower.extra is not None and follower.extra.unsafe:
                     self.keeper.alias(job, follower)

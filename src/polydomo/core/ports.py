@@ -101,6 +101,16 @@ class ClientPort(ABC):
     def release(self) -> None:  # noqa: B027
         """Go on taking its requests."""
 
+    def stall(self) -> None:
+        """Durable jobs come faster than they can be written: take nothing more from this client for a moment. Not its
+        fault, so where `hold` refuses requests this should only delay them."""
+        self.hold()
+
+    def go_on(self, held: bool) -> None:
+        """The writes have caught up. `held`: the client is still to be held for what it has unanswered."""
+        if not held:
+            self.release()
+
     def forget(self) -> None:  # noqa: B027
         """The client was away for longer than its grace time; its jobs are gone."""
 
@@ -191,6 +201,10 @@ class Keeper(ABC):
 
     def tell(self, client: Client, uids: list[str]) -> None:  # noqa: B027
         """Tell a client how these jobs of its ended. Answered with `retell`, once for each."""
+
+    def behind(self) -> bool:
+        """Is so much waiting to be written that clients should wait, too? Then `Broker.unstall` is called later."""
+        return False
 
     @abstractmethod
     def look_up(self, job: Job) -> None:

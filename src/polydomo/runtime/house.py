@@ -176,6 +176,8 @@ class House:
         self.budget.configure(settings.limits.memory)
         self.handshakes.limit = settings.limits.unauthenticated
         self.seats.limit = settings.limits.connections
+        if self.store is not None:
+            self.store.backlog_limit = settings.store.backlog
         self.hosting.reload(settings)
         log.info("settings reloaded", services=len(settings.services))
 
@@ -278,7 +280,11 @@ class House:
             return
         self._set_time()
         store = await asyncio.to_thread(
-            open_store, url, self.loop.call_soon_threadsafe, batch=self.settings.store.batch
+            open_store,
+            url,
+            self.loop.call_soon_threadsafe,
+            backlog_limit=self.settings.store.backlog,
+            batch=self.settings.store.batch,
         )
         self.store = self.shelf = store
         keeper = self.keeper = StoreKeeper(self.broker, store, self._set_time)

@@ -22,7 +22,15 @@ from polydomo.runtime.deliveries import Deliveries, outcome
 from polydomo.runtime.log import Log
 from polydomo.runtime.memos import MemoShelves
 from polydomo.store import Store
-from polydomo.store.errors import AlreadyFinished, DuplicateJob, StoreError, StoreRefusal, StoreTrouble
+from polydomo.store.base import READY
+from polydomo.store.errors import (
+    AlreadyFinished,
+    DuplicateJob,
+    StoreBusy,
+    StoreError,
+    StoreRefusal,
+    StoreTrouble,
+)
 from polydomo.store.records import (
     CANCELLED,
     DEAD,
@@ -39,6 +47,12 @@ from polydomo.store.records import (
 from polydomo.wire.frames import Message, frame
 
 log = Log()
+
+# Clients that go on in one turn of the loop when the store has caught up: each may bring a large job at once.
+RELIEVED = 32
+
+# Seconds between two lines about refused jobs.
+QUIET = 10.0
 
 # How a job that failed for this reason is kept; any other reason: as failed.
 ENDS = {jobs.CANCELLED: CANCELLED, jobs.EXHAUSTED: DEAD}
@@ -59,6 +73,9 @@ class StoreKeeper(Keeper):
         # Awaited before a record of an ended job is changed or removed: the ledger's row might have to be made from it.
         self.before_loss: Callable[[], Coroutine[None, None, None]] | None = None
         self._losing: set[asyncio.Task[None]] = set()
+        self._refused = 0  # by a store that had no room left, as far as that was logged
+        self._logged = -QUIET
+        store.on_progress = self._relieve
 
     def refuse(self, trouble: StoreTrouble | None) -> None:
         """Refuse new jobs because of this; None: take them again."""
@@ -72,6 +89,9 @@ class StoreKeeper(Keeper):
             self.store.add(self._record(job), lambda error: self._stored(job, error))
         except StoreError as error:
             self._stored(job, error)
+
+    def behind(self) -> bool:
+        return self.store.behind()
 
     def attempt(self, job: Job) -> None:
         extra = job.extra
@@ -308,8 +328,29 @@ class StoreKeeper(Keeper):
             envelope=job.envelope,
         )
 
+    def _relieve(self) -> None:
+        """Let clients go on that were stalled, if half of what made them wait is written."""
+        if self.broker.stalled and not self.store.behind(2 * READY):
+            self.touch()
+            if self.broker.unstall(RELIEVED):
+                asyncio.get_running_loop().call_soon(self._relieve)
+
+    def _note_refusals(self) -> None:
+        now = time.monotonic()
+        if now - self._logged >= QUIET:
+            count, self._refused = self.store.refused - self._refused, self.store.refused
+            self._logged = now
+            log.warning(
+                "durable jobs refused: the store cannot keep up",
+                jobs=count,
+                backlog=self.store.backlog,
+                hint="a faster disk, or more room for what waits: store.backlog",
+            )
+
     def _stored(self, job: Job, error: StoreError | None) -> None:
         self.touch()
+        if isinstance(error, StoreBusy):
+            self._note_refusals()
         if isinstance(error, DuplicateJob):
             self._same(job)
         else:

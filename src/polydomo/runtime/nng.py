@@ -11,7 +11,7 @@ from polydomo.dialects.memo.keeping import KEPT_BYTES, Kept
 from polydomo.dialects.memo.shared import Memo, SpWire
 from polydomo.errors import ProtocolError
 from polydomo.runtime.log import Log
-from polydomo.runtime.stream import StreamPeer
+from polydomo.runtime.stream import TURN, StreamPeer
 from polydomo.wire.sp.connection import Connection
 from polydomo.wire.sp.hello import REP
 
@@ -132,6 +132,8 @@ class SpPeer(StreamPeer, SpWire):
         house = self.house
         house.broker.now = house.clock.read()
         self.connection.receive(data)
+        if len(data) >= TURN:
+            self.end_turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

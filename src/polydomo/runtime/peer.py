@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from polydomo._version import __version__
 from polydomo.dialects.session import NATIVE_PROPERTY, Link, Wire
 from polydomo.errors import ProtocolError
-from polydomo.runtime.stream import StreamPeer
+from polydomo.runtime.stream import TURN, StreamPeer
 from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Peer
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class ZmqPeer(StreamPeer, Wire):
         house = self.house
         self.heard = house.broker.now = house.clock.read()
         self.connection.receive(data)
+        if len(data) >= TURN:
+            self.end_turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

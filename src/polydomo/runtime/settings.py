@@ -296,6 +296,13 @@ class StoreSection(Section):
         float,
         seconds("how long a SQLite file is searched for damage after a start; 0: not at all", zero=True),
     ] = 10.0
+    backlog: Annotated[
+        int,
+        size(
+            "what may wait to be written: clients are held back from an eighth of it on, "
+            "and durable jobs beyond it are refused"
+        ),
+    ] = 256 * MIB
 
 
 class LedgerSection(Section):

@@ -25,6 +25,11 @@ LINGER = 1.0
 HIGH_WATER = 256 * 1024
 
 
+# A read of so many bytes ends its peer's turn: libuv would read 32 times from a socket that has more, which is 8 MB of
+# one peer before the next peer's first byte.
+TURN = 64 * 1024
+
+
 class Outlet(Protocol):
     """Where a peer's answers are collected: `write` takes what `flush` writes out."""
 
@@ -106,6 +111,16 @@ class StreamPeer(asyncio.Protocol):
         self._limiter = house.loop.call_later(house.settings.limits.handshake, self._too_slow)
         house.descriptors.check(self.transport)
         return not self.transport.is_closing()
+
+    def end_turn(self) -> None:
+        """Read no more from this peer before the others had their turn. It has sent a lot at once."""
+        if self._reading and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.house.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        if self._reading and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def settled(self) -> None:
         """The handshake is over, one way or the other."""

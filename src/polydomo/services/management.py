@@ -109,7 +109,7 @@ class Management:
                 "unanswered": client.jobs - len(questions),
                 "bytes": client.size - sum(job.size for job in questions),
                 "submitted": client.total - client.questions,
-                "held": client.held,
+                "held": client.held or client.stalled,
                 "since": round(now - client.since, 3),
             }
             for client in self.broker.clients

@@ -15,6 +15,7 @@ is used once per transaction, not once per job.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -46,6 +47,13 @@ Call = Callable[[Callable[[], None]], object]
 
 # How many bytes may wait to be written before `add` refuses. A disk that stops for a second must not be felt.
 BACKLOG: Final = 256 * 1024 * 1024
+
+# How much of that is kept ready for the writer. Beyond it the owner should take no more (`behind`) until half of it is
+# written: two or three transactions' worth keeps the disk busy, and whoever comes next waits for all of it.
+READY: Final = 8  # one in so many
+
+# Writes whose ends are told in one turn of the loop: each may dispatch a job or answer a client.
+SLICE: Final = 256
 
 # Writes that somebody waits for and that share a transaction, at most: those who came first should not wait for all
 # of a long queue.
@@ -82,7 +90,10 @@ class Store(ABC):
         self.unopened: StoreTrouble | None = None  # why the store could not be opened yet, see `reopen`
         self.commits = 0  # transactions since the store was opened
         self.writes = 0  # what was in them
+        self.refused = 0  # writes, for want of room in the backlog
+        self.on_progress: Callable[[], None] | None = None  # called when some writes have ended
         self._call = call
+        self._told: deque[tuple[Op, StoreError | None]] = deque()  # ended, and those who wait have not heard
         self._closed = False
         self._seq = 0
         self._number = 0
@@ -97,6 +108,7 @@ class Store(ABC):
         """
         size = len(job.body) + len(job.envelope) + len(job.options)
         if self.backlog and self.backlog + size > self.backlog_limit:
+            self.refused += 1
             raise StoreBusy(f"{self.backlog} bytes wait to be written already")
         _check_text(job.key, job.parent, job.target, job.dialect)
         if job.state not in (WAITING, DELAYED):
@@ -236,6 +248,10 @@ class Store(ABC):
         """Remove finished jobs that were kept long enough, a few per transaction. Answers how many."""
         return _Sweep(self, now, retention).reply
 
+    def behind(self, share: int = READY) -> bool:
+        """Does more wait to be written than this share of what may?"""
+        return self.backlog * share > self.backlog_limit
+
     @property
     def number(self) -> int:
         """Of the latest partial answer or event that was given to `partial` or `event`."""
@@ -344,6 +360,7 @@ class Store(ABC):
             "commits": self.commits,
             "writes": self.writes,
             "backlog": self.backlog,
+            "refused": self.refused,
             "trouble": "" if self.trouble is None else str(self.trouble),
         }
 
@@ -370,22 +387,36 @@ class Store(ABC):
         self._submit(op)
 
     def _finish(self, ops: Sequence[Op], outcomes: Sequence[StoreError | None]) -> None:
-        """A transaction has ended: tell everybody. One that raises does not keep the others from hearing."""
+        """A transaction has ended: tell everybody, in order, some per turn of the loop."""
         self.commits += 1
         self.writes += len(ops)
         self.trouble = None
-        failure: Exception | None = None
-        for op, outcome in zip(ops, outcomes, strict=True):
-            self.backlog -= op.size
+        for outcome in outcomes:
             if isinstance(outcome, StoreTrouble):
                 self.trouble = outcome
+        if self.trouble is not None and self.on_trouble is not None:
+            self.on_trouble(self.trouble)
+        waiting = bool(self._told)
+        self._told.extend(zip(ops, outcomes, strict=True))
+        if not waiting:
+            self._tell_some()
+
+    def _tell_some(self) -> None:
+        """One that raises does not keep the others from hearing. While the store closes there may be no next turn."""
+        failure: Exception | None = None
+        for _ in range(len(self._told) if self._closed else min(len(self._told), SLICE)):
+            op, outcome = self._told[0]
+            self.backlog -= op.size
             if op.done is not None:
                 try:
                     op.done(outcome)
                 except Exception as error:
                     failure = failure or error
-        if self.trouble is not None and self.on_trouble is not None:
-            self.on_trouble(self.trouble)
+            self._told.popleft()  # not before: `_finish` must not begin to tell in between
+        if self._told:
+            self._call(self._tell_some)
+        if self.on_progress is not None:
+            self.on_progress()
         if failure is not None:
             raise failure
 

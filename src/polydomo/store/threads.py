@@ -21,7 +21,7 @@ from polydomo.store.rules import Op
 T = TypeVar("T")
 
 # A transaction ends when it has so many bytes or writes; see also base.BATCH.
-BATCH_BYTES: Final = 64 * 1024 * 1024
+BATCH_BYTES: Final = 16 * 1024 * 1024
 BATCH_WRITES: Final = 16384
 
 Outcomes = list[StoreError | None]

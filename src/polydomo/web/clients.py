@@ -53,6 +53,7 @@ class WebClient(ClientPort):
         self.loop = clients.loop
         self.used = clients.loop.time()
         self.full = False  # too much of it is under way
+        self.stalled = False  # durable jobs come faster than they can be written
         self.tickets: dict[Job, Ticket] = {}
         self._submitting: Ticket | None = None
         self._queue: list[asyncio.Future[None]] = []  # whoever waits until it is not full
@@ -114,7 +115,7 @@ class WebClient(ClientPort):
 
     async def room(self, timeout: float) -> bool:
         """Wait until it may submit more. False: it still may not."""
-        if not self.full:
+        if not self.full and not self.stalled:
             return True
         future: asyncio.Future[None] = self.loop.create_future()
         self._queue.append(future)
@@ -125,7 +126,7 @@ class WebClient(ClientPort):
             timer.cancel()
             if future in self._queue:
                 self._queue.remove(future)
-        return not self.full
+        return not self.full and not self.stalled
 
     def idle(self) -> bool:
         """Has it nothing under way?"""
@@ -186,6 +187,19 @@ class WebClient(ClientPort):
 
     def release(self) -> None:
         self.full = False
+        self._wake()
+
+    def stall(self) -> None:
+        self.stalled = True
+
+    def go_on(self, held: bool) -> None:
+        self.stalled = False
+        if held:
+            self._wake()
+        else:
+            self.release()
+
+    def _wake(self) -> None:
         waiting = self._queue
         self._queue = []
         for future in waiting:
@@ -198,6 +212,7 @@ class WebClient(ClientPort):
             ticket.wake()
             if ticket.listener is not None:
                 ticket.listener.close()
+        self.stalled = False
         self.release()
 
     def _ticket(self, job: Job) -> Ticket | None:

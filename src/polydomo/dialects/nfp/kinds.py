@@ -37,6 +37,13 @@ class PlainClient(NfpClient):
     def release(self) -> None:
         self._full = False
 
+    def stall(self) -> None:
+        self.link.pause()
+
+    def go_on(self, held: bool) -> None:
+        self.link.resume()
+        super().go_on(held)
+
     def accepted(self, job: Job) -> None:
         names = None if job.extra is None else job.extra.names
         self._tell(job, ACCEPTED, frame(self._told(job, b"QUEUED", names)))

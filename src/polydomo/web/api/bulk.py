@@ -204,7 +204,9 @@ class Bulk(Response):
         except Problem as error:
             self._say(number, error.members.pop("line_id", None), None, error)
             return
-        while self.client.full and self._open():  # others use the same name: wait for them, too
+        while (
+            self.client.full or self.client.stalled
+        ) and self._open():  # others use the same name: wait for them, too
             await self.client.room(self.house.settings.http.patience)
         ticket = self.client.submit(self.service, body, options)
         if ticket.ended is not None:

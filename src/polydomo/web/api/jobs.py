@@ -88,10 +88,13 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
         service = parse_name(scope["path_params"]["service"])
         body = await read_body(request)
         accept = headers.get(b"accept", b"").decode("latin-1")
+        sender = clients.of(name)
+        if sender.stalled:
+            await sender.room(house.settings.http.patience)
         connection = connection_of(scope)
         if connection is not None:
             connection.release_body()  # the core counts it from here on
-        ticket = clients.of(name).submit(service, body, options)
+        ticket = sender.submit(service, body, options)
         if EVENT_STREAM in accept:
             return stream_of(house, ticket, connection)
         patience = wishes.patience_of(headers.get(b"prefer"), house.settings.http.patience)
