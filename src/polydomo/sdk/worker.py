@@ -199,6 +199,10 @@ class Worker:
         """By which jobs can be addressed to it; not the one it was given, if another worker has that."""
         return self._naming.name
 
+    @name.setter
+    def name(self, name: str) -> None:
+        self._naming.name = name
+
     @property
     def services(self) -> list[str]:
         """The names of what it offers."""
