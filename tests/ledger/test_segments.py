@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -195,6 +196,35 @@ def test_a_full_disk_delays_rows_and_loses_none(desk: Desk, monkeypatch: pytest.
     assert desk.segments.trouble == ""
     assert desk.warnings == ["the ledger cannot be written; it is tried again", "the ledger is written again"]
     assert not list(desk.folder.rglob(".*.parquet"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_start_on_a_full_or_read_only_disk_waits_for_a_better_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(module, "RETRY", 0.01)
+    tries = count(1)
+    prepare = Segments._prepare
+
+    def fails(self: Segments) -> None:
+        if next(tries) < 5:
+            raise OSError(number, os.strerror(number))
+        prepare(self)
+
+    monkeypatch.setattr(Segments, "_prepare", fails)
+    desk = Desk(tmp_path, roll=0.01)
+    assert os.strerror(number) in desk.segments.trouble
+    desk.add(1, ending=3)
+    wait_for(lambda: desk.safe == [3])
+    assert desk.ids() == ["job-1"]
+    assert desk.warnings == ["the ledger cannot be written; it is tried again", "the ledger is written again"]
+    desk.segments.close()
+
+
+def test_a_place_that_will_never_do_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError):
+        Desk(tmp_path / "file")
 
 
 def test_nothing_ends_the_thread(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,12 @@ SCHEMAS: dict[str, Schema] = {
     "FileDetails": record(
         "A file", path=TEXT, size_bytes=COUNT, sha256=TEXT, md5hash=TEXT, modified=SECONDS, etag=TEXT
     ),
-    "Health": record("It is well", status=TEXT),
+    "Health": {
+        **record(
+            "It is well", status=TEXT, warning={**TEXT, "description": "what was lost before the start"}
+        ),
+        "required": ["status"],
+    },
     "Event": {
         **record("One of the events of a stream", id=TEXT, event=TEXT, data=TEXT),
         "required": ["data"],
