@@ -263,7 +263,7 @@ def test_a_folder_that_turns_read_only(tmp_path: Path, started: Callable[..., De
     (tmp_path / "data").chmod(0o555)
     try:
         broker.start()
-        suffers(broker, "read-only")
+        suffers(broker, "readonly")
     finally:
         (tmp_path / "data").chmod(0o755)
     recovers(broker)
