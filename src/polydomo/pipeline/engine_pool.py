@@ -35,9 +35,8 @@ logger = structlog.get_logger("polydomo")
 # Seconds that a query gets to end after it was told to. Then its process is killed.
 GRACE = 5.0
 
-# Seconds that an engine gets to start, and a query waits for one at least.
+# Seconds that an engine gets to start, and that a query waits for one.
 STARTING: Final = 300.0
-WAITING: Final = 60.0
 
 # Seconds before an engine that did not start is started again: the first time, and at most.
 SHORTEST_PAUSE: Final = 1.0
@@ -303,7 +302,7 @@ class Engines:
     async def _ready(self, heavy: bool) -> Link:
         """Wait for the engine that is to run a query."""
         try:
-            async with asyncio.timeout(max(WAITING, self._bounds.seconds)), self._changed:
+            async with asyncio.timeout(STARTING), self._changed:
                 while (link := self._choose(heavy)) is None:
                     await self._changed.wait()
                 return link

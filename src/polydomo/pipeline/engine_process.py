@@ -185,7 +185,8 @@ def _engine(start: wire.Start) -> Engine:
         _when(java.wait, start.folder)
     engine = Engine(spark, Lake(start.places), start.bounds)
     engine.warm()
-    os.setpriority(os.PRIO_PGRP, 0, start.nice)  # of Java, too
+    if start.nice:  # also for Java
+        os.setpriority(os.PRIO_PGRP, 0, os.getpriority(os.PRIO_PROCESS, 0) + start.nice)
     return engine
 
 
