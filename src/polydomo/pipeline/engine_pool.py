@@ -143,8 +143,10 @@ class Link:
                 first = await wire.receive(link._child.reader)
             if not isinstance(first, wire.Ready):
                 raise _not_started(first)
-        except BaseException:
+        except BaseException as error:
             await link._child.kill()
+            if isinstance(error, TimeoutError):
+                raise _not_started(None) from None
             raise
         link._reading = asyncio.create_task(link._read())
         return link
@@ -212,24 +214,28 @@ class Link:
             self._closing = asyncio.get_running_loop().create_task(self._child.kill())
 
     async def _read(self) -> None:
-        while (message := await wire.receive(self._child.reader)) is not None:
-            if isinstance(message, wire.Ready):
-                continue
-            over = not isinstance(message, wire.Told | wire.Piece)
-            if message.id in self._ending:
-                if over:
-                    self._ending.pop(message.id).cancel()
-            elif (said := self._asked.get(message.id)) is not None:
-                said.put_nowait(message)
-                if over:
-                    del self._asked[message.id]
-        self.lost.set()
-        alone = len(self._asked) + len(self._ending) == 1
-        for said in self._asked.values():
-            said.put_nowait(Lost(alone))
-        self._asked.clear()
-        for timer in self._ending.values():
-            timer.cancel()
+        try:
+            while (message := await wire.receive(self._child.reader)) is not None:
+                if not isinstance(message, wire.Ready):
+                    self._hear(message)
+        finally:
+            self.lost.set()
+            alone = len(self._asked) + len(self._ending) == 1
+            for said in self._asked.values():
+                said.put_nowait(Lost(alone))
+            self._asked.clear()
+            for timer in self._ending.values():
+                timer.cancel()
+
+    def _hear(self, message: wire.About) -> None:
+        over = not isinstance(message, wire.Told | wire.Piece)
+        if message.id in self._ending:
+            if over:
+                self._ending.pop(message.id).cancel()
+        elif (said := self._asked.get(message.id)) is not None:
+            said.put_nowait(message)
+            if over:
+                del self._asked[message.id]
 
 
 def _not_started(said: wire.ToService | None) -> ConfigError:
@@ -329,7 +335,7 @@ class Engines:
                     await self._start(lane)
                     logger.info("query engine ready", lane=lane.name)
                 pause = SHORTEST_PAUSE
-            except PolydomoError as error:
+            except (PolydomoError, OSError) as error:
                 logger.error("query engine does not start", lane=lane.name, error=str(error), again_in=pause)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)

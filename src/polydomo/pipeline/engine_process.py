@@ -224,7 +224,8 @@ def _leave(folder: str) -> None:
                 java.stdin.close()
                 java.wait(PATIENCE)
             except (OSError, subprocess.TimeoutExpired):
-                pass
+                java.kill()
+                java.wait()
         shutil.rmtree(folder, ignore_errors=True)
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
