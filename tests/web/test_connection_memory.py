@@ -184,6 +184,22 @@ async def test_response_that_is_not_read_is_in_the_budget(house: House) -> None:
     await until(lambda: house.budget.transit == 0)
 
 
+async def test_garbage_after_requests_that_wait_for_an_unread_response_does_not_cost_them_theirs(
+    house: House,
+) -> None:
+    path = await large_result(house, UNREAD)
+    peer = Peer(house)
+    ask = f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
+    await peer.send(ask * 3 + b"\x00garbage\r\n\r\n")
+    await until(lambda: house.budget.transit > UNREAD // 2)
+    read, data = 0, b"x"
+    while data:
+        data = await peer.receive(1 << 20)
+        read += len(data)
+    assert read > 3 * UNREAD
+    peer.close()
+
+
 async def test_largest_is_cut_with_an_answer_when_the_budget_is_reached(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:

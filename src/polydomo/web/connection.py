@@ -274,10 +274,11 @@ class Connection(HttpToolsProtocol):
             self._keeps_reading(self._reads, self.loop.time())
         self.memory.unread = 0
         self.memory.report()
-        if self._active is None and not self._over:
+        if self._active is None and not self.is_over:
             if self.pipeline:
                 self._start_asgi_task(*self.pipeline.pop())
-            self.flow.resume_reading()
+            if not self._over:
+                self.flow.resume_reading()
 
     # For handlers
 
