@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import psutil
 import pytest
 
 from tests.support import sp
 from tests.support.broker import BrokerProcess, wait_for
-from tests.support.peers import MdpClient
-from tests.support.zmtp import Raw
+from tests.support.peers import Answer, Manager, MdpClient, MdpWorker, echo
+from tests.support.zmtp import Raw, message
 
 MIB = 1024 * 1024
 
@@ -69,3 +70,63 @@ def test_connection_cut_in_mid_message_leaves_no_memory_behind(
         wait_for(
             lambda: resident(roomy) <= before + bound, 10, f"{(resident(roomy) - before) / MIB:.0f} MiB more"
         )
+
+
+def test_peers_that_neither_read_nor_finish_stay_within_the_memory_limit(full: bool) -> None:
+    """limits.memory: whoever holds most is cut, and others are served meanwhile. What the broker's process itself
+    takes is beside it."""
+    number, limit = (200, 512 * MIB) if full else (20, 64 * MIB)
+    share = 8 * MIB  # of each peer: several times the limit in all
+    toml = f"[limits]\nmemory = {limit}\n"
+    peers: list[Raw] = []
+    with (
+        BrokerProcess(toml=toml) as broker,
+        echo(broker.endpoint, b"echo"),
+        MdpWorker(broker.endpoint, b"big") as worker,
+        MdpClient(broker.endpoint) as client,
+    ):
+        assert client.call(b"echo", [b"before"]) == Answer([], [b"before"])
+        base = resident(broker)
+        most = 0
+        try:
+            for _ in range(number):
+                deaf = Raw(broker.endpoint, receive_buffer=65536).shake()
+                peers.append(deaf)
+                deaf.send(message(b"MDPC02", b"\x01", b"big", b"x"))
+                worker.reply(worker.take(), [bytes(share)])
+                dripping = Raw(broker.endpoint).shake()
+                peers.append(dripping)
+                dripping.send(b"\x02" + (2 * share).to_bytes(8, "big"))
+                with suppress(ConnectionError):
+                    dripping.send(bytes(share))
+                assert client.call(b"echo", [b"meanwhile"]) == Answer([], [b"meanwhile"])
+                most = max(most, resident(broker))
+            with Manager(broker.endpoint) as manager:
+                budget = manager.show("show_broker")["memory_budget"]
+        finally:
+            for peer in peers:
+                peer.close()
+        assert budget["transit"] <= limit
+        assert budget["cut"] > 0
+        assert "limits.memory" in broker.log()
+        assert "Traceback" not in broker.log()
+        assert most - base <= 1.1 * limit, f"{(most - base) / MIB:.0f} MiB above {base / MIB:.0f} MiB"
+
+
+def test_dripping_peers_are_cut_however_often_a_byte_comes() -> None:
+    """limits.stalled: neither a byte of a message now and then nor a byte read now and then renews it."""
+    with BrokerProcess(toml="[limits]\nstalled = 1\n") as broker, echo(broker.endpoint, b"echo"):
+        sender = Raw(broker.endpoint).shake()
+        reader = Raw(broker.endpoint, receive_buffer=65536).shake()
+        with sender, reader:
+            sender.send(b"\x02" + (1000).to_bytes(8, "big"))
+            reader.send(message(b"MDPC02", b"\x01", b"echo", bytes(16 * MIB)))
+
+            def drip() -> bool:
+                with suppress(ConnectionError):
+                    sender.send(b"x")
+                with suppress(ConnectionError):
+                    reader.socket.recv(1)
+                return "it sends too slowly" in broker.log() and "it reads too slowly" in broker.log()
+
+            wait_for(drip, 20)

@@ -47,7 +47,10 @@ VARYING = [
     (re.compile(r'("(?:uptime|seen|since|age|waited|ran)"): [\d.e-]+'), r"\1: <seconds>"),
     (re.compile(r"^\s*\d+\s+(?=[a-z])"), "<number> "),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|\b\d\d:\d\d:\d\d\b"), "<time>"),
-    (re.compile(r"\b(?:mdp|dcp|nfp)-[0-9a-f]{8}\b|\b(?:0x)?[0-9a-f]{10}\b|\b\d{4,}\b|\b\d+\.\d{3,}\b"), "<number>"),
+    (
+        re.compile(r"\b(?:mdp|dcp|nfp)-[0-9a-f]{8}\b|\b(?:0x)?[0-9a-f]{10}\b|\b\d{4,}\b|\b\d+\.\d{3,}\b"),
+        "<number>",
+    ),
     (re.compile(r"\b\d+(\.\d+)?(µs|ms|s|m\d\ds|h\d\dm|d\d\dh)(?!\w)"), "<duration>"),
     (re.compile(r"\b\d+\.\d+\.\d+\b"), "<version>"),
     (re.compile(r"\b(build|loop)=\w+"), r"\1=<this one>"),

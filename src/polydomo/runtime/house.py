@@ -441,6 +441,7 @@ class House:
     def _show_broker(self) -> dict[str, Any]:
         """The catalogue's, and where the broker listens."""
         shown = self.management.show_broker() | {"zmq": list(self.bound), "events": self.events.show()}
+        shown["memory_budget"] = self.budget.show()
         if self.nng.bound:
             shown["nng"] = self.nng.show()
         for door in self.doors:
