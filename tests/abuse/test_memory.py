@@ -75,8 +75,8 @@ def test_connection_cut_in_mid_message_leaves_no_memory_behind(
 def test_peers_that_neither_read_nor_finish_stay_within_the_memory_limit(full: bool) -> None:
     """limits.memory: whoever holds most is cut, and others are served meanwhile. What the broker's process itself
     takes is beside it."""
-    number, limit = (200, 512 * MIB) if full else (20, 64 * MIB)
-    share = 8 * MIB  # of each peer: several times the limit in all
+    number, limit = (200, 512 * MIB) if full else (60, 128 * MIB)
+    share = 4 * MIB  # of each peer: several times the limit in all
     toml = f"[limits]\nmemory = {limit}\n"
     peers: list[Raw] = []
     with (

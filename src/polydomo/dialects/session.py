@@ -113,6 +113,10 @@ BUSY_TURN: Final = 8
 PATIENCE: Final = 3
 
 
+# A write larger than this goes by a way of its own, on which its size is known: it takes memory until all is sent.
+LARGE_WRITE: Final = 256 * 1024
+
+
 @trait
 class Sender:
     """A link as the outbox sees it, whatever wire is under it."""
@@ -192,13 +196,14 @@ class Context:
 
 class Link(Handler, Sender):
     """The middle of one connection: messages from the wire go to the dialect's session, its answers are collected
-    here until the outbox is flushed. `write` takes the joined bytes."""
+    here until the outbox is flushed. `write` takes the joined bytes, `write_large` more than `LARGE_WRITE` of them."""
 
     def __init__(self, context: Context, wire: Wire, write: Callable[[bytes], object]) -> None:
         self.context = context
         self.outbox = context.outbox
         self.wire = wire
         self.write = write
+        self.write_large = write
         self.identity = b""
         self.named = False  # the peer chose its identity, so it may come back under it
         self.native = False  # the peer is our own SDK
@@ -251,7 +256,11 @@ class Link(Handler, Sender):
         out = self.out
         if out:
             self.out = []
-            self.write(out[0] if len(out) == 1 else b"".join(out))
+            data = out[0] if len(out) == 1 else b"".join(out)
+            if len(data) > LARGE_WRITE:
+                self.write_large(data)
+            else:
+                self.write(data)
 
     def sessions(self) -> list[Session]:
         """All sessions of this connection."""
@@ -285,7 +294,7 @@ class Link(Handler, Sender):
         self.session = None
         self.others = []
         self.wire = wire
-        self.write = write
+        self.write = self.write_large = write
 
     def pause(self) -> None:
         """Take no more messages from the peer for now (back-pressure)."""

@@ -10,12 +10,13 @@ from collections import deque
 
 
 class Backlog:
-    """Writes that have not been sent to their end. `unsent` is always what the transport says."""
+    """Writes that have not been sent to their end. `unsent` is always what the transport says; at first it is of one
+    write of `size` bytes, if that is known."""
 
-    def __init__(self, unsent: int) -> None:
-        self.held = unsent  # bytes of all of them
+    def __init__(self, unsent: int, size: int = 0) -> None:
+        self.held = max(unsent, size)  # bytes of all of them
         self.unsent = unsent  # when last looked at
-        self._sizes = deque((unsent,))
+        self._sizes = deque((self.held,))
 
     def add(self, size: int) -> None:
         """Record another write."""

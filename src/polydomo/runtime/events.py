@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from polydomo.core.ports import Publisher
+from polydomo.dialects.session import LARGE_WRITE
 from polydomo.errors import ProtocolError
 from polydomo.runtime.log import Log
-from polydomo.runtime.stream import HIGH_WATER, StreamPeer
+from polydomo.runtime.stream import StreamPeer
 from polydomo.wire.frames import Message, frame
 from polydomo.wire.zmtp.connection import Connection, Handler, Peer
 from polydomo.wire.zmtp.pubsub import Subscriptions
@@ -122,7 +123,11 @@ class Subscriber(StreamPeer, Handler):
         self._out = []
         self._waiting = 0
         if out and not self.transport.is_closing():
-            self.write(b"".join(out))
+            data = b"".join(out)
+            if len(data) > LARGE_WRITE:
+                self.write_large(data)
+            else:
+                self.write(data)
 
     def works(self) -> bool:
         """Return True: subscriptions are read whether it reads its events or not."""
@@ -149,9 +154,8 @@ class Subscriber(StreamPeer, Handler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.attach(transport)
         # It must count as a slow reader before it loses events, or it would never be cut.
-        self.transport.set_write_buffer_limits(
-            min(HIGH_WATER, self.house.settings.limits.subscriber_bytes // 2), 0
-        )
+        self.high_water = min(self.high_water, self.house.settings.limits.subscriber_bytes // 2)
+        self.transport.set_write_buffer_limits(self.high_water, 0)
         self.write = self.transport.write
         self.outlet = self
         self.parser = self.connection = Connection(self, b"PUB", True, self.house.wire_limits)

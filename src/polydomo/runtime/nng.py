@@ -122,6 +122,7 @@ class SpPeer(StreamPeer, SpWire):
         ipc = self.listener.startswith("ipc:")
         host = self.address.rpartition(":")[0]
         self.outlet = self.session = MemoSession(self.nng.memo, self, self.transport.write, host, ipc)
+        self.session.write_large = self.write_large
         self.parser = self.connection = Connection(
             self.session, REP, house.settings.limits.message_bytes, ipc
         )

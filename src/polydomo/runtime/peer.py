@@ -35,6 +35,7 @@ class ZmqPeer(StreamPeer, Wire):
         house = self.house
         self.attach(transport)
         self.outlet = self.link = Link(house.context, self, self.transport.write)
+        self.link.write_large = self.write_large
         self.parser = self.connection = Connection(
             self.link, b"ROUTER", True, house.wire_limits, properties={NATIVE_PROPERTY: __version__.encode()}
         )

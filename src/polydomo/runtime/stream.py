@@ -69,10 +69,12 @@ class StreamPeer(asyncio.Protocol):
         self.parser: Parser
         self.address = ""
         self.site = ""  # what counts as one address
+        self.high_water = HIGH_WATER
         self.backlog: Backlog | None = (
             None  # while it is congested: it does not read as fast as it is written to
         )
         self._output_pace: Pace
+        self._large = 0  # bytes of the large write that is being made
         self._input_pace: Pace | None = None  # while a message is unfinished
         self._input = 0  # bytes of it
         self._inspected = 0  # bytes of it when last inspected
@@ -102,7 +104,7 @@ class StreamPeer(asyncio.Protocol):
         self.address = address_of(transport)
         self.site = site_of(transport.get_extra_info("peername"), self.listener)
         keep_alive(transport)
-        self.transport.set_write_buffer_limits(HIGH_WATER, 0)
+        self.transport.set_write_buffer_limits(self.high_water, 0)
 
     def admit(self) -> bool:
         """The second part: it has so much time for its handshake. False: there was no room for it."""
@@ -138,7 +140,7 @@ class StreamPeer(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         now = self.house.clock.read()
-        self.backlog = Backlog(self.transport.get_write_buffer_size())
+        self.backlog = Backlog(self.transport.get_write_buffer_size(), self._large)
         self._output_pace = Pace(self.house.settings.limits.stalled, now)
         self.outlet.write = self._write_congested
         self._adjust_reading()
@@ -146,6 +148,7 @@ class StreamPeer(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.backlog = None
+        self.transport.set_write_buffer_limits(self.high_water, 0)
         self.outlet.write = self.transport.write
         self._adjust_reading()
         self._report()
@@ -245,6 +248,21 @@ class StreamPeer(asyncio.Protocol):
         if self.backlog is not None:
             self.backlog.add(len(data))
             self._report()
+
+    def write_large(self, data: bytes) -> None:
+        """Write, and count all of `data` as held while any of it is unsent, however little."""
+        if self.backlog is None:
+            self.transport.set_write_buffer_limits(
+                0, 0
+            )  # congested from the first byte that cannot be sent at once
+        if self.backlog is not None:
+            self._write_congested(data)
+            return
+        self._large = len(data)
+        self.transport.write(data)
+        self._large = 0
+        if self.backlog is None:
+            self.transport.set_write_buffer_limits(self.high_water, 0)
 
     def _adjust_reading(self) -> None:
         """Read unless its clients have too much unanswered or do not read their answers, and no worker is here."""

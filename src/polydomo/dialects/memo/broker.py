@@ -31,7 +31,7 @@ from polydomo.dialects.memo.messages import (
 )
 from polydomo.dialects.memo.shared import ID_SIZE, UNPLUGGED, Memo, SpWire
 from polydomo.dialects.memo.workers import ASKED, BUSY, PARKED, MemoWorker
-from polydomo.dialects.session import Sender
+from polydomo.dialects.session import LARGE_WRITE, Sender
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import shown
 from polydomo.wire.sp.connection import Handler
@@ -62,6 +62,7 @@ class MemoSession(Handler, Sender):
         self.outbox = memo.outbox
         self.wire = wire
         self.write = write
+        self.write_large = write  # for more than LARGE_WRITE bytes
         self.host = host  # where its peer is, without the port
         self.ipc = ipc
         self.name = b"memo-connection-%d" % memo.connected
@@ -136,7 +137,11 @@ class MemoSession(Handler, Sender):
         out = self._out
         if out:
             self._out = []
-            self.write(b"".join(out))
+            data = b"".join(out)
+            if len(data) > LARGE_WRITE:
+                self.write_large(data)
+            else:
+                self.write(data)
 
     # The ports' side
 
@@ -209,7 +214,7 @@ class MemoSession(Handler, Sender):
         self._older = {}
         self._recent = {}
         self.wire = UNPLUGGED
-        self.write = _discard
+        self.write = self.write_large = _discard
         if self.client is not None:
             self.client.reap()
         if self.workers or self._kept:
