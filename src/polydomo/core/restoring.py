@@ -105,13 +105,19 @@ class Restoring(Following):
             self.broker.place(job, False)
 
     def restore(
-        self, job: Job, extra: Extra, token: bytes, holder: bytes, pieces: dict[int, Piece] | None = None
+        self,
+        job: Job,
+        extra: Extra,
+        token: bytes,
+        holder: bytes,
+        pieces: dict[int, Piece] | None = None,
+        resent: int = 0,
     ) -> None:
         """A job that was not finished when the broker stopped; `token` and `holder` if a worker may still come back
-        with its answer, `pieces` of what several workers have done. Called in the order in which they were
-        submitted."""
+        with its answer, `pieces` of what several workers have done, `resent` if so many of its attempts were made
+        before it was sent again: these count for nothing. Called in the order in which they were submitted."""
         broker = self.broker
-        job.attempt = extra.number
+        job.attempt = max(0, extra.number - resent)
         job.limit = extra.timeout
         job.extra = extra
         broker.memory += EXTRA_COST

@@ -124,6 +124,7 @@ class House:
     async def start(self) -> None:
         """Listen everywhere, or nowhere: a place that cannot be bound is an error."""
         self.loop = asyncio.get_running_loop()
+        self.management.turn = self._next_turn
         await self._open_store()
         try:
             self.ledger.start()
@@ -189,6 +190,15 @@ class House:
     def enter(self) -> None:
         """Before anything but a peer's bytes reaches the core."""
         self._set_time()
+
+    def _next_turn(self, step: Callable[[], None]) -> None:
+        """Go on with something long after everybody else had a turn."""
+
+        def enter() -> None:
+            self.enter()
+            step()
+
+        self.loop.call_soon(enter)
 
     def _set_context(self, settings: Settings) -> None:
         """What sessions go by."""

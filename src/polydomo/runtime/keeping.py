@@ -287,7 +287,9 @@ class StoreKeeper(Keeper):
                 extra.resource = name
             else:
                 extra.worker = name
-        self.lifecycle.restore(job, extra, record.token, record.worker, pieces)
+        # A job that was sent again may be tried as often as a new one, see `StoredJobs.resend_job`.
+        resent = max(0, record.max_attempts - job.service.policy.retries - 1)
+        self.lifecycle.restore(job, extra, record.token, record.worker, pieces, resent)
 
     async def _pieces(self, record: JobRecord) -> dict[int, Piece]:
         """The answers of those of several workers that have ended."""

@@ -19,6 +19,7 @@ from polydomo.store.errors import StoreError
 from polydomo.store.records import (
     DONE,
     AttemptRecord,
+    Change,
     EventRecord,
     Filter,
     JobRecord,
@@ -152,6 +153,9 @@ class StoredJobs:
 
         def read(job: JobRecord | None) -> None:
             if job is not None:
+                retries = self.keeper.broker.policy_of(job.service).retries
+                job.max_attempts = job.attempt + retries + 1
+                self.store.update(id, Change(max_attempts=job.max_attempts))
                 self.keeper.touch()
                 self.keeper.lifecycle.results.drop(id)
                 self.keeper.revive(job)

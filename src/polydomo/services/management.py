@@ -7,17 +7,20 @@ or "404" out. `mmi.service.broker`: a task in, JSON out (`services.builtin`); th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from heapq import merge, nlargest
 from typing import Any
 
 from polydomo._version import __version__
 from polydomo.core.broker import Broker
+from polydomo.core.client import Client
 from polydomo.core.counts import Counts
 from polydomo.core.job import JOB_COST, STATES, Job
 from polydomo.core.names import parse_name, printable
 from polydomo.core.service import Service
 from polydomo.core.worker import Worker
 from polydomo.services.builtin import BuiltIn, Raw, is_internal, perform, read_task, unquoted
+from polydomo.services.slices import Look, Turn, chunks, take_slices
 from polydomo.wire.frames import frame
 
 # Rows of `show_jobs` unless asked for another number.
@@ -31,6 +34,7 @@ class Management:
         self.broker = broker
         self.name = name
         self.started = broker.now
+        self.turn: Turn | None = None  # how long looks go on in a later turn of the loop; set by the owner
         self.tasks: dict[str, Callable[..., Any]] = {
             "show_broker": self.show_broker,
             "show_services": self.show_services,
@@ -75,69 +79,30 @@ class Management:
             "draining": broker.draining,
         }
 
-    def show_services(self) -> list[dict[str, Any]]:
+    def show_services(self) -> Any:
         """Every service that has workers or jobs, or had some lately; the broker's own are left out. What is not
         listed any more is in `unlisted` of `show_broker`: with that the counts add up to the broker's."""
-        broker = self.broker
-        rows = [service_row(service) for service in broker.services.values() if not service.internal]
-        rows += [past_row(name, counts) for name, counts in broker.past.named.items()]
-        rows.sort(key=lambda row: row["name"])
-        return rows
+        return take_slices(self._services(), self.turn)
 
-    def show_workers(self, service: str | None = None, status: str | None = None) -> list[dict[str, Any]]:
+    def show_workers(self, service: str | None = None, status: str | None = None) -> Any:
         """Every worker, or those of one service. What norfab's client reads has norfab's names too."""
         if status not in (None, "", "any", "alive", "dead"):
             raise ValueError(f"no status {status!r}; there are alive, dead, any")
         if status == "dead":  # they are forgotten at once
             return []
-        return [
-            self._worker(worker, names)
-            for worker in self.broker.workers
-            if is_shown(worker)
-            for names in [[printable(offered.name) for offered in worker.services]]
-            if service in (None, "", "all") or service in names
-        ]
+        return take_slices(self._workers(service), self.turn)
 
-    def show_clients(self) -> list[dict[str, Any]]:
+    def show_clients(self) -> Any:
         """Every client that has sent a job and is connected (or within its grace time)."""
-        now = self.broker.now
-        asked = self._asked()
-        return [
-            {
-                "name": printable(client.name),
-                "dialect": client.dialect,
-                "unanswered": client.jobs - len(questions),
-                "bytes": client.size - sum(job.size for job in questions),
-                "submitted": client.total - client.questions,
-                "held": client.held or client.stalled,
-                "since": round(now - client.since, 3),
-            }
-            for client in self.broker.clients
-            if client.total > client.questions
-            for questions in [[job for job in asked if job.client is client]]
-        ]
+        return take_slices(self._clients(), self.turn)
 
-    def show_jobs(
-        self, service: str | None = None, state: str | None = None, limit: int = JOBS_SHOWN
-    ) -> list[dict[str, Any]]:
+    def show_jobs(self, service: str | None = None, state: str | None = None, limit: int = JOBS_SHOWN) -> Any:
         """Jobs, newest first: waiting, running, and the last thousand that ended."""
         if state is not None and state not in STATES:
             raise ValueError(f"no state {state!r}; there are {', '.join(STATES)}")
-        found: list[Job] = list(self.broker.recent)
-        for known in self.broker.services.values():
-            found.extend(job for line in [known, *known.named.values()] for job in line.jobs())
-        for worker in self.broker.workers:
-            found.extend(worker.running.values())
-        rows = [
-            self._job(job)
-            for job in sorted(found, key=lambda job: -job.id)
-            if not is_internal(job.service.name)
-        ]
-        return [
-            row
-            for row in rows
-            if (service is None or row["service"] == service) and (state is None or row["state"] == state)
-        ][: max(limit, 0)]
+        if not isinstance(limit, int):
+            raise TypeError(f"limit is a number of rows, not {limit!r}")
+        return take_slices(self._newest_jobs(service, state, max(limit, 0)), self.turn)
 
     def pause_service(self, name: str) -> dict[str, Any]:
         """Its jobs wait until it is resumed; running ones go on."""
@@ -168,6 +133,81 @@ class Management:
         body = None if request is None else frame(request.encode())
         return {"name": name, "forgotten": self.broker.memos.forget(parse_name(name), body)}
 
+    def _services(self) -> Look[list[dict[str, Any]]]:
+        broker = self.broker
+        sorted_names = []
+        for names in chunks([*broker.services, *broker.past.named]):
+            sorted_names.append(sorted((printable(name), name) for name in names))
+            yield
+        rows = []
+        for chunk in chunks(merge(*sorted_names)):
+            for _, name in chunk:
+                service, past = broker.services.get(name), broker.past.named.get(name)
+                if service is None and past is not None:
+                    rows.append(past_row(name, past))
+                elif service is not None and not service.internal:
+                    rows.append(service_row(service))
+            yield
+        return rows
+
+    def _workers(self, service: str | None) -> Look[list[dict[str, Any]]]:
+        rows = []
+        for chunk in chunks(list(self.broker.workers)):
+            for worker in chunk:
+                names = [printable(offered.name) for offered in worker.services]
+                if is_shown(worker) and (service in (None, "", "all") or service in names):
+                    rows.append(self._worker(worker, names))
+            yield
+        return rows
+
+    def _clients(self) -> Look[list[dict[str, Any]]]:
+        rows = []
+        for chunk in chunks(list(self.broker.clients)):
+            asked: dict[Client, list[Job]] = {}
+            for job in self._asked():
+                asked.setdefault(job.client, []).append(job)
+            rows += [
+                self._client(client, asked.get(client, []))
+                for client in chunk
+                if client.total > client.questions
+            ]
+            yield
+        return rows
+
+    def _newest_jobs(self, service: str | None, state: str | None, limit: int) -> Look[list[dict[str, Any]]]:
+        newest: list[Job] = []
+        for chunk in chunks(self._every_job()):
+            found = [
+                job
+                for job in chunk
+                if job is not None
+                and not job.service.internal
+                and (state is None or STATES[job.state] == state)
+                and (service is None or printable(job.service.name) == service)
+            ]
+            if found:  # one that went on meanwhile may come twice
+                newest = nlargest(limit, dict.fromkeys([*newest, *found]), key=lambda job: job.id)
+            yield
+        rows = []
+        for jobs in chunks(newest):
+            rows += [self._job(job) for job in jobs]
+            yield
+        return rows
+
+    def _every_job(self) -> Iterator[Job | None]:
+        """Every job that is remembered, in the order in which a job goes through these places, so that none is missed
+        that goes on meanwhile. None: a service was looked at."""
+        broker = self.broker
+        for service in list(broker.services.values()):
+            yield None
+            for line in [service, *service.named.values()]:
+                for ring in line.rings():
+                    for lane in list(ring.ring_of_lanes):
+                        yield from list(lane.jobs)
+        for worker in list(broker.workers):
+            yield from list(worker.running.values())
+        yield from list(broker.recent)
+
     def _asked(self) -> list[Job]:
         """What the broker itself is being asked."""
         return [job for port in self.own for job in port.worker.running.values()]
@@ -177,6 +217,17 @@ class Management:
         if service is None or is_internal(service.name):
             raise ValueError(f"no service {name!r}")
         return service
+
+    def _client(self, client: Client, questions: list[Job]) -> dict[str, Any]:
+        return {
+            "name": printable(client.name),
+            "dialect": client.dialect,
+            "unanswered": client.jobs - len(questions),
+            "bytes": client.size - sum(job.size for job in questions),
+            "submitted": client.total - client.questions,
+            "held": client.held or client.stalled,
+            "since": round(self.broker.now - client.since, 3),
+        }
 
     def _job(self, job: Job) -> dict[str, Any]:
         now = self.broker.now

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from polydomo.core.counts import Counts
 from polydomo.core.policy import Bounds, Policy
 from polydomo.core.service import Service
+from polydomo.services.management import Management
 from polydomo.store.errors import StoreFull
 from polydomo.web.api import health, metrics
 from tests.support.broker import BrokerProcess, wait_for
@@ -71,8 +72,10 @@ class TestMetrics:
         for number in range(metrics.SERVICES + 50):
             broker.keep_service(Service(broker, b"s%d" % number, Policy(), Counts()))
         broker.policies = {b"s249": Policy()}
-        house: Any = SimpleNamespace(broker=broker)
-        families = list(metrics.Books(house)._services())
+        house: Any = SimpleNamespace(broker=broker, management=Management(broker, "test"))
+        books = metrics.Books(house)
+        asyncio.run(books.choose())
+        families = list(books._services())
         assert families[0].samples[0].value == metrics.SERVICES + 50
         shown = [sample.labels["service"] for sample in families[1].samples]
         assert len(shown) == metrics.SERVICES

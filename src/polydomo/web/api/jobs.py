@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from hashlib import blake2b
+from heapq import nlargest
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import urlencode
 
@@ -11,9 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from polydomo.core.job import Job
+from polydomo.core.job import ENDS, Job
 from polydomo.core.names import parse_name
 from polydomo.core.results import Ended
+from polydomo.services.slices import chunks
 from polydomo.store.errors import StoreError
 from polydomo.store.records import Filter
 from polydomo.web.api import times, views, wishes
@@ -144,7 +147,7 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
             page=page,
         )
         if house.store is None or where == "memory":
-            rows, following = _in_memory(wanted)
+            rows, following = await _in_memory(wanted)
         else:
             try:
                 found = await house.store.find(wanted)
@@ -294,16 +297,23 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
         ended = broker.lifecycle.results.get(id, broker.now)
         return None if ended is None else views.remembered(ended)
 
-    def _in_memory(wanted: Filter) -> tuple[list[dict[str, Any]], str | None]:
+    async def _in_memory(wanted: Filter) -> tuple[list[dict[str, Any]], str | None]:
         """By the core's own numbers, which grow."""
         behind = None if wanted.page is None else _number(wanted.page)
         found: list[Job] = []
-        for uid, job in broker.lifecycle.jobs.items():
-            if job.extra is None or job.extra.uid != uid or (job.extra.durable and house.store is not None):
-                continue
-            if (behind is None or job.id < behind) and _fits(job, wanted):
-                found.append(job)
-        found.sort(key=lambda job: -job.id)
+        for chunk in chunks(list(broker.lifecycle.jobs.items())):
+            fitting = [
+                job
+                for uid, job in chunk
+                if job.extra is not None
+                and job.extra.uid == uid
+                and not (job.extra.durable and house.store is not None)
+                and (behind is None or job.id < behind)
+                and _fits(job, wanted)
+            ]
+            found = nlargest(wanted.limit + 1, [*found, *fitting], key=lambda job: job.id)
+            await asyncio.sleep(0)
+        found = [job for job in found if job.state not in ENDS]
         rows = [views.living(broker, job) for job in found[: wanted.limit]]
         more = len(found) > wanted.limit
         return rows, str(found[wanted.limit - 1].id) if more else None

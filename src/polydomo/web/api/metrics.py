@@ -3,6 +3,7 @@ for it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from heapq import nsmallest
@@ -19,6 +20,7 @@ from polydomo.core.counts import MEANINGS
 from polydomo.core.names import printable
 from polydomo.core.service import Service
 from polydomo.services.management import is_shown
+from polydomo.services.slices import chunks
 
 if TYPE_CHECKING:
     from polydomo.runtime.house import House
@@ -39,7 +41,8 @@ def make_router(house: House) -> APIRouter:
     """See the module's text."""
     router = APIRouter(tags=["broker"])
     registry = CollectorRegistry()
-    registry.register(Books(house))
+    books = Books(house)
+    registry.register(books)
     ProcessCollector(registry=registry)
     text: dict[int | str, dict[str, Any]] = {
         200: {
@@ -54,6 +57,7 @@ def make_router(house: House) -> APIRouter:
     async def metrics() -> Response:
         """Jobs, services, workers, clients, connections, the store, the ledger, and what memoised services
         saved."""
+        await books.choose()
         house.enter()
         return Response(generate_latest(registry), 200, {"cache-control": "no-store"}, CONTENT_TYPE_LATEST)
 
@@ -65,6 +69,20 @@ class Books(Collector):
 
     def __init__(self, house: House) -> None:
         self.house = house
+        self._chosen: list[Service] = []  # those that are shown one by one
+
+    async def choose(self) -> None:
+        """Before a scrape: choose the services to be shown. There may be a hundred thousand: others have their turns
+        in between."""
+        policies = self.house.broker.policies
+        chosen: list[Service] = []
+        for chunk in chunks(list(self.house.broker.services.values())):
+            found = [service for service in chunk if not service.internal]
+            chosen = nsmallest(
+                SERVICES, [*chosen, *found], key=lambda one: _matters(one, one.name in policies)
+            )
+            await asyncio.sleep(0)
+        self._chosen = chosen
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is looked at when it is registered."""
@@ -109,12 +127,9 @@ class Books(Collector):
 
     def _services(self) -> Iterable[Metric]:
         broker = self.house.broker
-        services = [service for service in broker.services.values() if not service.internal]
-        yield gauge("polydomo_services", "Services with workers or jobs; not all are shown.", len(services))
-        if len(services) > SERVICES:
-            services = nsmallest(
-                SERVICES, services, key=lambda service: _matters(service, service.name in broker.policies)
-            )
+        count = self.house.management.show_broker()["services"]
+        yield gauge("polydomo_services", "Services with workers or jobs; not all are shown.", count)
+        services = [one for one in self._chosen if broker.services.get(one.name) is one]
         for name, what, read in GAUGES:
             family: Metric = GaugeMetricFamily(f"polydomo_service_{name}", what, labels=["service"])
             _fill(family, [([printable(service.name)], read(service)) for service in services])

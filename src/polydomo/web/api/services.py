@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 from heapq import nsmallest
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -17,6 +17,7 @@ from polydomo.core.policy import FOREVER, Policy
 from polydomo.core.service import Service
 from polydomo.services.builtin import is_internal
 from polydomo.services.management import past_row, service_row
+from polydomo.services.slices import chunks
 from polydomo.web.api.bodies import read_body
 from polydomo.web.api.openapi import Doc, cached, failing, shows
 from polydomo.web.api.problems import problem
@@ -72,8 +73,11 @@ def make_router(house: House) -> APIRouter:
     ) -> Response:
         """Every service that has workers or jobs, or had some lately, by name. The broker's own are left out."""
         known = [service.name for service in broker.services.values() if not service.internal]
-        names = [(printable(name), name) for name in chain(known, broker.past.named)]
-        found = nsmallest(limit + 1, (pair for pair in names if pair[0] > after))
+        found: list[tuple[str, bytes]] = []
+        for names in chunks([*known, *broker.past.named]):
+            pairs = [(printable(name), name) for name in names]
+            found = nsmallest(limit + 1, [*found, *(pair for pair in pairs if pair[0] > after)])
+            await asyncio.sleep(0)
         rows = [_row(name) for _, name in found[:limit]]
         return show(request, {"services": rows, "next": rows[-1]["name"] if len(found) > limit else None})
 
