@@ -56,6 +56,8 @@ COMMANDS = [
     ],
     ["config", "check"],
     ["config", "show"],
+    ["store", "backup"],
+    ["store", "check"],
     ["doctor"],
     ["bench"],
     ["demo"],
