@@ -74,7 +74,7 @@ def test_those_that_never_read_and_those_that_drip_stay_within_the_limit(full: b
     """Each of the former asks for large results, one after the other, and each of the latter sends most of a large
     body at once and then a byte now and then."""
     peers, limit, size = (200, 2048 * MIB, 60 * MIB) if full else (20, 128 * MIB, 12 * MIB)
-    result = 16 * MIB if full else 8 * MIB
+    result = 8 * MIB
     slow = 30 if full else 1  # long enough that the limit is reached first
     toml = f'[limits]\nmemory = {limit}\nstalled = "5m"\n[http]\nslow = {slow}\n'
     with BrokerProcess(toml=toml, http=True) as broker:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 # Less than this is not reported: most requests are small, and the number of connections is bounded.
 SMALL: Final = 16 * 1024
 
+# What bytes take in memory beside themselves, as one part in so many: pieces that are copied, gaps in the heap.
+OVERHEAD: Final = 16
+
 
 class ConnectionMemory:
     """Bytes of a connection, by kind; a `Holder` of the budget. `on_cut` ends the connection."""
@@ -28,8 +31,7 @@ class ConnectionMemory:
     def report(self) -> None:
         """Tell the budget; to be called after a change. The connection may have been cut when this returns."""
         total = self.body + self.unread + self.kept
-        if total < SMALL:
-            total = 0
+        total = total + total // OVERHEAD if total >= SMALL else 0
         if total != self._reported and self._on_cut is not None:
             self._reported = total
             self._budget.hold(self, total)
