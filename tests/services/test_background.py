@@ -54,3 +54,22 @@ async def test_after_closing_nobody_is_told(background: Background) -> None:
     gate.set()
     await asyncio.sleep(0.05)
     assert told == []
+
+
+async def test_threads_do_not_run_ahead_of_a_busy_loop() -> None:
+    """Results may be megabytes each: no more of them wait for the loop than there are threads."""
+    posted: list[Callable[[], None]] = []
+    started = threading.Semaphore(0)
+    background = Background(posted.append, threads=2)
+    told: list[object] = []
+    for _ in range(10):
+        background.run(started.release, told.append, told.append)
+    for _ in range(2):
+        assert started.acquire(timeout=5)
+    assert not started.acquire(timeout=0.2)
+    for expected in range(1, 11):
+        while not posted:
+            await asyncio.sleep(0.001)
+        posted.pop(0)()
+        assert len(told) == expected
+    background.close()

@@ -2,8 +2,8 @@
 
 The C library keeps what is freed between blocks that are still in use, and it is right to: taking fresh pages from the
 system for each large message makes the broker spend twice the time on it. But after many large messages at once most of
-the heap may be such gaps, for good. So the process is looked at now and then, and when its gaps have grown by `GAPS`
-they are given back.
+the heap may be such gaps, for good. So the process is looked at now and then, and when its gaps have grown by a small
+part of `limits.memory` they are given back.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-# How much memory that nobody holds may come together before it is given back.
-GAPS: Final = 64 * 1024 * 1024
+# How much memory that nobody holds may come together before it is given back: one part in so many of the limit, and
+# at the least and the most.
+GAPS_SHARE: Final = 64
+GAPS_MIN: Final = 8 * 1024 * 1024
+GAPS_MAX: Final = 64 * 1024 * 1024
 
 _STATM: Final = Path("/proc/self/statm")
 
@@ -30,10 +33,11 @@ class Heap:
         self._trim = trim or _system_trim()
         self._floor = self._resident()  # memory beside what is held, when it was last trimmed
 
-    def inspect(self, held: int) -> None:
-        """Trim if the process has grown by more than `held`, the bytes that it is known to hold. Called every few
-        seconds."""
-        if self._resident() - held >= self._floor + GAPS:
+    def inspect(self, held: int, limit: int) -> None:
+        """Trim if the process has grown by much more than `held`, the bytes that it is known to hold; it may hold
+        `limit` of them. Called every second."""
+        gaps = min(max(limit // GAPS_SHARE, GAPS_MIN), GAPS_MAX)
+        if self._resident() - held >= self._floor + gaps:
             self._trim()
             self._floor = self._resident() - held
 

@@ -115,6 +115,7 @@ class House:
         self._stopped = asyncio.Event()
         self._hurry = False
         self._inspector: asyncio.TimerHandle | None = None
+        self._heap_inspector: asyncio.TimerHandle | None = None
         self.store: Store | None = None
         self.shelf: Store  # the same, or where nothing is kept on disk, one in memory
         self._sweeper: asyncio.Task[None] | None = None
@@ -147,6 +148,7 @@ class House:
         self.broker.alarms.on_sooner = self._sooner
         self._ring()
         self._inspector = self.loop.call_later(self._inspection(), self._inspect)
+        self._inspect_heap()
 
     async def wait(self) -> None:
         """Until the broker has stopped; raises what went wrong in stopping."""
@@ -370,10 +372,13 @@ class House:
         self.events.inspect(now)
         self.nng.inspect(now)
         self.descriptors.inspect()
-        self.heap.inspect(self.budget.total())
         for door in self.doors:
             door.inspect(now)
         self._inspector = self.loop.call_later(self._inspection(), self._inspect)
+
+    def _inspect_heap(self) -> None:
+        self.heap.inspect(self.budget.total(), self.budget.limit)
+        self._heap_inspector = self.loop.call_later(1.0, self._inspect_heap)
 
     def _inspection(self) -> float:
         """Often enough to see a peer's silence before it is too late to ask it."""
@@ -442,6 +447,8 @@ class House:
             self._timer.cancel()
         if self._inspector is not None:
             self._inspector.cancel()
+        if self._heap_inspector is not None:
+            self._heap_inspector.cancel()
         self.notes.end_period()
         await self.ledger.close()
         await self._close_store()

@@ -109,7 +109,9 @@ class LimitsSection(Section):
     )
     frames: Annotated[int, count("frames in one message")] = 1024
     handshake: Annotated[float, seconds("how long a peer may take to introduce itself")] = 5.0
-    unauthenticated: Annotated[int, count("peers in their handshake at once")] = 2000
+    unauthenticated: Annotated[
+        int, count("peers in their handshake at once; then the oldest of the most crowded address goes")
+    ] = 2000
     connections: Annotated[int, count("connected peers")] = 10_000
     client_jobs: Annotated[int, count("unanswered jobs of a client before it is no longer read from")] = 1000
     client_bytes: Annotated[int, size("bytes in those jobs, with the same effect")] = 256 * MIB
@@ -122,7 +124,7 @@ class LimitsSection(Section):
     output_bytes: Annotated[int, size("unread answers of one peer before it is cut off")] = 256 * MIB
     subscriber_bytes: Annotated[int, size("unread events of one subscriber before it loses some")] = 16 * MIB
     stalled: Annotated[
-        float, seconds("how long a peer may read next to nothing while answers wait for it")
+        float, seconds("how long a peer may stand still in the middle of a message that it sends or reads")
     ] = 60.0
     worker_jobs: Annotated[int, count("jobs a worker may hold at once by asking for more")] = 64
     device_workers: Annotated[int, count("WMP workers behind one connection")] = 10_000

@@ -128,3 +128,24 @@ def test_a_large_message_is_not_copied_with_every_piece() -> None:
     assert isinstance(content, bytes)
     assert len(content) == size
     assert connection.kept() == 0
+
+
+def test_growth_of_an_unfinished_message_is_told_in_steps_and_its_end() -> None:
+    told: list[int] = []
+    connection, recorder = sp.in_traffic(limit=1 << 20)
+    recorder.buffered = told.append  # type: ignore[method-assign]
+    whole = sp.request(1, bytes(300_000))
+    for start in range(0, len(whole), 10_000):
+        connection.receive(whole[start : start + 10_000])
+    assert told == [70_000, 140_000, 210_000, 280_000, 0]
+    assert connection.spanned == 1
+
+
+def test_closed_connection_keeps_nothing_and_takes_nothing() -> None:
+    connection, recorder = sp.in_traffic(limit=1 << 20)
+    connection.receive(sp.request(1, bytes(1000))[:500])
+    connection.close()
+    assert connection.kept() == 0
+    connection.receive(sp.request(1, b"x"))
+    assert connection.kept() == 0
+    assert recorder.calls == []

@@ -226,3 +226,24 @@ def test_an_expected_head_is_under_the_same_limits() -> None:
     noted.expected = b"\x01\x01a"
     connection.receive(b"\x01\x01a" + b"\x04\x05\x04PING")
     assert "flags" in noted.failures[0]
+
+
+def test_growth_of_an_unfinished_message_is_told_in_steps_and_its_end() -> None:
+    told: list[int] = []
+    connection, recorder = in_traffic()
+    recorder.buffered = told.append  # type: ignore[method-assign]
+    whole = zmtp.message(bytes(300_000))
+    for start in range(0, len(whole), 10_000):
+        connection.receive(whole[start : start + 10_000])
+    assert told == [70_000, 140_000, 210_000, 280_000, 0]
+    assert connection.spanned == 1
+
+
+def test_closed_connection_keeps_nothing_and_takes_nothing() -> None:
+    connection, recorder = in_traffic()
+    connection.receive(zmtp.message(bytes(1000))[:500])
+    connection.close()
+    assert connection.kept() == 0
+    connection.receive(zmtp.message(b"x"))
+    assert connection.kept() == 0
+    assert recorder.calls == []

@@ -123,6 +123,9 @@ class Books(Collector):
         )
         yield gauge("polydomo_jobs_bytes", "Bytes they take.", books["memory"])
         yield gauge("polydomo_jobs_bytes_limit", "What they may have.", broker.bounds.memory)
+        yield gauge(
+            "polydomo_transit_bytes", "Bytes on their way from or to peers.", self.house.budget.transit
+        )
         yield counter("polydomo_invalid_messages", "Messages that could not be read.", self.house.complaints)
 
     def _services(self) -> Iterable[Metric]:
