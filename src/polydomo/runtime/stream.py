@@ -220,7 +220,9 @@ class StreamPeer(asyncio.Protocol):
         """Tell the memory budget what is held for this peer, which may be cut for it."""
         if self.transport.is_closing():
             return
-        size = self._input + self.remembered()
+        size = (
+            self._input * 9 // 8 + self.remembered()
+        )  # a bytearray that grows takes an eighth more than it has
         size += self.transport.get_write_buffer_size() if self.backlog is None else self.backlog.held
         if size != self._reported:
             self._reported = size
