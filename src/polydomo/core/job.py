@@ -66,8 +66,8 @@ WORKER_GONE: Final = "worker-gone"  # it was for one worker only, which cannot c
 JOB_COST: Final = 330
 
 # The same of what a job has that is durable or came with options (`core.extras`), its id among it. The two together:
-# 920 compiled, 1,121 not; 1,290 with a key, 1,340 with a deadline. Each further durable job over MDP: 1,058, beside some
-# 90 MB for the database's caches and the writes under way (100,000 against 250,000 jobs).
+# 920 compiled, 1,121 not; 1,290 with a key, 1,340 with a deadline. Each further durable job over MDP: 1,058, beside
+# some 90 MB for the database's caches and the writes under way (100,000 against 250,000 jobs).
 EXTRA_COST: Final = 750
 
 
