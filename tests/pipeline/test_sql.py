@@ -205,3 +205,22 @@ def test_a_query_is_watched_and_stopped(spark: SparkSession, engine: Engine) -> 
     thread.join(30)
     assert [error.code for error in failed] == ["cancelled"]
     wait_for(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds(), 10)
+
+
+@pytest.mark.spark
+def test_java_that_has_ended_is_told_from_a_query_that_failed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the query itself was told: the first call after it finds nobody."""
+
+    class Gone:
+        def __getattr__(self, name: str) -> Any:
+            raise ConnectionRefusedError
+
+    def fail(*_: object) -> None:
+        monkeypatch.setattr(engine.spark, "_jvm", Gone())
+        raise sql.QueryFailed("Spark could not run it: Py4JError")
+
+    monkeypatch.setattr(engine, "_prepare", fail)
+    with pytest.raises(sql.SparkLost):
+        engine.run(Request("SELECT 1"), "test")

@@ -194,9 +194,12 @@ class Engine:
         return Result(columns, table.slice(0, limit), truncated, time.monotonic() - start)
 
     def _leave_session(self) -> None:
-        """The thread is none of the query's any more."""
+        """The thread is none of the query's any more. Java may have ended with an error that does not say so."""
         jvm: Any = self.spark._jvm
-        jvm.SparkSession.setActiveSession(self.spark._jsparkSession)
+        try:
+            jvm.SparkSession.setActiveSession(self.spark._jsparkSession)
+        except Exception as error:
+            raise self._explained(error, "") from None
 
     def warm(self) -> None:
         """The first query takes seconds, because Java reads its classes then. It need not be a client's."""
