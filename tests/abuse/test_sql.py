@@ -44,7 +44,6 @@ FEW = [
     hostile_sql.BOMBS[10],
     hostile_sql.BOMBS[16],
     hostile_sql.ENDLESS[1],
-    hostile_sql.REGEX[0],
     hostile_sql.MEMORY[0],
 ]
 
