@@ -12,6 +12,7 @@ JOBS = 40_000
 # In a process of its own: memory that others have freed before would be taken again, and nothing would grow.
 MEASURE = f"""
 import gc
+from random import random
 from polydomo.core.broker import Broker
 from polydomo.core.extras import Options
 from polydomo.core.policy import Bounds, Policy
@@ -23,8 +24,8 @@ def resident():
     with open("/proc/self/statm") as figures:
         return int(figures.read().split()[1]) * 4096
 
-broker = Broker(Bounds(client_jobs=10**9), Policy(queue=10**9))
-broker.lifecycle.new_uid = Uids()
+bounds, policy = Bounds(client_jobs=10**9), Policy(queue=10**9)
+broker = Broker(bounds, policy, first_token=0, new_uid=Uids(), random=random)
 client = FakeClient(broker, b"anna")
 gc.collect()
 before = resident()
