@@ -127,6 +127,7 @@ class Link:
     def __init__(self, child: Child, bounds: Bounds) -> None:
         self._child = child
         self._bounds = bounds
+        self.on_free: Callable[[], None] = lambda: None
         self._numbers = itertools.count(1)
         self._asked: dict[int, asyncio.Queue[wire.About | Lost]] = {}
         self._ending: dict[int, asyncio.TimerHandle] = {}  # told to end
@@ -187,6 +188,11 @@ class Link:
             if self._asked.pop(number, None) is not None:
                 self._end(number)
 
+    @property
+    def free(self) -> bool:
+        """Whether every query that was told to end has ended. If not, the engine may be about to be killed."""
+        return not self._ending
+
     async def close(self, patience: float = 0.0) -> None:
         """End the engine, if it has not ended, and wait until nothing is left of it."""
         if self._closing is None:
@@ -232,6 +238,8 @@ class Link:
         if message.id in self._ending:
             if over:
                 self._ending.pop(message.id).cancel()
+                if self.free:
+                    self.on_free()
         elif (said := self._asked.get(message.id)) is not None:
             said.put_nowait(message)
             if over:
@@ -261,7 +269,7 @@ class Engines:
         self._bounds = bounds
         self._light = Lane("light", 0)
         self._heavy = Lane("heavy", NICE)
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()  # another one after each change
         self._keeping: list[asyncio.Task[None]] = []
         self._links: set[Link] = set()  # those of which anything is left
 
@@ -308,7 +316,7 @@ class Engines:
     async def _ready(self, heavy: bool) -> Link:
         """Wait for the engine that is to run a query."""
         try:
-            async with asyncio.timeout(STARTING), self._changed:
+            async with asyncio.timeout(STARTING):
                 while (link := self._choose(heavy)) is None:
                     await self._changed.wait()
                 return link
@@ -316,15 +324,21 @@ class Engines:
             raise SparkLost("no process is ready to run the query", hint="try again later") from None
 
     def _choose(self, heavy: bool) -> Link | None:
-        if heavy:  # only while another one would be left
-            return self._heavy.link if self._light.link is not None else None
-        return self._light.link or self._heavy.link
+        if not heavy:
+            return self._light.link or self._heavy.link
+        link = self._heavy.link
+        # Only while another one would be left.
+        return link if link is not None and link.free and self._light.link is not None else None
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def _start(self, lane: Lane) -> None:
         lane.link = await Link.start(self._launch, lane.nice, self._bounds)
+        lane.link.on_free = self._notify
         self._links.add(lane.link)
-        async with self._changed:
-            self._changed.notify_all()
+        self._notify()
 
     async def _keep(self, lane: Lane) -> None:
         """Replace a lane's engine whenever it has ended."""
