@@ -32,7 +32,8 @@ class Load:
 
     def __init__(self, options: argparse.Namespace) -> None:
         body = b"x" * options.size
-        head = f"POST {options.path} HTTP/1.1\r\nHost: bench\r\nPrefer: wait=10\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST {options.path} HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=10\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
         self.request = head.encode() + body
         self.body = body
         self.running = True

@@ -135,7 +135,7 @@ def test_it_serves_until_it_is_told_to_stop(module: str, tmp_path: Path) -> None
         finally:
             said = end(process)
         assert f'"services": ["a", "b"], "concurrency": 3, "broker": "{broker.endpoint}"' in said
-        wait_for(lambda: services(url) == {})
+        wait_for(lambda: services(url) == {"a": 0, "b": 0})
 
 
 def test_it_says_when_its_broker_is_gone_and_when_it_offers_again(module: str, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_reload_serves_the_changed_program(module: str, tmp_path: Path) -> None:
             reader.join()
             process.stderr.close()
         assert b"somebodys.py changed" in b"".join(lines)
-        wait_for(lambda: services(url) == {})
+        wait_for(lambda: services(url) == {"hello": 0})
 
 
 def test_no_module_at_all() -> None:

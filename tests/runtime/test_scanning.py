@@ -91,7 +91,7 @@ def test_the_stores_own_filter_is_asked(scanner):
         ({"before": NOW + 2}, [1]),
     ):
         assert ids(scanner.pages("scan_jobs", **wanted)) == [[name(number) for number in found]]
-    assert scanner.pages("scan_jobs")[0]["client"] == ["x", "x", "ff00"]
+    assert scanner.pages("scan_jobs")[0]["client"] == ["x", "x", "0xff00"]
 
 
 def test_ends_come_in_their_order_and_a_stream_may_remember_the_last(scanner):

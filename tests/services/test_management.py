@@ -169,8 +169,8 @@ def test_show_services_leaves_out_the_brokers_own(bench: Bench, asker: Asker) ->
     bench.client().ask(b"a")
     bench.client().ask(b"\xff\0")
     rows = asker.task("show_services")
-    assert [row["name"] for row in rows] == ["a", "b", "0xff00"]
-    assert rows[0] == {
+    assert [row["name"] for row in rows] == ["0xff00", "a", "b"]
+    assert rows[1] == {
         "name": "a",
         "workers": 0,
         "idle": 0,
@@ -179,7 +179,7 @@ def test_show_services_leaves_out_the_brokers_own(bench: Bench, asker: Asker) ->
         "running": 0,
         **dict.fromkeys(MEANINGS, 0),
     }
-    assert (rows[1]["workers"], rows[1]["idle"]) == (1, 1)
+    assert (rows[2]["workers"], rows[2]["idle"]) == (1, 1)
 
 
 def test_show_workers_says_how_they_are(bench: Bench, asker: Asker) -> None:

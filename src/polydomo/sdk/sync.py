@@ -388,6 +388,15 @@ class SyncWorker:
         return self._worker
 
     @property
+    def name(self) -> str:
+        """By which jobs can be addressed to it; not the one it was given, if another worker has that."""
+        return self._worker.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._worker.name = name
+
+    @property
     def services(self) -> list[str]:
         """The names of what it offers."""
         return self._worker.services

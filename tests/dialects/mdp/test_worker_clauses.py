@@ -381,7 +381,8 @@ def test_what_a_client_that_is_gone_for_good_had_asked_is_dropped(
 
     def gone() -> bool:
         worker.command(worker.HEARTBEAT)
-        return brisk_manager.show("show_services")[0]["waiting"] == 0
+        rows = brisk_manager.show("show_services")
+        return all(row["waiting"] == 0 for row in rows if row["name"] == service.decode())
 
     wait_for(gone)
     worker.reply(task, [b"for nobody"])

@@ -96,7 +96,7 @@ def test_the_broker_is_asked_only_for_what_is_wanted(live, filters, expected):
 
 def test_what_the_broker_cannot_look_for_is_left_to_spark(live):
     reader = Reader(reading({"url": live.url}))
-    left = [IsNotNull(("service",)), EqualTo(("worker",), "anna"), EqualTo(("client",), "00ff")]
+    left = [IsNotNull(("service",)), EqualTo(("worker",), "anna")]
     assert list(reader.pushFilters(left)) == left
     assert reader.wanted == reading({"url": live.url}).wanted
 

@@ -20,7 +20,6 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from polydomo.core.names import printable
 from polydomo.pipeline.source.asking import bounds, scan
 from polydomo.pipeline.source.options import WORTH, Reading, Wanted, micros
 from polydomo.pipeline.source.tables import EVENTS
@@ -78,7 +77,8 @@ class Reader(DataSourceReader):
         words = _WORDS_OF_EVENTS if self.reading.table.name == EVENTS else _WORDS
         if name in words and isinstance(one, EqualTo | In):
             values = tuple(one.value) if isinstance(one, In) else (one.value,)
-            return self.wanted.narrowed(words[name], values) if all(map(_sayable, values)) else None
+            texts = all(isinstance(value, str) for value in values)
+            return self.wanted.narrowed(words[name], values) if texts else None
         if name == "submitted" and self.reading.table.name != EVENTS:
             return self._timed(one)
         return None
@@ -109,13 +109,3 @@ def cut(after: int, until: int, most: int) -> list[Range]:
     parts = min(most, -(-span // WORTH))
     edges = [after + span * number // parts for number in range(parts + 1)]
     return [Range(edges[number], edges[number + 1]) for number in range(parts)]
-
-
-def _sayable(value: object) -> bool:
-    """Names that are no text are shown in hexadecimal digits: such a one stands for other bytes than its own."""
-    if not isinstance(value, str):
-        return False
-    try:
-        return printable(bytes.fromhex(value)) != value
-    except ValueError:
-        return True
