@@ -38,9 +38,9 @@ def test_it_runs(tmp_path):
         "--rounds",
         "1",
         "--seconds",
-        "0.3",
+        "1",  # on a machine busy with other tests, a commit each may take long
         "--warmup",
-        "0.1",
+        "0.5",
         "--outstanding",
         "50",
         "--workers",
