@@ -19,14 +19,14 @@ from typing import Any, Protocol
 
 from polydomo import redaction
 from polydomo.core.broker import Broker
-from polydomo.core.names import printable
 from polydomo.dialects.registry import OPENERS, RESUMED
-from polydomo.dialects.session import NAME_TAKEN, UNPLUGGED, Context, Link, Outbox, Session, Unplugged
+from polydomo.dialects.session import NAME_TAKEN, UNPLUGGED, Context, Link, Outbox
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.runtime import endpoints, scanning, tracebacks
 from polydomo.runtime.admission import Admission
 from polydomo.runtime.clock import Clock
 from polydomo.runtime.descriptors import Descriptors
+from polydomo.runtime.disconnected import Disconnected, discard
 from polydomo.runtime.doors import Door, Joiner
 from polydomo.runtime.events import Events, Subscriber
 from polydomo.runtime.heap import Heap
@@ -103,7 +103,7 @@ class House:
         self.loop: asyncio.AbstractEventLoop
         self.peers: set[ZmqPeer] = set()
         self.named: dict[bytes, ZmqPeer] = {}  # by the identity they chose
-        self.parked: dict[bytes, Parked] = {}  # clients that dropped off, within their grace time
+        self.parked: dict[bytes, Disconnected] = {}  # clients that dropped off, within their grace time
         self.complaints = 0
         self.bound: list[str] = []
         self.armed = 0.0  # when the core's timer rings
@@ -267,9 +267,14 @@ class House:
         link = peer.link
         kept = [session for session in link.sessions() if session.lost()]
         if kept:
-            self.parked[link.identity] = Parked(self, link, kept)
+            limit = self.settings.limits.output_bytes
+            self.parked[link.identity] = Disconnected(link, kept, self.budget, limit, self._forget)
         else:
-            link.unplug(UNPLUGGED, _discard)
+            link.unplug(UNPLUGGED, discard)
+
+    def _forget(self, identity: bytes) -> None:
+        """Wait no longer for a client that dropped off."""
+        self.parked.pop(identity, None)
 
     def note(self, what: str, peer: Named, reason: str) -> None:
         """Log and record something about one peer."""
@@ -477,59 +482,6 @@ class House:
             with suppress(OSError):  # a file system that turned read-only: the next broker replaces the file
                 Path(path).unlink(missing_ok=True)
         self._sockets.clear()
-
-
-class Parked(Unplugged):
-    """A client that dropped off, within its grace time: its sessions, and what was answered meanwhile. Stands in for
-    its connection."""
-
-    def __init__(self, house: House, link: Link, sessions: list[Session]) -> None:
-        self.house = house
-        self.link = link
-        self.sessions = sessions
-        self._answers: list[bytes] = []
-        self._size = 0
-        link.unplug(self, self._keep)
-
-    def hand_over(self, link: Link) -> None:
-        """The client is back on another connection: it gets everything it missed, also what was not flushed yet."""
-        missed = [*self._answers, *self.link.out]
-        self.link.out = []
-        self.forget()
-        for session in self.sessions:
-            link.adopt(session)
-        for data in missed:
-            link.send(data)
-
-    def forget(self) -> None:
-        """It is not waited for any more."""
-        self.house.parked.pop(self.link.identity, None)
-        self.house.budget.release(self)
-        self._answers.clear()
-        self.link.unplug(UNPLUGGED, _discard)
-
-    def cut(self, reason: str) -> None:
-        """Give the client up."""
-        log.warning(
-            "answers for a disconnected client dropped", client=printable(self.link.identity), reason=reason
-        )
-        self.forget()
-        for session in self.sessions:
-            session.abandon()
-
-    def _keep(self, data: bytes) -> None:
-        """Stands in for the socket. A client that gets more than a present one may leave unread is given up."""
-        self._answers.append(data)
-        self._size += len(data)
-        limit = self.house.settings.limits.output_bytes
-        if self._size > limit:
-            self.cut(f"more than {limit} bytes wait for it")
-        else:
-            self.house.budget.hold(self, self._size)
-
-
-def _discard(data: bytes) -> None:
-    """Stands in for a socket that is gone."""
 
 
 async def _answers(path: str) -> bool:
