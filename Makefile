@@ -45,7 +45,8 @@ wheel: setup     ## build the wheel with its hot rooms compiled by mypyc, into d
 	$(BIN)/python tools/build_wheel.py
 
 # What the compiled rooms are on the path of. `make test-wheel TESTS=tests` runs everything.
-TESTS ?= tests/wire tests/core tests/dialects tests/services tests/web tests/test_everyone.py -m "not slow and not peers"
+LIVES := $(addprefix tests/runtime/test_,counts.py identities.py lost_connections.py resumed_clients.py slow_readers.py)
+TESTS ?= tests/wire tests/core tests/dialects tests/services tests/web tests/abuse tests/test_everyone.py $(LIVES) -m "not slow and not peers"
 
 test-wheel: wheel ## run the suite against the compiled wheel in an environment of its own
 	$(BIN)/python tools/test_wheel.py -n 2 -q $(TESTS)
