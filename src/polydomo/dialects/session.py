@@ -74,6 +74,7 @@ class Wire(ABC):
         """An unfinished message has grown to `size` bytes; 0: it is whole."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Unplugged(Wire):
     """Wire of a link whose connection is gone. A link that kept the real one would keep all of the connection."""
 
