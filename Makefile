@@ -45,7 +45,7 @@ wheel: setup     ## build the wheel with its hot rooms compiled by mypyc, into d
 	$(BIN)/python tools/build_wheel.py
 
 # What the compiled rooms are on the path of. `make test-wheel TESTS=tests` runs everything.
-LIVES := $(addprefix tests/runtime/test_,counts.py identities.py lost_connections.py resumed_clients.py slow_readers.py)
+LIVES := $(addprefix tests/server/test_,counts.py identities.py lost_connections.py resumed_clients.py slow_readers.py)
 TESTS ?= tests/wire tests/core tests/dialects tests/services tests/web tests/abuse tests/test_everyone.py $(LIVES) -m "not slow and not peers"
 
 test-wheel: wheel ## run the suite against the compiled wheel in an environment of its own
@@ -77,13 +77,13 @@ bench-spark: setup ## the pipeline beside bare Spark: ingest, aggregation, bulk 
 	$(BIN)/python bench/growth.py
 
 soak: setup      ## a million requests while peers are killed, frozen and reconnected
-	$(BIN)/python -m pytest -q -s tests/runtime/test_soak.py --soak-requests 1000000 --timeout 3600
+	$(BIN)/python -m pytest -q -s tests/server/test_soak.py --soak-requests 1000000 --timeout 3600
 
 fuzz-api: setup  ## schemathesis on the REST API, with fifty examples of each operation
 	$(BIN)/python -m pytest -q -s tests/web/api/test_schema.py --schema-examples 50 --timeout 7200
 
 survival: setup  ## kill -9 the broker a hundred times with a thousand durable jobs in flight
-	$(BIN)/python -m pytest -q -s tests/runtime/test_survival.py -k thousand --survival-rounds $(or $(ROUNDS),100) --timeout 3600
+	$(BIN)/python -m pytest -q -s tests/server/test_survival.py -k thousand --survival-rounds $(or $(ROUNDS),100) --timeout 3600
 
 abuse: setup     ## hostile peers in their thousands: memory, handshakes, polls, floods, at full size
 	$(BIN)/python -m pytest -q -s tests/abuse --full --timeout 3600

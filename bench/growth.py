@@ -31,7 +31,7 @@ from polydomo.pipeline.run import backfill, objectives, run
 from polydomo.pipeline.session import session
 from polydomo.pipeline.synth import synth
 from polydomo.pipeline.tables.sketches import RANKS
-from polydomo.runtime.settings import Settings
+from polydomo.server.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -35,7 +35,7 @@ from polydomo.pipeline.run import RunResult, backfill, objectives, run
 from polydomo.pipeline.schemas import spark_schema
 from polydomo.pipeline.session import session
 from polydomo.pipeline.synth import START, synth
-from polydomo.runtime.settings import BrokerSection, Settings, SparkSection
+from polydomo.server.settings import BrokerSection, Settings, SparkSection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -63,13 +63,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--soak-requests",
         type=int,
         default=100_000,
-        help="how many requests tests/runtime/test_soak.py sends",
+        help="how many requests tests/server/test_soak.py sends",
     )
     parser.addoption(
         "--survival-rounds",
         type=int,
         default=5,
-        help="how often tests/runtime/test_survival.py kills the broker",
+        help="how often tests/server/test_survival.py kills the broker",
     )
     parser.addoption(
         "--schema-examples",

@@ -7,8 +7,8 @@ from typing import Any
 
 from markdown_parts import escape, flow, table
 
-from polydomo.runtime.house import House
-from polydomo.runtime.settings import Settings
+from polydomo.server.house import House
+from polydomo.server.settings import Settings
 from polydomo.web.api.app import make_app
 from polydomo.web.api.openapi import document
 from polydomo.web.api.problems import KINDS

@@ -25,8 +25,6 @@ from polydomo.cli import broker as broker_command
 from polydomo.cli import common
 from polydomo.cli.main import app
 from polydomo.core import job as reasons
-from polydomo.runtime import config
-from polydomo.runtime.settings import ServiceSection, Settings
 from polydomo.sdk import (
     client,
     codecs,
@@ -40,6 +38,8 @@ from polydomo.sdk import (
     url,
     worker,
 )
+from polydomo.server import config
+from polydomo.server.settings import ServiceSection, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTICE = "<!-- Made by tools/make_reference.py from the code: change it there, then run that. -->"
@@ -51,7 +51,7 @@ LINKS = {
     "polydomo.sdk.codecs": "[codecs](#bodies-and-codecs)",
     "polydomo.sdk.service": "[functions](#functions)",
     "polydomo.sdk.context": "[Context](#context)",
-    "polydomo.runtime.settings": "[settings](configuration.md)",
+    "polydomo.server.settings": "[settings](configuration.md)",
     "polydomo.errors": "[these](errors.md)",
     "polydomo.sdk.options": "[these](#options-of-a-call)",
     "polydomo.sdk.management": "[how](../how-to/nfp.md#manage-workers)",

@@ -7,7 +7,7 @@ Two ways, both applied by `redact`:
 - by value: the secrets of the running configuration, which `learn` is told as soon as settings are read. So a library's
   error message that quotes one in a form of its own is cleaned as well.
 
-Which settings may hold a secret is declared where they are (`runtime/settings.py`).
+Which settings may hold a secret is declared where they are (`server/settings.py`).
 """
 
 from __future__ import annotations

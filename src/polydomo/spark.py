@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from polydomo.errors import ConfigError
 from polydomo.redaction import redact
-from polydomo.runtime import config as configuration
-from polydomo.runtime.config import Flag
-from polydomo.runtime.settings import Settings
+from polydomo.server import config as configuration
+from polydomo.server.config import Flag
+from polydomo.server.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

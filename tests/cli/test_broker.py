@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from polydomo.cli.broker import KEYS
-from polydomo.runtime import config
-from polydomo.runtime.config import Flag
+from polydomo.server import config
+from polydomo.server.config import Flag
 from tests.cli.support import here, run
 from tests.support.broker import BrokerProcess, wait_for
 

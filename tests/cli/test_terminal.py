@@ -18,8 +18,8 @@ import zmq
 from polydomo.cli import common, remote
 from polydomo.cli.processes import url_of
 from polydomo.errors import WorkerError
-from polydomo.runtime import log
-from polydomo.runtime.settings import LogSection
+from polydomo.server import log
+from polydomo.server.settings import LogSection
 from tests.cli.support import CLEAN, here, on_a_terminal, run
 from tests.support.broker import BrokerProcess, wait_for
 

@@ -15,7 +15,7 @@ import cbor2
 from polydomo.core.policy import Beat, Bounds, Policy
 from polydomo.dialects.mdp.messages import HEADERS
 from polydomo.errors import ConfigError, ProtocolError
-from polydomo.runtime import endpoints
+from polydomo.server import endpoints
 from polydomo.wire import frames
 from polydomo.wire.zmtp import commands as zmtp_commands
 from polydomo.wire.zmtp import greeting as zmtp_greeting

@@ -22,7 +22,7 @@ import pytest
 from polydomo.pipeline.lake import Lake
 from polydomo.pipeline.places import places_for
 from polydomo.pipeline.run import run as take_all
-from polydomo.runtime.settings import Settings
+from polydomo.server.settings import Settings
 from tests.pipeline.conftest import QUICK
 from tests.support.broker import BrokerProcess
 from tests.support.peers import MdpClient

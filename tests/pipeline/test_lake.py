@@ -15,7 +15,7 @@ from polydomo.pipeline.lake import COMPACT, NOTHING, Conflict, Lake
 from polydomo.pipeline.places import Places, places_for
 from polydomo.pipeline.session import prepare
 from polydomo.pipeline.tables.spec import TableColumn
-from polydomo.runtime.settings import BrokerSection, Settings
+from polydomo.server.settings import BrokerSection, Settings
 from tests.support.gold import SERVICE_DAY
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from polydomo.errors import ConfigError
 from polydomo.pipeline.files import literal
 from polydomo.pipeline.places import places_for
-from polydomo.runtime.settings import BrokerSection, LedgerSection, Settings, SparkSection
+from polydomo.server.settings import BrokerSection, LedgerSection, Settings, SparkSection
 
 
 def settings(data: str = "/data", ledger: str = "", **spark: Any) -> Settings:

@@ -19,7 +19,7 @@ from polydomo.pipeline.refresh import Span, _span, refresh
 from polydomo.pipeline.session import prepare
 from polydomo.pipeline.tables.service_minutes import SERVICE_MINUTE
 from polydomo.pipeline.tables.silver import JOBS
-from polydomo.runtime.settings import BrokerSection, Settings
+from polydomo.server.settings import BrokerSection, Settings
 from tests.pipeline.tables.silver_rows import at as after_noon
 from tests.pipeline.tables.silver_rows import job, silver
 from tests.pipeline.tables.test_gold import OBJECTIVES, anything, told

@@ -23,7 +23,7 @@ from polydomo.pipeline.lock import Busy, holding
 from polydomo.pipeline.places import places_for
 from polydomo.pipeline.run import RunResult, backfill, objectives, run
 from polydomo.pipeline.tables.spec import Objective
-from polydomo.runtime.settings import BrokerSection, Settings, SparkSection
+from polydomo.server.settings import BrokerSection, Settings, SparkSection
 from tests.support.gold import SERVICE_DAY
 from tests.support.ledger import START, write_segment
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from polydomo.errors import JobFailed, Refused, Timeout, UnknownService, Unreachable, WorkerError
-from polydomo.runtime.settings import ServiceSection, Settings
 from polydomo.sdk import BodyError, Client, Context, Worker
 from polydomo.sdk.testing import LocalBroker
+from polydomo.server.settings import ServiceSection, Settings
 from tests.sdk.support import echo_worker, gated_worker, until
 
 

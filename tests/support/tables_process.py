@@ -15,7 +15,7 @@ from polydomo.pipeline.ingest import Ingest
 from polydomo.pipeline.lake import Lake
 from polydomo.pipeline.places import places_for
 from polydomo.pipeline.session import session
-from polydomo.runtime.settings import BrokerSection, Settings, SparkSection
+from polydomo.server.settings import BrokerSection, Settings, SparkSection
 from tests.pipeline.conftest import QUICK
 from tests.support.gold import SERVICE_DAY
 

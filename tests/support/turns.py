@@ -38,8 +38,8 @@ ONE_BY_ONE = (
     "tests/cli/test_shows.py",
     "tests/dialects/wmp/test_herd.py",
     "tests/docs/test_pages.py",
-    "tests/runtime/test_durable.py",
-    "tests/runtime/test_ledgering.py",
+    "tests/server/test_durable.py",
+    "tests/server/test_ledgering.py",
 )
 
 

@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 from polydomo.core.policy import Bounds
-from polydomo.runtime.settings import Settings
+from polydomo.server.settings import Settings
 from tests.support.core import make_broker
 
 
 class StubHouse:
-    """As much of `runtime.house.House` as clients and workers of the web see."""
+    """As much of `server.house.House` as clients and workers of the web see."""
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self.broker = make_broker(bounds)

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from polydomo import web
-from polydomo.runtime.house import House
-from polydomo.runtime.settings import MIB, Settings
+from polydomo.server.house import House
+from polydomo.server.settings import MIB, Settings
 from polydomo.web.connection import Connection
 from polydomo.web.door import HttpDoor
 

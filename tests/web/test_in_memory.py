@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from polydomo import web
-from polydomo.runtime.house import House
-from polydomo.runtime.settings import Settings
+from polydomo.server.house import House
+from polydomo.server.settings import Settings
 from tests.web.api.site import Answer, Site, is_problem
 
 

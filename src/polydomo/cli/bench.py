@@ -21,9 +21,9 @@ from polydomo.cli import build, common, remote
 from polydomo.cli.figures import Summary, sparkline, summarize
 from polydomo.cli.processes import Child, Household, url_of
 from polydomo.errors import PolydomoError
-from polydomo.runtime.units import parse_size
 from polydomo.sdk import Client
 from polydomo.sdk.portal import new_loop
+from polydomo.server.units import parse_size
 from polydomo.wire.frames import frame
 
 WORKERS_PATIENCE = 15.0

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from polydomo.cli.config import ConfigFile
-from polydomo.runtime.config import Flag
+from polydomo.server.config import Flag
 
 # Flag → the key it sets in the file. `--set KEY=VALUE` sets any other.
 KEYS = {

@@ -12,9 +12,9 @@ from polydomo.cli.bodies import Answer, encode, encode_own, read_argument
 from polydomo.core.gather import unpack
 from polydomo.core.names import printable
 from polydomo.errors import Timeout
-from polydomo.runtime.units import parse_duration
 from polydomo.sdk import Client, pieces
 from polydomo.sdk.options import is_single, target_frame
+from polydomo.server.units import parse_duration
 from polydomo.wire.frames import join, split
 
 CODECS = ("json", "msgpack", "cbor", "raw")

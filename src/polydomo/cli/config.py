@@ -8,9 +8,9 @@ import typer
 from rich.text import Text
 
 from polydomo.cli import common
-from polydomo.runtime import config
-from polydomo.runtime.config import Config
-from polydomo.runtime.settings import Settings
+from polydomo.server import config
+from polydomo.server.config import Config
+from polydomo.server.settings import Settings
 
 ConfigFile = Annotated[
     str | None,

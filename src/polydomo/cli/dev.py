@@ -8,7 +8,7 @@ import typer
 
 from polydomo.cli import processes
 from polydomo.cli.config import ConfigFile
-from polydomo.runtime.config import Flag
+from polydomo.server.config import Flag
 
 
 def dev(

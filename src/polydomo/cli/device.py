@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polydomo.runtime.config import Flag
+from polydomo.server.config import Flag
 
 # Flag → the key it sets; the rest of a broker's settings does not concern a device.
 KEYS = {

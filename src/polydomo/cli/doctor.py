@@ -16,8 +16,8 @@ from polydomo.cli import build, common, remote
 from polydomo.cli.config import ConfigFile
 from polydomo.errors import PolydomoError
 from polydomo.redaction import redact
-from polydomo.runtime import config
-from polydomo.runtime.config import Config
+from polydomo.server import config
+from polydomo.server.config import Config
 
 OLDEST_PYTHON = (3, 11)
 LIBRARIES = ("uvloop", "msgspec", "cbor2", "typer", "rich", "structlog")

@@ -18,10 +18,10 @@ from rich.text import Text
 
 from polydomo.cli import common
 from polydomo.errors import ConfigError
-from polydomo.runtime import log
-from polydomo.runtime.settings import LogSection
 from polydomo.sdk import SyncWorker, Worker
 from polydomo.sdk.portal import new_loop
+from polydomo.server import log
+from polydomo.server.settings import LogSection
 
 logger = structlog.get_logger("polydomo")
 

@@ -8,10 +8,10 @@ from polydomo import __version__, web
 from polydomo.cli import serving
 from polydomo.errors import ConfigError
 from polydomo.joins import device
-from polydomo.runtime import serve
-from polydomo.runtime.config import Flag
-from polydomo.runtime.house import House
 from polydomo.sdk.url import Place, Url, parse
+from polydomo.server import serve
+from polydomo.server.config import Flag
+from polydomo.server.house import House
 
 logger = structlog.get_logger("polydomo")
 

@@ -9,10 +9,10 @@ from rich.text import Text
 
 from polydomo import __version__
 from polydomo.cli import common, processes, serving, toys
-from polydomo.runtime import serve
-from polydomo.runtime.config import Flag
-from polydomo.runtime.house import House
-from polydomo.runtime.settings import Settings
+from polydomo.server import serve
+from polydomo.server.config import Flag
+from polydomo.server.house import House
+from polydomo.server.settings import Settings
 
 
 def run(flags: list[Flag], file: str | None) -> None:

@@ -12,10 +12,10 @@ from polydomo.cli import build, common
 from polydomo.cli.config import print_problems
 from polydomo.joins import broker as joined
 from polydomo.redaction import redact
-from polydomo.runtime import config, log, serve
-from polydomo.runtime.config import Flag
-from polydomo.runtime.house import House
-from polydomo.runtime.settings import Settings
+from polydomo.server import config, log, serve
+from polydomo.server.config import Flag
+from polydomo.server.house import House
+from polydomo.server.settings import Settings
 
 logger = structlog.get_logger("polydomo")
 

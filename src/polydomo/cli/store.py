@@ -11,10 +11,10 @@ from rich.text import Text
 
 from polydomo.cli import common
 from polydomo.cli.config import ConfigFile, print_problems
-from polydomo.runtime import config
-from polydomo.runtime.config import Flag
-from polydomo.runtime.data import folder_for
-from polydomo.runtime.settings import AUTO
+from polydomo.server import config
+from polydomo.server.config import Flag
+from polydomo.server.data import folder_for
+from polydomo.server.settings import AUTO
 from polydomo.store.backup import back_up, store_file
 from polydomo.store.damage import quick_check
 from polydomo.store.errors import StoreCorrupt, StoreUnusable

@@ -36,7 +36,7 @@ NAME_TAKEN: Final = "name-taken: another worker has this name"
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Wire(ABC):
-    """What a link needs of the socket under it, for what happens rarely. The runtime implements it."""
+    """What a link needs of the socket under it, for what happens rarely. The server implements it."""
 
     @abstractmethod
     def transmit(self, data: bytes) -> None:

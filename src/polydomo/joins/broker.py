@@ -29,17 +29,17 @@ from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.herd import Herd
 from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerSide
 from polydomo.errors import ConfigError, ProtocolError
-from polydomo.runtime.doors import Door, Figure
-from polydomo.runtime.log import Log
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.uplink import Above, keep
 from polydomo.sdk.url import Place, Url, parse
+from polydomo.server.doors import Door, Figure
+from polydomo.server.log import Log
 from polydomo.services.builtin import is_internal
 from polydomo.wire.frames import EMPTY_BODY, Message
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 log = Log()
 

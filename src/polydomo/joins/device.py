@@ -16,13 +16,13 @@ from polydomo.dialects.session import INSTANCE_PROPERTY, Context, Link, Session
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.device import Device
 from polydomo.errors import ProtocolError
-from polydomo.runtime.doors import Door, Figure
-from polydomo.runtime.house import House
-from polydomo.runtime.log import Log
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.uplink import Above, keep
 from polydomo.sdk.url import Url
+from polydomo.server.doors import Door, Figure
+from polydomo.server.house import House
+from polydomo.server.log import Log
 from polydomo.wire.frames import Message
 
 log = Log()

@@ -130,7 +130,7 @@ def exercise() -> None:
     from polydomo.pipeline.run import run
     from polydomo.pipeline.session import end, session
     from polydomo.pipeline.synth import synth
-    from polydomo.runtime.settings import Settings
+    from polydomo.server.settings import Settings
 
     (place,) = sys.argv[1:]
     folder = str(Path(place).parent)

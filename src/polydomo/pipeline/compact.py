@@ -19,7 +19,7 @@ from polydomo.pipeline.refresh import refresh
 from polydomo.pipeline.rewrite import TARGET, orphans, rewrite
 from polydomo.pipeline.run import Progress, objectives
 from polydomo.pipeline.session import prepare
-from polydomo.runtime.settings import Settings
+from polydomo.server.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

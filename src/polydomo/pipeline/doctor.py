@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import classes, java
-from polydomo.runtime.settings import Settings
+from polydomo.server.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,7 +28,7 @@ from polydomo.pipeline.lake import APPEND, NOTHING, REBUILD, Edit, Kind, Lake, P
 from polydomo.pipeline.schemas import spark_schema
 from polydomo.pipeline.tables import bronze, silver
 from polydomo.pipeline.tables.bronze import Segment, Verdict
-from polydomo.runtime.log import Log
+from polydomo.server.log import Log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

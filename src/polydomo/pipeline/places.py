@@ -8,8 +8,8 @@ from pathlib import Path
 
 from polydomo.errors import ConfigError
 from polydomo.pipeline.files import is_local, local, url
-from polydomo.runtime.data import folder_for
-from polydomo.runtime.settings import AUTO, Settings
+from polydomo.server.data import folder_for
+from polydomo.server.settings import AUTO, Settings
 
 # What is kept beside the tables and is none of them.
 STATE = "_state"

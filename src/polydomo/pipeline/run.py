@@ -28,9 +28,9 @@ from polydomo.pipeline.rewrite import orphans, rewrite
 from polydomo.pipeline.session import prepare
 from polydomo.pipeline.tables.bronze import Segment, Verdict
 from polydomo.pipeline.tables.spec import Objective
-from polydomo.runtime.log import Log
-from polydomo.runtime.settings import Settings
-from polydomo.runtime.units import parse_duration
+from polydomo.server.log import Log
+from polydomo.server.settings import Settings
+from polydomo.server.units import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

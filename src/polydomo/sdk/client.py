@@ -36,7 +36,6 @@ from polydomo.errors import (
     UnknownService,
     Unreachable,
 )
-from polydomo.runtime.endpoints import Endpoint
 from polydomo.sdk import codecs, failures, pieces
 from polydomo.sdk.channel import Call, Channel, NoResult, service_name
 from polydomo.sdk.channel_dcp import DcpChannel
@@ -53,6 +52,7 @@ from polydomo.sdk.options import JobOptions, first_name, is_single, prepare, tar
 from polydomo.sdk.persistence import DAY, ClientStore, KeptJob
 from polydomo.sdk.subscription import Subscription, places_of
 from polydomo.sdk.url import parse
+from polydomo.server.endpoints import Endpoint
 from polydomo.wire.frames import join, split
 
 # The broker's own services (`services/management.py`).

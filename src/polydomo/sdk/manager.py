@@ -18,10 +18,6 @@ from typing import Any
 from polydomo.core.policy import Waking
 from polydomo.dialects.wmp.pools import RULES, Pool
 from polydomo.errors import ConfigError
-from polydomo.runtime.house import House
-from polydomo.runtime.nng import SpPeer
-from polydomo.runtime.peer import ZmqPeer
-from polydomo.runtime.settings import Settings
 from polydomo.sdk import local
 from polydomo.sdk.client import Client
 from polydomo.sdk.clock import REAL_TIME
@@ -29,6 +25,10 @@ from polydomo.sdk.codecs import Codec
 from polydomo.sdk.local import Listener
 from polydomo.sdk.portal import portal
 from polydomo.sdk.sync import SyncClient
+from polydomo.server.house import House
+from polydomo.server.nng import SpPeer
+from polydomo.server.peer import ZmqPeer
+from polydomo.server.settings import Settings
 
 _numbers = count(1)
 

@@ -19,12 +19,12 @@ from polydomo._version import __version__
 from polydomo.core.names import parse_name, printable
 from polydomo.dialects.session import NATIVE_PROPERTY
 from polydomo.errors import ConfigError, ProtocolError
-from polydomo.runtime import endpoints
-from polydomo.runtime.endpoints import Endpoint
 from polydomo.sdk.clock import Clock
 from polydomo.sdk.connection import LIMITS
 from polydomo.sdk.failover import HANDSHAKE, Backoff
 from polydomo.sdk.handle import Event, event_body
+from polydomo.server import endpoints
+from polydomo.server.endpoints import Endpoint
 from polydomo.wire.frames import Message
 from polydomo.wire.zmtp.connection import Connection, Handler, Peer
 

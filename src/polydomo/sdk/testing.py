@@ -20,15 +20,15 @@ from polydomo.core.client import Client as CoreClient
 from polydomo.core.job import Job
 from polydomo.core.ports import Journal
 from polydomo.core.worker import Worker as CoreWorker
-from polydomo.runtime.clock import Clock as HouseClock
-from polydomo.runtime.house import House
-from polydomo.runtime.nng import SpPeer
-from polydomo.runtime.peer import ZmqPeer
-from polydomo.runtime.settings import Settings
 from polydomo.sdk import failures, local
 from polydomo.sdk.clock import REAL_TIME, Clock, VirtualClock
 from polydomo.sdk.local import Listener, LocalTransport
 from polydomo.sdk.portal import portal
+from polydomo.server.clock import Clock as HouseClock
+from polydomo.server.house import House
+from polydomo.server.nng import SpPeer
+from polydomo.server.peer import ZmqPeer
+from polydomo.server.settings import Settings
 
 # When nothing has moved for so many turns of the loop, everybody has had their say.
 QUIET_TURNS = 20
@@ -39,7 +39,7 @@ _numbers = count(1)
 class LocalBroker(Listener):
     """See the module's text. It starts on the event loop that uses it first.
 
-    `settings`: as in the configuration file (`polydomo.runtime.settings`); no listeners are opened.
+    `settings`: as in the configuration file (`polydomo.server.settings`); no listeners are opened.
     `clock`: of another local broker, so that both are moved by one `advance`.
     """
 

@@ -16,7 +16,7 @@ import os
 from typing import NamedTuple
 
 from polydomo.errors import ConfigError
-from polydomo.runtime import endpoints
+from polydomo.server import endpoints
 
 DEFAULT = "mdp://127.0.0.1:5555"
 DEFAULT_PORT = 5555

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polydomo.runtime.doors import Door
+from polydomo.server.doors import Door
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 
 def join(house: House) -> Door | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from polydomo.core.extras import Options
 from polydomo.core.job import Failure, Job
 from polydomo.core.ports import ClientPort
-from polydomo.runtime.uids import Uids
+from polydomo.server.uids import Uids
 from polydomo.web.happenings import (
     ACCEPTED,
     ASSIGNED,
@@ -30,7 +30,7 @@ from polydomo.web.tickets import Outcome, Ticket, expire, last_of
 
 if TYPE_CHECKING:
     from polydomo.core.client import Client
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 __all__ = ["Happening", "Listener", "Outcome", "Ticket", "WebClient", "WebClients", "last_of"]
 

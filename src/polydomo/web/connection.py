@@ -24,9 +24,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from polydomo.core.job import NO_MEMORY
-from polydomo.runtime.admission import site_of
-from polydomo.runtime.pace import Pace
-from polydomo.runtime.stream import address_of
+from polydomo.server.admission import site_of
+from polydomo.server.pace import Pace
+from polydomo.server.stream import address_of
 from polydomo.web.api.origins import AUTHORITY
 from polydomo.web.api.problems import problem
 from polydomo.web.crowd import Crowd
@@ -36,7 +36,7 @@ from polydomo.web.proxies import Proxies
 if TYPE_CHECKING:
     from uvicorn.config import Config
 
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 # The request line and all headers of one request. As much again may be trailers and other framing of its body.
 HEAD: Final = 64 * 1024

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from polydomo.runtime.admission import Admission, Entrant
+from polydomo.server.admission import Admission, Entrant
 
 EntrantT = TypeVar("EntrantT", bound=Entrant)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from polydomo.runtime.doors import Door
+from polydomo.server.doors import Door
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
     from polydomo.web.clients import WebClients
     from polydomo.web.polling import PollingWorkers
     from polydomo.web.server import Server

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from polydomo.runtime.memory_budget import MemoryBudget
+    from polydomo.server.memory_budget import MemoryBudget
 
 # Less than this is not reported: most requests are small, and the number of connections is bounded.
 SMALL: Final = 16 * 1024

@@ -21,7 +21,7 @@ from polydomo.wire.frames import shown
 
 if TYPE_CHECKING:
     from polydomo.core.job import Failure, Job
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 # How often a worker is looked at within the time it may be silent.
 LOOKS: Final = 4

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from uvicorn.config import Config
 
 from polydomo.errors import ConfigError
-from polydomo.runtime import endpoints
+from polydomo.server import endpoints
 from polydomo.web.connection import GOODBYE, Connection, State
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 # How often connections are looked at, at the most and at the least.
 LOOK_MIN: Final = 0.05

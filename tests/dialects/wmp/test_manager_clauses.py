@@ -8,7 +8,7 @@ from polydomo.core.policy import Policy, Waking
 from polydomo.core.worker import Worker
 from polydomo.dialects.wmp.messages import CANCEL, DONE, GIVE, NO, READY, STATUS, TAKE, WAKE
 from polydomo.dialects.wmp.workers import WmpWorker
-from polydomo.runtime.settings import ServiceSection, Settings, in_effect
+from polydomo.server.settings import ServiceSection, Settings, in_effect
 from tests.support.core import FakeClient
 from tests.support.dialects import Desk, Seat
 from tests.support.wmp import understood, wmp

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from polydomo.runtime.house import House
-from polydomo.runtime.settings import Settings
+from polydomo.server.house import House
+from polydomo.server.settings import Settings
 from polydomo.web.api.app import make_app
 from tests.web.api.conftest import Place
 from tests.web.api.site import Site

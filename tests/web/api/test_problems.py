@@ -11,8 +11,8 @@ from starlette.requests import Request
 
 from polydomo.core import job as jobs
 from polydomo.core.job import Failure
-from polydomo.runtime.house import House
-from polydomo.runtime.settings import Settings
+from polydomo.server.house import House
+from polydomo.server.settings import Settings
 from polydomo.web.api.app import App, _unexpected
 from polydomo.web.api.problems import KINDS, Problem, problem, problem_of
 from polydomo.wire.frames import frame, join

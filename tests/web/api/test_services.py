@@ -14,8 +14,8 @@ from polydomo import web
 from polydomo.core.names import printable
 from polydomo.dialects.nfp import shapes
 from polydomo.ledger.sheets import text as ledger_text
-from polydomo.runtime.house import House
-from polydomo.runtime.settings import Settings
+from polydomo.server.house import House
+from polydomo.server.settings import Settings
 from tests.support.broker import wait_for
 from tests.support.peers import MdpClient, MdpWorker, Serving
 from tests.web.api.conftest import Place

@@ -9,9 +9,9 @@ import typer
 from polydomo.cli import common
 from polydomo.cli.config import print_problems
 from polydomo.errors import ConfigError
-from polydomo.runtime import config
-from polydomo.runtime.config import Flag
-from polydomo.runtime.settings import Settings
+from polydomo.server import config
+from polydomo.server.config import Flag
+from polydomo.server.settings import Settings
 
 if TYPE_CHECKING:
     from polydomo.pipeline.lake import Lake

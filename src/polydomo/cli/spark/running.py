@@ -20,7 +20,7 @@ from polydomo.cli import common
 from polydomo.cli.spark import options
 from polydomo.errors import ConfigError, PolydomoError
 from polydomo.redaction import redact
-from polydomo.runtime.settings import Settings
+from polydomo.server.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ import typer
 from polydomo.cli import common
 from polydomo.cli.config import ConfigFile
 from polydomo.cli.spark import options
-from polydomo.runtime import log
-from polydomo.runtime.units import parse_duration, parse_size
+from polydomo.server import log
+from polydomo.server.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from polydomo.sdk import Worker

@@ -176,7 +176,7 @@ class MemoSession(Handler, Sender):
         self.invalid += 1
         self.wire.complain(reason)
 
-    # The runtime's side
+    # The server side
 
     def is_worker(self) -> bool:
         """Do workers speak here?"""

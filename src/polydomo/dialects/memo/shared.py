@@ -23,7 +23,7 @@ ID_SIZE: Final = 4
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SpWire(ABC):
-    """What a session needs of the socket under it, for what happens rarely. The runtime implements it."""
+    """What a session needs of the socket under it, for what happens rarely. The server implements it."""
 
     @abstractmethod
     def transmit(self, data: bytes) -> None:

@@ -14,8 +14,8 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polydomo._version import __version__
-from polydomo.runtime import endpoints
-from polydomo.runtime.log import Log
+from polydomo.server import endpoints
+from polydomo.server.log import Log
 from polydomo.web import memodb
 from polydomo.web.api import (
     bulk,
@@ -37,8 +37,8 @@ from polydomo.web.clients import WebClients
 from polydomo.web.polling import PollingWorkers
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
-    from polydomo.runtime.settings import Settings
+    from polydomo.server.house import House
+    from polydomo.server.settings import Settings
 
 log = Log()
 

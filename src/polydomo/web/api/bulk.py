@@ -35,7 +35,7 @@ from polydomo.web.clients import Outcome, Ticket, WebClient, WebClients
 from polydomo.web.connection import Connection, connection_of
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 NDJSON: Final = "application/x-ndjson"
 

@@ -16,7 +16,7 @@ from polydomo.web.api.replies import MOST_ROWS, ROWS, ask, show, show_now, store
 from polydomo.web.api.times import dated
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 Id = Annotated[str, Path(description="the job's id", min_length=1, max_length=255)]
 

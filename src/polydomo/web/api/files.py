@@ -21,7 +21,7 @@ from polydomo.web.api.problems import Problem, problem
 from polydomo.web.api.replies import settled, show, unchanged
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 # Read at once, in a thread.
 CHUNK: Final = 256 * 1024

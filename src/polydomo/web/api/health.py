@@ -12,7 +12,7 @@ from polydomo.web.api.problems import problem
 from polydomo.web.api.replies import show_now
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 
 def make_router(house: House) -> APIRouter:

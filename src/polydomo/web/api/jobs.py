@@ -31,7 +31,7 @@ from polydomo.web.clients import Outcome, Ticket, WebClients
 from polydomo.web.connection import connection_of
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 States = Literal["waiting", "delayed", "running", "done", "failed", "cancelled", "dead"]
 Id = Annotated[str, Path(description="the job's id", min_length=1, max_length=255)]

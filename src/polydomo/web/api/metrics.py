@@ -23,7 +23,7 @@ from polydomo.services.management import is_shown
 from polydomo.services.slices import chunks
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 # Services that are shown one by one. Anybody can make up names, and every one would be a time series for ever.
 SERVICES: Final = 200

@@ -12,7 +12,7 @@ from polydomo.web.api.openapi import failing, shows
 from polydomo.web.api.replies import MOST_ROWS, ROWS, ask, show_now
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 # What is shown of a worker: the catalogue's rows have norfab's names for the same things, too.
 WORKER = ("name", "dialect", "services", "state", "holds", "credit", "done", "seen", "since")

@@ -10,7 +10,7 @@ from polydomo.core.results import Ended
 from polydomo.web.api.problems import problem
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
     from polydomo.web.clients import WebClients
     from polydomo.web.connection import Connection
 

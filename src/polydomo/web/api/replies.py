@@ -16,7 +16,7 @@ from polydomo.store.errors import StoreClosed, StoreError, StoreInvalid, StoreRe
 from polydomo.web.api.problems import Problem, problem
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 JSON = "application/json"
 

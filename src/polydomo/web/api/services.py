@@ -25,7 +25,7 @@ from polydomo.web.api.replies import MOST_ROWS, ROWS, ask, show, show_now
 from polydomo.wire.frames import EMPTY_BODY
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 # What is shown of a service's settings. (Compiled classes have no `__slots__` to ask.)
 POLICY = (

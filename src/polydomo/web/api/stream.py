@@ -31,7 +31,7 @@ from polydomo.web.happenings import Happening
 from polydomo.wire.frames import Message
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
     from polydomo.store import Store
 
 EVENT_STREAM: Final = "text/event-stream"
@@ -251,7 +251,7 @@ async def _kept(store: Store, uid: str, after: int, until: int) -> AsyncIterator
 
 
 def _partial(record: PartialRecord) -> Happening:
-    """One of attempt 0 is what one of several workers answered (`runtime.keeping`)."""
+    """One of attempt 0 is what one of several workers answered (`server.keeping`)."""
     if record.attempt:
         return Happening(happenings.PARTIAL, body=record.body, number=record.number)
     message = Message(record.body, 0, len(record.body))

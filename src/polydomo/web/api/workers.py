@@ -29,7 +29,7 @@ from polydomo.web.polling import Crowded, PollingWorker, PollingWorkers, Unwilli
 from polydomo.wire.frames import EMPTY_BODY, frame
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 Token = Annotated[str, Path(description="the attempt, from `Location`", min_length=1, max_length=64)]
 

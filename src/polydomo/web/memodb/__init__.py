@@ -19,7 +19,7 @@ from polydomo.web.memodb.routing import WrittenRoute
 from polydomo.web.memodb.working import Hands
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
     from polydomo.web.clients import WebClients
     from polydomo.web.polling import PollingWorkers
 

@@ -21,7 +21,7 @@ from polydomo.web.memodb.routing import call_of, func_of, step
 from polydomo.web.memodb.working import Hands
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 # How long a request to evaluate waits for the result if it does not say. MemoDB's own server does not wait at all, and
 # its clients submit thousands of calls before they come for the first result; so it is for quick functions only.

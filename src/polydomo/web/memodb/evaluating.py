@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from polydomo.core import job as jobs
 from polydomo.core.extras import Options
 from polydomo.core.job import Failure, Job
-from polydomo.runtime.log import Log
+from polydomo.server.log import Log
 from polydomo.web.api.problems import Problem, problem, problem_of
 from polydomo.web.memodb.cid import DAG_CBOR, RAW, UNRESTRICTED, Cid
 from polydomo.web.memodb.library import Call, Library
@@ -29,7 +29,7 @@ from polydomo.web.memodb.values import answer, aside
 from polydomo.wire.frames import join, split
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
     from polydomo.web.clients import WebClients
 
 log = Log()

@@ -22,7 +22,7 @@ from polydomo.web.memodb.memojson import BadJson
 from polydomo.web.memodb.values import Value, aside
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 VARY: Final = {"vary": "Accept"}
 # What may change has to be asked for again; what was said once is good for once.

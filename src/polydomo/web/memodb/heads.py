@@ -16,7 +16,7 @@ from polydomo.web.memodb.library import Library
 from polydomo.web.memodb.routing import head_of, steps, written_path
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 
 def add_routes(router: APIRouter, house: House, library: Library) -> None:

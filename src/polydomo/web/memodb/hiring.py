@@ -20,7 +20,7 @@ from polydomo.web.memodb.values import Value
 from polydomo.web.memodb.working import Hands
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 
 def add_routes(router: APIRouter, house: House, library: Library, hands: Hands) -> None:

@@ -27,7 +27,7 @@ from polydomo.web.memodb.cid import Cid
 from polydomo.web.memodb.values import Value
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
     from polydomo.store.records import Item
 
 VALUES: Final = "cid"

@@ -22,7 +22,7 @@ from polydomo.web.memodb.routing import text_of
 from polydomo.web.memodb.values import Value, aside
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
 
 # A value that is shown with those it links to, all together.
 SHOWN_VALUES: Final = 1000

@@ -24,7 +24,7 @@ from polydomo.web.polling import Crowded, Poll, PollingWorker, Unwilling
 from polydomo.wire.frames import frame
 
 if TYPE_CHECKING:
-    from polydomo.runtime.house import House
+    from polydomo.server.house import House
     from polydomo.web.connection import Connection
     from polydomo.web.polling import PollingWorkers
 

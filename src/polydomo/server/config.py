@@ -1,0 +1,480 @@
+"""Settings from a TOML file, the environment and flags, in rising precedence, and where each value came from.
+
+- The file: `--config`, else `POLYDOMO_CONFIG`, else `polydomo.toml` in the current folder if there is one.
+- The environment: `POLYDOMO_` + section + `_` + key in upper case (`POLYDOMO_HEARTBEAT_INTERVAL=500ms`), for
+  every setting; lists are separated by commas. An empty variable counts as not set.
+- Durations are seconds or "250ms", "10s", "5m", "2h", "1m30s"; sizes are bytes or "64MiB", "1GB", "1MiB+64KiB".
+
+All mistakes are found in one go, each with its place, its value, and what is allowed there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+import msgspec
+
+from polydomo import redaction
+from polydomo.core.registry import SERVICE_NAME_MAX
+from polydomo.errors import ConfigError
+from polydomo.server import endpoints
+from polydomo.server.settings import Section, ServiceSection, Settings, in_effect
+from polydomo.server.units import (
+    parse_count,
+    parse_duration,
+    parse_flag,
+    parse_size,
+    show_duration,
+    show_size,
+)
+
+DEFAULT_FILE = "polydomo.toml"
+FILE_VARIABLE = "POLYDOMO_CONFIG"
+PREFIX = "POLYDOMO_"
+
+# What may stand in lists of these units.
+EXAMPLES = {
+    "address": "addresses such as 127.0.0.1:8080, [::1]:8080, *:8080",
+    "host": "names such as broker.example, *.example, or *; without a port",
+    "origin": "origins such as https://dashboard.example, http://localhost:3000, or *",
+    "network": "addresses and networks such as 10.0.0.5, 10.1.0.0/16, fd00::/8",
+}
+_FORMS = {
+    "host": re.compile(r"\*|(\*\.)?[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?"),
+    "origin": re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#@\s]+"),
+}
+
+# Kubernetes puts such variables into every container beside a service called "polydomo-broker".
+_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP)\w*)?$")
+
+
+class Flag(NamedTuple):
+    """A value given on the command line: which flag, which setting, and the text."""
+
+    flag: str
+    key: str
+    value: object
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One mistake, for people and programs."""
+
+    where: str  # the file and line, the environment variable or the flag
+    key: str
+    value: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.where}: {self.key}" if self.key else self.where
+        shown = f" = {self.value}" if self.value else ""
+        return f"{place}{shown}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+class Config(NamedTuple):
+    """What was found. `settings` are the defaults where `problems` is not empty."""
+
+    settings: Settings
+    sources: dict[str, str]  # where each value that is not a default came from
+    problems: list[Problem]
+    file: str  # the configuration file that was read, if any
+
+    def checked(self) -> Settings:
+        """The settings, or one ConfigError that tells all mistakes."""
+        if self.problems:
+            raise ConfigError("\n".join(str(problem) for problem in self.problems))
+        return self.settings
+
+
+class Row(NamedTuple):
+    """One setting as `polydomo config show` tells it."""
+
+    key: str
+    value: str
+    source: str
+    doc: str
+
+
+def gather(
+    file: str | None = None, flags: Iterable[Flag] = (), environ: Mapping[str, str] | None = None
+) -> Config:
+    """Everything that was set anywhere, checked."""
+    reader = _Reader()
+    environ = os.environ if environ is None else environ
+    named = file or environ.get(FILE_VARIABLE, "")
+    path = named or DEFAULT_FILE
+    found = bool(named) or Path(path).exists()
+    if found:
+        reader.read_file(path, "" if file else FILE_VARIABLE if named else "")
+    reader.read_environment(environ)
+    reader.read_flags(flags)
+    settings = Settings() if reader.problems else msgspec.convert(reader.tree, Settings)
+    redaction.learn(settings.secrets())
+    return Config(settings, reader.sources, reader.problems, path if found else "")
+
+
+def rows(config: Config) -> list[Row]:
+    """Every setting with its value in effect, in the order of the sections. Secrets in them are masked."""
+    settings = config.settings
+    policy = settings.policy()
+    found = []
+    for key in KEYS.values():
+        value = getattr(getattr(settings, key.section), key.name)
+        if value is None:  # only [defaults] leaves things to the core
+            value = in_effect(policy, key.name)
+        found.append(Row(key.path, show(key, value), config.sources.get(key.path, "default"), key.doc))
+    for name, section in settings.services.items():
+        for key in SERVICE_KEYS.values():
+            value = getattr(section, key.name)
+            if value is not None:
+                path = _service_path(name, key.name)
+                found.append(Row(path, show(key, value), config.sources[path], key.doc))
+    return found
+
+
+def changes(old: Settings, new: Settings) -> tuple[list[str], list[str]]:
+    """Which settings differ: those a reload changes, and those that need a restart."""
+    live: list[str] = []
+    restart: list[str] = []
+    for key in KEYS.values():
+        if getattr(getattr(old, key.section), key.name) != getattr(getattr(new, key.section), key.name):
+            (restart if key.restart else live).append(key.path)
+    names = old.services.keys() | new.services.keys()
+    live += [f"services.{name}" for name in sorted(names) if old.services.get(name) != new.services.get(name)]
+    return live, restart
+
+
+# What can be set, read off the sections.
+
+
+class Key(NamedTuple):
+    """One setting as its section describes it."""
+
+    section: str
+    name: str
+    doc: str
+    unit: str
+    many: bool
+    choices: tuple[str, ...]
+    least: float  # the smallest value that is allowed
+    above: bool  # `least` itself is not
+    endless: bool
+    restart: bool
+    secret: bool  # there may be a password or a key in it
+
+    @property
+    def path(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def variable(self) -> str:
+        return f"{PREFIX}{self.section}_{self.name}".upper()
+
+    @property
+    def allowed(self) -> str:
+        """What may stand there, for people."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        least = f"above {self.least:g}" if self.above else f"{self.least:g} or more"
+        if self.unit == "duration":
+            return f"seconds ({least}) or a text such as 250ms, 10s, 5m, 2h" + (", forever" * self.endless)
+        if self.unit == "size":
+            return "bytes or a text such as 64KiB, 64MiB, 1GB"
+        if self.unit == "count":
+            return f"a whole number, {least}"
+        if self.unit == "flag":
+            return "true or false"
+        if self.unit == "endpoint":
+            return "endpoints such as tcp://127.0.0.1:5555, tcp://[::1]:5555, ipc:///run/x.sock"
+        if self.unit in EXAMPLES:
+            return EXAMPLES[self.unit]
+        return "a text"
+
+
+def _keys(section: str, struct: type[Section]) -> list[Key]:
+    return [_key(section, field) for field in msgspec.structs.fields(struct)]
+
+
+def _key(section: str, field: msgspec.structs.FieldInfo) -> Key:
+    annotated = field.type if hasattr(field.type, "__metadata__") else get_args(field.type)[0]  # … | None
+    kind, meta = get_args(annotated)
+    extra = meta.extra
+    return Key(
+        section=section,
+        name=field.name,
+        doc=meta.description,
+        unit=extra["unit"],
+        many=get_origin(kind) is list,
+        choices=get_args(kind) if get_origin(kind) is Literal else (),
+        least=meta.gt if meta.gt is not None else meta.ge if meta.ge is not None else 0,
+        above=meta.gt is not None,
+        endless=extra.get("endless", False),
+        restart=extra.get("restart", False),
+        secret=extra.get("secret", False),
+    )
+
+
+SECTIONS: dict[str, type[Section]] = {
+    field.name: field.type for field in msgspec.structs.fields(Settings) if isinstance(field.type, type)
+}
+KEYS: dict[str, Key] = {
+    key.path: key for section, struct in SECTIONS.items() for key in _keys(section, struct)
+}
+SERVICE_KEYS: dict[str, Key] = {key.name: key for key in _keys("services", ServiceSection)}
+
+
+# Values.
+
+
+def show(key: Key, value: object) -> str:
+    """A value as one would write it, without its secrets."""
+    if key.many and isinstance(value, list):
+        return ", ".join(redaction.redact_option(item) if key.secret else item for item in value)
+    if key.unit == "duration" and isinstance(value, float | int):
+        return show_duration(value)
+    if key.unit == "size" and isinstance(value, int):
+        return show_size(value)
+    if key.unit == "flag":
+        return "true" if value else "false"
+    return redaction.redact(str(value)) if key.secret else str(value)
+
+
+class _Wrong(ValueError):
+    """What is wrong with a value, where `Key.allowed` does not say it all."""
+
+
+def _parse(key: Key, raw: object) -> object:
+    """A value of this setting; ValueError if it is none."""
+    if key.many:
+        return _parse_list(key, raw)
+    if key.unit == "text":
+        if not isinstance(raw, str) or (key.choices and raw not in key.choices):
+            raise ValueError
+        return raw
+    if key.unit == "flag":
+        return parse_flag(raw)
+    value: float
+    if key.unit == "duration":
+        value = parse_duration(raw)
+        if math.isinf(value) and not key.endless:
+            raise _Wrong("this cannot go on forever")
+    else:
+        value = parse_size(raw) if key.unit == "size" else parse_count(raw)
+    if value < key.least or (key.above and value == key.least):
+        raise ValueError
+    return value
+
+
+def _parse_list(key: Key, raw: object) -> list[str]:
+    items = raw.split(",") if isinstance(raw, str) else raw
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise ValueError
+    found = [item.strip() for item in items if item.strip()]
+    if not found:
+        raise _Wrong("at least one is needed")
+    for item in found:
+        if key.unit == "endpoint":
+            try:
+                endpoints.parse(item, binding=True)
+            except ConfigError as error:
+                raise _Wrong(error.message) from error
+        if key.unit == "address":
+            try:
+                endpoints.parse_address(item)
+            except ConfigError as error:
+                raise _Wrong(error.message) from error
+        if key.unit == "network":
+            ip_network(item, strict=False)
+        if key.unit in _FORMS and not _FORMS[key.unit].fullmatch(item):
+            raise ValueError
+        if found.count(item) > 1 and not item.endswith((":*", ":0")):
+            raise _Wrong(f"{redaction.redact_option(item)} is there twice")
+    return found
+
+
+# Sources.
+
+
+class _Reader:
+    """Collects values and mistakes; a later source overrides an earlier one."""
+
+    def __init__(self) -> None:
+        self.tree: dict[str, dict[str, Any]] = {}
+        self.sources: dict[str, str] = {}
+        self.problems: list[Problem] = []
+
+    def read_file(self, path: str, said_by: str) -> None:
+        """`said_by`: the variable that names the file, for the text of a problem."""
+        by = f" (named by {said_by})" if said_by else ""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+            tables = tomllib.loads(text)
+        except OSError as error:
+            self._problem(path, "", None, f"cannot be read: {error.strerror}{by}")
+            return
+        except UnicodeDecodeError:
+            self._problem(path, "", None, f"is not text in UTF-8{by}")
+            return
+        except tomllib.TOMLDecodeError as error:
+            self._problem(path, "", None, f"is not TOML: {error}")
+            return
+        lines = _line_numbers(text)
+        for section, table in tables.items():
+            self._read_section(path, lines, section, table)
+
+    def _read_section(self, path: str, lines: dict[tuple[str, ...], int], section: str, table: Any) -> None:
+        def where(*keys: str) -> str:
+            line = next((lines[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in lines), None)
+            return path if line is None else f"{path}:{line}"
+
+        if section not in SECTIONS and section != "services":
+            self._problem(
+                where(section), section, None, "no such section", _suggest(section, [*SECTIONS, "services"])
+            )
+        elif not isinstance(table, dict):
+            self._problem(
+                where(section), section, table, "is a section", f"write [{section}] on a line before it"
+            )
+        elif section == "services":
+            for name, own in table.items():
+                if isinstance(own, dict):
+                    for key, raw in own.items():
+                        self.take_service(where(section, name, key), name, key, raw)
+                else:
+                    text = "is a service's name, or a prefix"
+                    self._problem(
+                        where(section, name), f"services.{name}", own, text, f'write [services."{name}"]'
+                    )
+        else:
+            for key, raw in table.items():
+                self.take(where(section, key), section, key, raw)
+
+    def read_environment(self, environ: Mapping[str, str]) -> None:
+        """Every `POLYDOMO_SECTION_KEY`. What begins like a section but is none of its keys is a mistake."""
+        known = {key.variable: key for key in KEYS.values()}
+        sections = tuple(f"{PREFIX}{section.upper()}_" for section in [*SECTIONS, "services"])
+        for variable, raw in environ.items():
+            key = known.get(variable)
+            if not raw:
+                continue
+            if key is not None:
+                self.take(variable, key.section, key.name, raw)
+            elif variable.startswith(sections) and not _KUBERNETES.search(variable):
+                hint = _suggest(variable, known)
+                if variable.startswith(f"{PREFIX}SERVICES_"):
+                    hint = "services are set up in the file"
+                self._problem(variable, "", raw, "no such setting", hint)
+
+    def read_flags(self, flags: Iterable[Flag]) -> None:
+        """Flags name a setting by its key in the file."""
+        for flag, path, raw in flags:
+            section, _, rest = path.partition(".")
+            if section == "services":
+                name, _, key = rest.rpartition(".")
+                self.take_service(flag, name.strip("\"'"), key, raw)
+            elif section in SECTIONS and rest:
+                self.take(flag, section, rest, raw)
+            else:
+                self._problem(flag, path, raw, "no such setting", _suggest(path, KEYS))
+
+    def take(self, where: str, section: str, name: str, raw: object) -> None:
+        """One value of a fixed section."""
+        path = f"{section}.{name}"
+        key = KEYS.get(path)
+        if key is None:
+            names = [key.name for key in KEYS.values() if key.section == section]
+            self._problem(where, path, raw, "no such setting", _suggest(name, names))
+        elif self._valid(where, path, key, raw):
+            self.tree.setdefault(section, {})[name] = _parse(key, raw)
+
+    def take_service(self, where: str, service: str, name: str, raw: object) -> None:
+        """One value of one service's section."""
+        path = _service_path(service, name)
+        key = SERVICE_KEYS.get(name)
+        if not 0 < len(service.encode()) <= SERVICE_NAME_MAX:
+            self._problem(where, path, raw, f"a service's name has 1 to {SERVICE_NAME_MAX} bytes")
+        elif "*" in service[:-1]:
+            self._problem(where, path, raw, "* stands for the rest of a name, so only at its end")
+        elif key is None:
+            self._problem(where, path, raw, "no such setting", _suggest(name, SERVICE_KEYS))
+        elif self._valid(where, path, key, raw):
+            self.tree.setdefault("services", {}).setdefault(service, {})[name] = _parse(key, raw)
+
+    def _valid(self, where: str, path: str, key: Key, raw: object) -> bool:
+        """Notes the value's source, or what is wrong with it."""
+        try:
+            _parse(key, raw)
+        except (ValueError, OverflowError) as error:
+            hint = _suggest(raw, key.choices, "") if isinstance(raw, str) else ""
+            because = f"{error}; " if isinstance(error, _Wrong) else ""
+            self._problem(where, path, raw, f"{because}must be {key.allowed}", hint)
+            return False
+        self.sources[path] = where
+        return True
+
+    def _problem(self, where: str, key: str, value: object, message: str, hint: str = "") -> None:
+        """Note a mistake. What a setting holds is shown only if it is known to hold no secret: the name of another may
+        be a misspelled `store.url`."""
+        known = SERVICE_KEYS.get(key.rpartition(".")[2]) if key.startswith("services.") else KEYS.get(key)
+        shown = "" if value is None else msgspec.json.encode(value, enc_hook=str).decode()
+        if known is None or known.secret:
+            shown = shown if isinstance(value, int | float) else ""
+        self.problems.append(Problem(where, key, redaction.redact(shown), redaction.redact(message), hint))
+
+
+def _suggest(word: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """Did you mean …, or the whole list if nothing is near."""
+    options = list(known)
+    near = difflib.get_close_matches(word, options, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]}?"
+    if otherwise is not None:
+        return otherwise
+    return (
+        "known are " + ", ".join(options) if len(options) <= 20 else "'polydomo config show' lists them all"
+    )
+
+
+def _service_path(service: str, name: str) -> str:
+    return f'services."{service}".{name}'
+
+
+_HEADER = re.compile(r"^\s*\[[^\[\]]+\]")
+_ASSIGNMENT = re.compile(r"^\s*([^=#\[\]]+?)\s*=")
+
+
+def _line_numbers(text: str) -> dict[tuple[str, ...], int]:
+    """Where tables and keys stand, as well as one can tell line by line: only for the texts of mistakes."""
+    found: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        header = _HEADER.match(line)
+        assignment = _ASSIGNMENT.match(line)
+        try:
+            if header:
+                table = _first_path(tomllib.loads(header[0]))
+                found.setdefault(table, number)
+            elif assignment:
+                found.setdefault(table + _first_path(tomllib.loads(f"{assignment[1]} = 0")), number)
+        except tomllib.TOMLDecodeError:
+            continue
+    return found
+
+
+def _first_path(tables: dict[str, Any]) -> tuple[str, ...]:
+    """The keys down to the one innermost entry of what a single line says."""
+    path: list[str] = []
+    here: Any = tables
+    while isinstance(here, dict) and here:
+        key = next(iter(here))
+        path.append(key)
+        here = here[key]
+    return tuple(path)

@@ -1,0 +1,165 @@
+"""NNG peers (MemoDB): an asyncio protocol around a pure SP connection and the dialect's session."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+from polydomo.dialects.memo.broker import MemoSession
+from polydomo.dialects.memo.keeping import KEPT_BYTES, Kept
+from polydomo.dialects.memo.shared import Memo, SpWire
+from polydomo.errors import ProtocolError
+from polydomo.server.log import Log
+from polydomo.server.stream import TURN, StreamPeer
+from polydomo.wire.sp.connection import Connection
+from polydomo.wire.sp.hello import REP
+
+if TYPE_CHECKING:
+    from polydomo.server.house import House
+    from polydomo.server.settings import Settings
+
+log = Log()
+
+# How long a connection remembers what it answered, at the least; twice that at the most.
+MEMORY = 5.0
+
+# The part of limits.memory that answers left by broken connections may take: one in so many.
+KEPT_SHARE = 16
+
+
+class Nng:
+    """All NNG peers of a house."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.bound: list[str] = []
+        self.peers: set[SpPeer] = set()
+        self.memo = Memo(house.broker, house.outbox, os.urandom)
+        self._configured: Settings | None = None
+        self._aged = 0.0
+        self._kept = KeptAnswers(house, self.memo.kept)
+        self.configure()
+
+    def configure(self) -> None:
+        """Take over the settings, if they are new."""
+        settings = self.house.settings
+        if settings is not self._configured:
+            self._configured = settings
+            memo = self.memo
+            memo.set_rhythm(settings.memodb.heartbeat, settings.memodb.reply)
+            memo.wait = settings.memodb.wait
+            memo.retries = settings.memodb.retries
+            memo.grace = settings.memodb.grace
+            memo.workers_max = settings.limits.connections
+            memo.kept.room = min(KEPT_BYTES, settings.limits.memory // KEPT_SHARE)
+
+    def inspect(self, now: float) -> None:
+        """Every few seconds: is somebody there who does not read? And what was answered long ago is forgotten."""
+        self.configure()
+        age = now - self._aged >= MEMORY
+        if age:
+            self._aged = now
+        for peer in list(self.peers):
+            peer.inspect(now)
+            if age:
+                peer.session.age()
+        self._kept.report()
+
+    def close(self, hurry: bool = False) -> None:
+        """The broker stops."""
+        for peer in list(self.peers):
+            if hurry:
+                peer.transport.abort()
+            else:
+                peer.session.flush()
+                peer.transport.close()
+
+    def show(self) -> dict[str, Any]:
+        """For people."""
+        memo = self.memo
+        return {
+            "bound": list(self.bound),
+            "connections": len(self.peers),
+            "workers": len(memo.workers),
+            "parked": sum(len(peer.session.parked) for peer in self.peers),
+            "kept": sum(map(len, memo.kept.requests.values())),
+            "repeated": memo.repeats,
+            "returned": memo.returned,
+        }
+
+
+class KeptAnswers:
+    """The answers that broken connections left, as a holder of memory. `Kept.room` bounds them between reports."""
+
+    def __init__(self, house: House, kept: Kept) -> None:
+        self.house = house
+        self.kept = kept
+
+    def report(self) -> None:
+        """Tell the memory budget how many bytes they are."""
+        self.house.budget.hold(self, self.kept.size)
+
+    def cut(self, reason: str) -> None:
+        log.warning("answers for broken NNG connections dropped", reason=reason)
+        self.kept.forget_answers()
+
+
+class SpPeer(StreamPeer, SpWire):
+    """One connection. Messages pass through without stopping."""
+
+    def __init__(self, nng: Nng, listener: str) -> None:
+        super().__init__(nng.house, listener)
+        self.nng = nng
+        self.session: MemoSession
+        self.connection: Connection
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        house = self.house
+        self.attach(transport)
+        ipc = self.listener.startswith("ipc:")
+        host = self.address.rpartition(":")[0]
+        self.outlet = self.session = MemoSession(self.nng.memo, self, self.transport.write, host, ipc)
+        self.session.write_large = self.write_large
+        self.parser = self.connection = Connection(
+            self.session, REP, house.settings.limits.message_bytes, ipc
+        )
+        if self.admit():
+            self.connection.start()
+
+    def data_received(self, data: bytes) -> None:
+        house = self.house
+        house.broker.now = house.clock.read()
+        self.connection.receive(data)
+        if len(data) >= TURN:
+            self.end_turn()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.nng.peers.discard(self)
+        self.session.lost()
+
+    # The session's side
+
+    def transmit(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def ready(self) -> None:
+        self.house.seat(self)
+        self.settled()
+        self.nng.peers.add(self)
+
+    def failed(self, error: ProtocolError) -> None:
+        self.session.flush()  # others on this connection have done nothing wrong
+        self.refuse(str(error))
+
+    def complain(self, reason: str) -> None:
+        self.noted(self.session.invalid, reason)
+
+    def works(self) -> bool:
+        return self.session.is_worker()
+
+    def remembered(self) -> int:
+        return self.session.remembered()
