@@ -113,7 +113,7 @@ def kind_of(way: str) -> str:
 
 
 @contextlib.contextmanager
-def house(broker: Broker, way: str) -> Iterator[tuple[Running, Running | None]]:
+def server(broker: Broker, way: str) -> Iterator[tuple[Running, Running | None]]:
     """The first broker, and what else is on the way; the workers connect to the last one."""
     with running(broker) as first:
         python = broker.command[0]
@@ -132,7 +132,7 @@ def house(broker: Broker, way: str) -> Iterator[tuple[Running, Running | None]]:
 
 def measure(broker: Broker, way: str, workers: int, generator: Generator, settings: Settings) -> Way:
     shape = Shape(way, clients=8, workers=workers, window=128)
-    with house(broker, way) as (first, second):
+    with server(broker, way) as (first, second):
         marks: dict[str, tuple[float, float]] = {}
 
         def on_mark(mark: str) -> None:

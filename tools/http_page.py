@@ -7,7 +7,7 @@ from typing import Any
 
 from markdown_parts import escape, flow, table
 
-from polydomo.server.house import House
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 from polydomo.web.api.app import make_app
 from polydomo.web.api.openapi import document
@@ -159,10 +159,10 @@ async def _document() -> dict[str, Any]:
     settings = Settings()
     settings.broker.zmq = []
     settings.broker.data = ""
-    house = House(settings)
-    await house.start()
+    server = BrokerServer(settings)
+    await server.start()
     try:
-        return document(make_app(house))
+        return document(make_app(server))
     finally:
-        house.stop(drain=False)
-        await house.wait()
+        server.stop(drain=False)
+        await server.wait()

@@ -24,7 +24,7 @@ connections = {connections}
 
 
 @pytest.fixture(scope="module")
-def house(full: bool) -> Iterator[BrokerProcess]:
+def server(full: bool) -> Iterator[BrokerProcess]:
     toml = TOML.format(unauthenticated=2000 if full else 100, connections=10_000 if full else 40)
     with BrokerProcess(
         "--events", "tcp://127.0.0.1:*", toml=toml, zmq="tcp://0.0.0.0:*", nng=True
@@ -34,8 +34,8 @@ def house(full: bool) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture(scope="module")
-def worker(house: BrokerProcess) -> Iterator[Serving]:
-    with echo(house.endpoint, b"echo") as serving:
+def worker(server: BrokerProcess) -> Iterator[Serving]:
+    with echo(server.endpoint, b"echo") as serving:
         yield serving
 
 
@@ -61,34 +61,34 @@ def ask(broker: BrokerProcess, source: str) -> bool:
 
 
 def test_half_handshakes_of_one_address_shut_nobody_out(
-    house: BrokerProcess, worker: Serving, full: bool
+    server: BrokerProcess, worker: Serving, full: bool
 ) -> None:
     """Neither those from elsewhere nor those from the same address."""
     number = 5000 if full else 250
-    with MdpClient(house.endpoint) as client:
+    with MdpClient(server.endpoint) as client:
         assert client.call(b"echo", [b"before"]) == Answer([], [b"before"])
         half: list[socket.socket] = []
         served = []
         try:
-            places = [house.endpoint, house.nng, house.events[0]]
+            places = [server.endpoint, server.nng, server.events[0]]
             for index in range(number):
                 half.append(connect(places[index % 3], "127.0.0.1"))
                 if index % 3 == 0:
                     half[-1].sendall(greeting())
                 if index % 25 == 24:
-                    served.append(ask(house, f"127.0.0.{2 + index % 200}"))
-                    served.append(ask(house, "127.0.0.1"))
+                    served.append(ask(server, f"127.0.0.{2 + index % 200}"))
+                    served.append(ask(server, "127.0.0.1"))
             assert served.count(True) >= 0.99 * len(served), f"{served.count(True)} of {len(served)}"
             assert client.call(b"echo", [b"meanwhile"]) == Answer([], [b"meanwhile"])
         finally:
             for one in half:
                 one.close()
-    assert "made room for others" in house.log()
-    assert "Traceback" not in house.log()
+    assert "made room for others" in server.log()
+    assert "Traceback" not in server.log()
 
 
 def test_connections_of_one_address_leave_places_to_others(
-    house: BrokerProcess, worker: Serving, full: bool
+    server: BrokerProcess, worker: Serving, full: bool
 ) -> None:
     """limits.connections: an address that has most of them gets no more; one that has few gets one of its."""
     if full:
@@ -96,7 +96,7 @@ def test_connections_of_one_address_leave_places_to_others(
     crowd: list[Raw] = []
     try:
         while True:
-            one = Raw(house.endpoint)
+            one = Raw(server.endpoint)
             crowd.append(one)
             one.send(greeting() + ready())
             one.read(64)
@@ -105,7 +105,7 @@ def test_connections_of_one_address_leave_places_to_others(
                 break
         assert b"too many connections" in reason
         for last in range(2, 12):
-            assert ask(house, f"127.0.0.{last}")
+            assert ask(server, f"127.0.0.{last}")
     finally:
         for one in crowd:
             one.close()

@@ -16,7 +16,7 @@ from random import random
 from polydomo.core.broker import Broker
 from polydomo.core.extras import Options
 from polydomo.core.policy import Bounds, Policy
-from polydomo.server.uids import Uids
+from polydomo.server.uuid7 import Uids
 from polydomo.wire.frames import frame
 from tests.support.core import FakeClient
 

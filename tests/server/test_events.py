@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 import zmq
 
-from polydomo.server.house import House
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import BrokerSection, LimitsSection, Settings, ZmqSection
 from tests.support.broker import BrokerProcess, wait_for
 from tests.support.zmtp import Raw, command, greeting, message, ready
@@ -23,7 +23,7 @@ KIB = 1024
 
 
 class Station:
-    """A house in a thread of its own; what its core would publish is said from the test."""
+    """A server in a thread of its own; what its core would publish is said from the test."""
 
     def __init__(self, **limits: Any) -> None:
         self.settings = Settings(
@@ -35,17 +35,17 @@ class Station:
         self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self.thread.start()
         assert self.started.wait(10)
-        self.endpoint = self.house.events.bound[0]
+        self.endpoint = self.server.events.bound[0]
 
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.house = House(self.settings)
-        await self.house.start()
+        self.server = BrokerServer(self.settings)
+        await self.server.start()
         self.started.set()
-        await self.house.wait()
+        await self.server.wait()
 
     def do(self, what: Callable[[], T]) -> T:
-        """In the house's thread."""
+        """In the server's thread."""
 
         async def run() -> T:
             return what()
@@ -55,21 +55,21 @@ class Station:
     def say(self, service: bytes, worker: bytes, kind: str, body: bytes, times: int = 1) -> None:
         def publish() -> None:
             for _ in range(times):
-                self.house.events.published(service, worker, kind, body)
+                self.server.events.published(service, worker, kind, body)
 
         self.do(publish)
 
     def listening(self) -> int:
-        return self.do(lambda: len(self.house.events.listening))
+        return self.do(lambda: len(self.server.events.listening))
 
     def wait_listening(self, number: int) -> None:
         wait_for(lambda: self.listening() == number)
 
     def prefixes(self) -> int:
-        return self.do(lambda: sum(len(one.subscriptions) for one in self.house.events.listening))
+        return self.do(lambda: sum(len(one.subscriptions) for one in self.server.events.listening))
 
     def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.house.stop)
+        self.loop.call_soon_threadsafe(self.server.stop)
         self.thread.join(10)
         assert not self.thread.is_alive()
 
@@ -146,9 +146,9 @@ def test_what_is_cancelled_is_not_heard_any_more(station: Station, sockets: Sock
     assert hear(socket) == [b"b.w.x", b"2"]
     socket.unsubscribe(b"b")
     station.wait_listening(0)
-    before = station.do(lambda: station.house.events.sent)
+    before = station.do(lambda: station.server.events.sent)
     station.say(b"b", b"w", "x", b"3")
-    assert station.do(lambda: station.house.events.sent) == before
+    assert station.do(lambda: station.server.events.sent) == before
 
 
 def test_ten_subscribers_hear_everything_in_order(station: Station, sockets: Sockets) -> None:
@@ -165,7 +165,7 @@ def test_a_subscriber_that_goes_is_forgotten(station: Station, sockets: Sockets)
     station.wait_listening(1)
     socket.close(linger=0)
     station.wait_listening(0)
-    assert station.do(lambda: len(station.house.events.subscribers)) == 0
+    assert station.do(lambda: len(station.server.events.subscribers)) == 0
     station.say(b"s", b"w", "n", b"nobody hears it")
 
 
@@ -181,12 +181,14 @@ def test_a_slow_reader_loses_messages_and_nobody_else_does(station: Station, soc
         for _ in range(400):
             station.say(b"s", b"w", "n", bytes(32 * KIB))
             heard += hear(brisk) is not None
-        shown = station.do(station.house.events.show)
+        shown = station.do(station.server.events.show)
         assert heard == 400
         assert 0 < shown["lost"] < 400
         assert (
             station.do(
-                lambda: max(one.transport.get_write_buffer_size() for one in station.house.events.subscribers)
+                lambda: max(
+                    one.transport.get_write_buffer_size() for one in station.server.events.subscribers
+                )
             )
             <= 256 * KIB
         )
@@ -267,7 +269,7 @@ def test_a_reader_that_takes_nothing_is_cut_in_the_end(sockets: Sockets) -> None
             stuck.shake(socket_type=b"SUB")
             stuck.send(command(b"SUBSCRIBE", b""))
             station.wait_listening(1)
-            while not station.house.events.lost:
+            while not station.server.events.lost:
                 station.say(b"s", b"w", "x", bytes(16 * KIB))
             station.wait_listening(0)
     finally:
@@ -280,7 +282,7 @@ def test_half_a_handshake_is_not_waited_for() -> None:
         with Raw(station.endpoint) as half:
             half.send(greeting())
             half.wait_closed()
-        assert station.do(lambda: len(station.house.handshakes)) == 0
+        assert station.do(lambda: len(station.server.handshakes)) == 0
     finally:
         station.close()
 

@@ -26,31 +26,31 @@ message_bytes = 1000000
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[BrokerProcess]:
+def server() -> Iterator[BrokerProcess]:
     with BrokerProcess(toml=TOML) as process:
         yield process
 
 
 @pytest.fixture(scope="module")
-def bystander(house: BrokerProcess) -> Iterator[Serving]:
-    with echo(house.endpoint, b"bystander") as serving:
+def bystander(server: BrokerProcess) -> Iterator[Serving]:
+    with echo(server.endpoint, b"bystander") as serving:
         yield serving
 
 
 @pytest.fixture(autouse=True)
-def client(house: BrokerProcess, bystander: Serving) -> Iterator[MdpClient]:
+def client(server: BrokerProcess, bystander: Serving) -> Iterator[MdpClient]:
     """Somebody who is served before, meanwhile and after."""
-    with MdpClient(house.endpoint) as client:
+    with MdpClient(server.endpoint) as client:
         assert client.call(b"bystander", [b"before"]) == Answer([], [b"before"])
         yield client
         assert client.call(b"bystander", [b"after"]) == Answer([], [b"after"])
     assert bystander.registrations == 1
-    assert "Traceback" not in house.log()
+    assert "Traceback" not in server.log()
 
 
 @pytest.fixture
-def raw(house: BrokerProcess) -> Iterator[Raw]:
-    with Raw(house.endpoint) as opened:
+def raw(server: BrokerProcess) -> Iterator[Raw]:
+    with Raw(server.endpoint) as opened:
         yield opened
 
 
@@ -169,9 +169,9 @@ def test_a_handshake_that_drips_is_cut_off_in_time(raw: Raw):
     assert time.monotonic() - started < HANDSHAKE * 4
 
 
-def test_a_flood_of_strangers_does_not_disturb_those_who_are_in(house: BrokerProcess, client: MdpClient):
+def test_a_flood_of_strangers_does_not_disturb_those_who_are_in(server: BrokerProcess, client: MdpClient):
     """limits.unauthenticated: more are turned away; when the flood is over, newcomers are welcome."""
-    flood = [Raw(house.endpoint) for _ in range(3 * UNAUTHENTICATED)]
+    flood = [Raw(server.endpoint) for _ in range(3 * UNAUTHENTICATED)]
     try:
         assert client.call(b"bystander", [b"meanwhile"]).final == [b"meanwhile"]
         for one in flood:
@@ -179,16 +179,16 @@ def test_a_flood_of_strangers_does_not_disturb_those_who_are_in(house: BrokerPro
     finally:
         for one in flood:
             one.close()
-    with MdpClient(house.endpoint) as newcomer:
+    with MdpClient(server.endpoint) as newcomer:
         assert newcomer.call(b"bystander", [b"x"]).final == [b"x"]
 
 
-def test_more_connections_than_allowed_are_told_so(house: BrokerProcess, client: MdpClient):
+def test_more_connections_than_allowed_are_told_so(server: BrokerProcess, client: MdpClient):
     """limits.connections: those who are in stay; when one leaves, another may come."""
     inside: list[Raw] = []
     try:
         while True:
-            one = Raw(house.endpoint)
+            one = Raw(server.endpoint)
             inside.append(one)
             one.send(greeting() + ready())
             one.read(64)
@@ -201,7 +201,7 @@ def test_more_connections_than_allowed_are_told_so(house: BrokerProcess, client:
         inside.pop(0).close()
 
         def welcome() -> bool:
-            with Raw(house.endpoint) as one:
+            with Raw(server.endpoint) as one:
                 one.send(greeting() + ready())
                 one.read(64)
                 return one.command()[0] == b"READY"
@@ -264,12 +264,12 @@ def test_unknown_commands_are_ignored(raw: Raw):
     assert raw.message() == [b"MDPC02", b"\x03", b"bystander", b"x"]
 
 
-def test_a_peer_that_vanishes_in_mid_message(house: BrokerProcess):
+def test_a_peer_that_vanishes_in_mid_message(server: BrokerProcess):
     for data in (
         b"\x02" + (1000).to_bytes(8, "big") + bytes(10),
         b"\x01",
         message(b"MDPW02", b"\x01", b"svc")[:-1],
     ):
-        with Raw(house.endpoint) as one:
+        with Raw(server.endpoint) as one:
             one.shake()
             one.send(data)

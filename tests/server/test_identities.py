@@ -16,14 +16,14 @@ GRACE = 0.5
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[BrokerProcess]:
+def server() -> Iterator[BrokerProcess]:
     with BrokerProcess(toml=f"[limits]\nclient_grace = {GRACE}") as process:
         yield process
 
 
 @pytest.fixture
-def peers(house: BrokerProcess) -> Iterator[Peers]:
-    with peers_of(house.endpoint) as opened:
+def peers(server: BrokerProcess) -> Iterator[Peers]:
+    with peers_of(server.endpoint) as opened:
         yield opened
 
 
@@ -46,8 +46,8 @@ def test_a_chosen_identity_is_kept(peers: Peers, identity: bytes):
 
 
 @pytest.mark.parametrize("identity", [b"\0name", b"x" * 256], ids=["zero-first", "too-long"])
-def test_an_impossible_identity_is_refused(house: BrokerProcess, identity: bytes):
-    with Raw(house.endpoint) as raw:
+def test_an_impossible_identity_is_refused(server: BrokerProcess, identity: bytes):
+    with Raw(server.endpoint) as raw:
         raw.send(greeting() + ready(identity=identity))
         assert "identity" in raw.refusal()
         raw.wait_closed()
@@ -107,16 +107,16 @@ def claim(endpoint: str, instance: bytes) -> str:
         return data[1:].decode() if name == b"ERROR" else ""
 
 
-def test_a_second_worker_of_our_own_is_refused_until_the_first_is_gone(house: BrokerProcess):
+def test_a_second_worker_of_our_own_is_refused_until_the_first_is_gone(server: BrokerProcess):
     """Which one it is says a property of the handshake."""
-    with Raw(house.endpoint) as first:
+    with Raw(server.endpoint) as first:
         first.shake(identity=b"ours", **{"X-Polydomo-Instance": b"1"})
         for _ in range(3):
-            assert "name-taken" in claim(house.endpoint, b"2")
+            assert "name-taken" in claim(server.endpoint, b"2")
             name, data = first.command()
             assert name == b"PING"
             first.send(command(b"PONG", data[2:]))
-        wait_for(lambda: not claim(house.endpoint, b"2"))  # the first does not answer any more
+        wait_for(lambda: not claim(server.endpoint, b"2"))  # the first does not answer any more
         first.wait_closed()
 
 
@@ -215,7 +215,7 @@ def test_a_file_that_is_no_socket_is_not_touched(tmp_path):
     assert path.read_text() == "data"
 
 
-def test_ipv6(house: BrokerProcess):
+def test_ipv6(server: BrokerProcess):
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))

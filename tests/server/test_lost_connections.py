@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from polydomo.server.events import Subscriber
-from polydomo.server.house import House
-from polydomo.server.nng import SpPeer
-from polydomo.server.peer import ZmqPeer
+from polydomo.server.nng_peer import NngPeer
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import BrokerSection, LimitsSection, Settings
+from polydomo.server.zmq_peer import ZmqPeer
 from polydomo.wire.sp import connection as sp_connection
 from polydomo.wire.zmtp import connection as zmtp_connection
 from tests.support import memo, sp
@@ -20,7 +20,7 @@ from tests.support.zmtp import greeting, message, ready
 
 ANYWHERE = "tcp://127.0.0.1:*"
 
-PARTS = (ZmqPeer, SpPeer, Subscriber, zmtp_connection.Connection, sp_connection.Connection)
+PARTS = (ZmqPeer, NngPeer, Subscriber, zmtp_connection.Connection, sp_connection.Connection)
 
 # What peers say before they leave.
 ZMTP = {
@@ -47,17 +47,17 @@ def uncollected() -> Iterator[None]:
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
+async def server() -> AsyncIterator[BrokerServer]:
     settings = Settings(
         broker=BrokerSection(zmq=[ANYWHERE], events=[ANYWHERE], nng=[ANYWHERE]),
         limits=LimitsSection(client_grace=0),
     )
     settings.memodb.grace = 0.05
-    house = House(settings)
-    await house.start()
-    yield house
-    house.stop(drain=False)
-    await house.wait()
+    server = BrokerServer(settings)
+    await server.start()
+    yield server
+    server.stop(drain=False)
+    await server.wait()
 
 
 async def come_and_go(place: str, hello: bytes, said: list[bytes]) -> None:
@@ -86,24 +86,24 @@ async def nothing_is_left() -> None:
 
 
 @pytest.mark.parametrize("name", ZMTP)
-async def test_zeromq_peer_is_freed(uncollected: None, house: House, name: str) -> None:
+async def test_zeromq_peer_is_freed(uncollected: None, server: BrokerServer, name: str) -> None:
     for identity in (b"", b"me"):
-        await come_and_go(house.bound[0], greeting() + ready(identity=identity), ZMTP[name])
+        await come_and_go(server.bound[0], greeting() + ready(identity=identity), ZMTP[name])
     await nothing_is_left()
 
 
 @pytest.mark.parametrize("name", SP)
-async def test_nng_peer_is_freed(uncollected: None, house: House, name: str) -> None:
-    await come_and_go(house.nng.bound[0], sp.REQ_HELLO, SP[name])
+async def test_nng_peer_is_freed(uncollected: None, server: BrokerServer, name: str) -> None:
+    await come_and_go(server.nng.bound[0], sp.REQ_HELLO, SP[name])
     await nothing_is_left()
 
 
 @pytest.mark.parametrize("hello", [greeting(), greeting() + ready(b"SUB") + b"\x04\x0b\x09SUBSCRIBEx"])
-async def test_subscriber_is_freed(uncollected: None, house: House, hello: bytes) -> None:
-    await come_and_go(house.events.bound[0], hello, [])
+async def test_subscriber_is_freed(uncollected: None, server: BrokerServer, hello: bytes) -> None:
+    await come_and_go(server.events.bound[0], hello, [])
     await nothing_is_left()
 
 
-async def test_refused_peer_is_freed(uncollected: None, house: House) -> None:
-    await come_and_go(house.bound[0], greeting() + ready(b"PUB"), [])
+async def test_refused_peer_is_freed(uncollected: None, server: BrokerServer) -> None:
+    await come_and_go(server.bound[0], greeting() + ready(b"PUB"), [])
     await nothing_is_left()

@@ -28,15 +28,15 @@ unauthenticated = 50
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[BrokerProcess]:
+def server() -> Iterator[BrokerProcess]:
     with BrokerProcess(nng=True, toml=TOML) as process:
         yield process
 
 
 @pytest.fixture(autouse=True)
-def others(house: BrokerProcess) -> Iterator[None]:
+def others(server: BrokerProcess) -> Iterator[None]:
     """A worker and a client that are there before, and served the same way after."""
-    with Contexts(house.nng) as contexts:
+    with Contexts(server.nng) as contexts:
         worker, client = contexts(), contexts()
         worker.ready("good")
         yield
@@ -49,24 +49,24 @@ def others(house: BrokerProcess) -> Iterator[None]:
 @pytest.mark.parametrize(
     "size", [1 * MIB + 1, 1 << 40, (1 << 64) - 1], ids=["a byte too many", "a terabyte", "all"]
 )
-def test_an_oversized_message_is_refused_by_its_head(house: BrokerProcess, size: int) -> None:
-    before = psutil.Process(house.pid).memory_info().rss
-    with Raw(house.nng) as raw:
+def test_an_oversized_message_is_refused_by_its_head(server: BrokerProcess, size: int) -> None:
+    before = psutil.Process(server.pid).memory_info().rss
+    with Raw(server.nng) as raw:
         raw.send(size.to_bytes(8, "big"))
         assert raw.is_closed()
-    assert f"a message of {size} bytes" in house.log()
-    assert psutil.Process(house.pid).memory_info().rss - before < 10 * MIB
+    assert f"a message of {size} bytes" in server.log()
+    assert psutil.Process(server.pid).memory_info().rss - before < 10 * MIB
 
 
 @pytest.mark.parametrize(
     "kind", ["Surveyor0", "Pub0", "Sub0", "Push0", "Pair0", "Bus0", "Respondent0", "Rep0"]
 )
-def test_other_protocols_are_refused(house: BrokerProcess, kind: str) -> None:
-    before = house.log().count("peer refused")
+def test_other_protocols_are_refused(server: BrokerProcess, kind: str) -> None:
+    before = server.log().count("peer refused")
     with getattr(pynng, kind)(reconnect_time_min=60_000, reconnect_time_max=60_000) as peer:
-        peer.dial(house.nng, block=False)
-        wait_for(lambda: house.log().count("peer refused") > before)
-    assert "a REQ is needed here" in house.log()
+        peer.dial(server.nng, block=False)
+        wait_for(lambda: server.log().count("peer refused") > before)
+    assert "a REQ is needed here" in server.log()
 
 
 @pytest.mark.parametrize(
@@ -79,29 +79,29 @@ def test_other_protocols_are_refused(house: BrokerProcess, kind: str) -> None:
         bytes(8),
     ],
 )
-def test_what_is_not_sp_is_refused(house: BrokerProcess, first: bytes) -> None:
-    with Raw(house.nng, first) as raw:
+def test_what_is_not_sp_is_refused(server: BrokerProcess, first: bytes) -> None:
+    with Raw(server.nng, first) as raw:
         assert raw.is_closed()
 
 
 @pytest.mark.parametrize("first", [b"", b"\0", b"\0SP\0\0\x30\0"])
-def test_a_slow_handshake_is_cut(house: BrokerProcess, first: bytes) -> None:
-    with Raw(house.nng, first) as raw:
+def test_a_slow_handshake_is_cut(server: BrokerProcess, first: bytes) -> None:
+    with Raw(server.nng, first) as raw:
         assert raw.receive(8) == REP_HELLO
         assert raw.is_closed()
-    assert "no handshake within 0.5 s" in house.log()
+    assert "no handshake within 0.5 s" in server.log()
 
 
-def test_a_flood_of_handshakes_is_bounded(house: BrokerProcess) -> None:
-    crowd = [Raw(house.nng, b"") for _ in range(80)]
+def test_a_flood_of_handshakes_is_bounded(server: BrokerProcess) -> None:
+    crowd = [Raw(server.nng, b"") for _ in range(80)]
     assert all(raw.is_closed() for raw in crowd)
     for raw in crowd:
         raw.close()
-    assert "made room for others" in house.log()
+    assert "made room for others" in server.log()
 
 
-def test_malformed_messages_do_not_break_the_connection_until_there_are_many(house: BrokerProcess) -> None:
-    with Raw(house.nng) as raw:
+def test_malformed_messages_do_not_break_the_connection_until_there_are_many(server: BrokerProcess) -> None:
+    with Raw(server.nng) as raw:
         raw.receive(8)
         for number in range(9):
             raw.send(sp.request(number, b"\x85\x66memo01\xff garbage"))
@@ -111,18 +111,18 @@ def test_malformed_messages_do_not_break_the_connection_until_there_are_many(hou
         raw.send(sp.request(101, job("mmi.service", b"x")) + sp.request(102, b"garbage"))
         assert raw.receive_message()[0] == 101
         assert raw.is_closed()
-    assert "10 invalid messages" in house.log()
+    assert "10 invalid messages" in server.log()
 
 
 @pytest.mark.parametrize("bad", [bytes(8), (3).to_bytes(8, "big"), (4).to_bytes(8, "big") + bytes(4)])
-def test_a_message_without_a_request_id_ends_it(house: BrokerProcess, bad: bytes) -> None:
-    with Raw(house.nng) as raw:
+def test_a_message_without_a_request_id_ends_it(server: BrokerProcess, bad: bytes) -> None:
+    with Raw(server.nng) as raw:
         raw.send(bad)
         assert raw.is_closed()
 
 
-def test_a_message_in_single_bytes_arrives(house: BrokerProcess) -> None:
-    with Raw(house.nng, b"") as raw:
+def test_a_message_in_single_bytes_arrives(server: BrokerProcess) -> None:
+    with Raw(server.nng, b"") as raw:
         raw.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in sp.REQ_HELLO + sp.request(7, job("mmi.service", b"x")):
             raw.send(bytes((byte,)))
@@ -134,25 +134,25 @@ def test_a_message_in_single_bytes_arrives(house: BrokerProcess) -> None:
 @pytest.mark.parametrize(
     ("answers", "reason"), [(14, "it reads too slowly"), (100, "it does not read its answers")]
 )
-def test_a_client_that_never_reads_is_cut(house: BrokerProcess, answers: int, reason: str) -> None:
+def test_a_client_that_never_reads_is_cut(server: BrokerProcess, answers: int, reason: str) -> None:
     """When it has read too little for a while, or at once when too much waits for it."""
-    with Contexts(house.nng) as working, Raw(house.nng) as raw:
+    with Contexts(server.nng) as working, Raw(server.nng) as raw:
         worker = working()
         worker.ready("loud")
         raw.send(b"".join(sp.request(number, job("loud", b"x")) for number in range(answers)))
         for number in range(answers):
             assert worker.next().payload == b"x"
             worker.result(bytes(900_000), number == answers - 1)
-        wait_for(lambda: reason in house.log())
+        wait_for(lambda: reason in server.log())
 
 
-def test_the_log_stays_readable(house: BrokerProcess) -> None:
+def test_the_log_stays_readable(server: BrokerProcess) -> None:
     """One line for a peer, however often it does something wrong."""
-    with Raw(house.nng) as raw:
+    with Raw(server.nng) as raw:
         raw.receive(8)
-        before = house.log().count("message dropped")
+        before = server.log().count("message dropped")
         for number in range(5):
             raw.send(sp.request(number, b"garbage"))
         raw.send(sp.request(100, job("mmi.service", b"x")))
         raw.receive_message()
-    assert house.log().count("message dropped") == before + 1
+    assert server.log().count("message dropped") == before + 1

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from polydomo.server import peer_notes
-from polydomo.server.peer_notes import LINES, LONGEST, SAME, PeerNotes
+from polydomo.server.peer_notes import LINES, LONGEST, SAME, PeerLog
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def quiet() -> None:
 async def test_a_flood_is_a_few_lines_and_a_number(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "polydomo")
     denied: list[str] = []
-    notes = PeerNotes(lambda address, reason: denied.append(reason))
+    notes = PeerLog(lambda address, reason: denied.append(reason))
     for number in range(500):
         notes.note("peer refused", f"127.0.0.1:{number}", "tcp://x", "not ZMTP")
     notes.note("peer cut", "127.0.0.1:1", "tcp://x", "another reason is heard all the same")
@@ -35,7 +35,7 @@ async def test_a_flood_is_a_few_lines_and_a_number(caplog: pytest.LogCaptureFixt
 
 async def test_different_reasons_are_bounded_too(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "polydomo")
-    notes = PeerNotes(lambda address, reason: None)
+    notes = PeerLog(lambda address, reason: None)
     for number in range(10 * LINES):
         notes.note("peer refused", "127.0.0.1:1", "tcp://x", f"no mechanism {number}")
     assert len(caplog.messages) == LINES
@@ -44,7 +44,7 @@ async def test_different_reasons_are_bounded_too(caplog: pytest.LogCaptureFixtur
 
 async def test_a_strangers_text_is_cut_and_shown(caplog: pytest.LogCaptureFixture) -> None:
     denied: list[str] = []
-    notes = PeerNotes(lambda address, reason: denied.append(reason))
+    notes = PeerLog(lambda address, reason: denied.append(reason))
     notes.note("peer refused", "127.0.0.1:1", "tcp://x", "\x1b[2J\n" + "x" * 1_000_000)
     (reason,) = denied
     assert reason.startswith("\\x1b[2J\\n")
@@ -60,7 +60,7 @@ async def test_the_number_comes_by_itself(
 
     monkeypatch.setattr(peer_notes, "PERIOD", 0.01)
     caplog.set_level(logging.INFO, "polydomo")
-    notes = PeerNotes(lambda address, reason: None)
+    notes = PeerLog(lambda address, reason: None)
     for _ in range(SAME + 5):
         notes.note("peer refused", "127.0.0.1:1", "tcp://x", "not ZMTP")
     async with asyncio.timeout(10):

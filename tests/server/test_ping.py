@@ -15,14 +15,14 @@ PING = 0.3
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[BrokerProcess]:
+def server() -> Iterator[BrokerProcess]:
     with BrokerProcess(toml=f"[zmq]\nping = {PING}") as process:
         yield process
 
 
 @pytest.fixture
-def raw(house: BrokerProcess) -> Iterator[Raw]:
-    with Raw(house.endpoint) as opened:
+def raw(server: BrokerProcess) -> Iterator[Raw]:
+    with Raw(server.endpoint) as opened:
         yield opened
 
 
@@ -62,12 +62,12 @@ def test_a_silent_peer_that_does_not_answer_is_given_up(raw: Raw):
     assert b"\x04PING" in found
 
 
-def test_an_old_peer_is_not_pinged(house: BrokerProcess, raw: Raw):
+def test_an_old_peer_is_not_pinged(server: BrokerProcess, raw: Raw):
     """ZMTP 3.0 has no PING; its silence is its right."""
     raw.send(greeting(version=b"\x03\x00") + ready())
     raw.read(64)
     raw.command()
-    with Raw(house.endpoint) as other:  # a newer one, given up meanwhile
+    with Raw(server.endpoint) as other:  # a newer one, given up meanwhile
         other.shake().wait_closed()
     raw.send(message(b"MDPC02", b"\x01", b"mmi.service", b"x"))
     assert raw.message()[-1] == b"404"
@@ -85,9 +85,9 @@ def test_a_peer_that_breaks_its_own_promise_is_given_up():
         raw.wait_closed()
 
 
-def test_libzmq_answers_pings(house: BrokerProcess):
+def test_libzmq_answers_pings(server: BrokerProcess):
     """A real peer that says nothing stays."""
-    with Peer(house.endpoint) as peer, Raw(house.endpoint) as other:
+    with Peer(server.endpoint) as peer, Raw(server.endpoint) as other:
         assert peer.fence() == []
         monitor = peer.socket.get_monitor_socket()
         other.shake().wait_closed()

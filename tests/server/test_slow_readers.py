@@ -26,21 +26,21 @@ timeout = 600
 
 
 @pytest.fixture
-def house() -> Iterator[BrokerProcess]:
+def server() -> Iterator[BrokerProcess]:
     with BrokerProcess(toml=TOML) as process:
         yield process
 
 
 @pytest.fixture
-def peers(house: BrokerProcess) -> Iterator[Peers]:
-    with peers_of(house.endpoint) as opened:
+def peers(server: BrokerProcess) -> Iterator[Peers]:
+    with peers_of(server.endpoint) as opened:
         yield opened
 
 
 @pytest.fixture
-def deaf(house: BrokerProcess) -> Iterator[Raw]:
+def deaf(server: BrokerProcess) -> Iterator[Raw]:
     """A connected peer that will not read."""
-    with Raw(house.endpoint, receive_buffer=65536) as raw:
+    with Raw(server.endpoint, receive_buffer=65536) as raw:
         yield raw.shake()
 
 
@@ -48,10 +48,10 @@ def resident(broker: BrokerProcess) -> int:
     return psutil.Process(broker.pid).memory_info().rss
 
 
-def test_a_client_that_never_reads_is_held_and_then_cut(house: BrokerProcess, peers: Peers, deaf: Raw):
+def test_a_client_that_never_reads_is_held_and_then_cut(server: BrokerProcess, peers: Peers, deaf: Raw):
     """limits.stalled. Until then it is not read from, so that it cannot pile up more."""
     peers.echo(b"echo")
-    before = resident(house)
+    before = resident(server)
     deaf.socket.settimeout(0.2)
     request = message(b"MDPC02", b"\x01", b"echo", bytes(256 * 1024))
     try:
@@ -59,15 +59,15 @@ def test_a_client_that_never_reads_is_held_and_then_cut(house: BrokerProcess, pe
             deaf.send(request)
     except (TimeoutError, ConnectionError):
         pass
-    assert resident(house) - before < 4 * OUTPUT
+    assert resident(server) - before < 4 * OUTPUT
     assert peers(MdpClient).call(b"echo", [b"x"]) == Answer([], [b"x"])
-    wait_for(lambda: "peer cut" in house.log(), 20)
+    wait_for(lambda: "peer cut" in server.log(), 20)
     deaf.wait_closed()
-    with Manager(house.endpoint) as manager:
+    with Manager(server.endpoint) as manager:
         wait_for(lambda: manager.show("show_broker")["active"] == 0)
 
 
-def test_a_client_whose_answers_are_too_much_is_cut_at_once(house: BrokerProcess, peers: Peers, deaf: Raw):
+def test_a_client_whose_answers_are_too_much_is_cut_at_once(server: BrokerProcess, peers: Peers, deaf: Raw):
     """limits.output_bytes: many small requests, each with a big answer."""
     worker = peers(MdpWorker, b"big")
     for _ in range(100):
@@ -76,13 +76,13 @@ def test_a_client_whose_answers_are_too_much_is_cut_at_once(house: BrokerProcess
         try:
             worker.reply(worker.take(timeout=2), [bytes(MIB)])
         except Silence:  # its client may be cut: then there are no more requests
-            if "peer cut" in house.log():
+            if "peer cut" in server.log():
                 break
-    wait_for(lambda: "does not read its answers" in house.log())
+    wait_for(lambda: "does not read its answers" in server.log())
     deaf.wait_closed()
 
 
-def test_a_worker_that_does_not_read_its_job_loses_it(house: BrokerProcess, peers: Peers, deaf: Raw):
+def test_a_worker_that_does_not_read_its_job_loses_it(server: BrokerProcess, peers: Peers, deaf: Raw):
     """It registered, a big job is on its way to it, and it never takes it."""
     deaf.send(message(b"MDPW02", b"\x01", b"patient"))
     client = peers(MdpClient)
@@ -95,7 +95,7 @@ def test_a_worker_that_does_not_read_its_job_loses_it(house: BrokerProcess, peer
     deaf.wait_closed()
 
 
-def test_a_slow_reader_that_does_read_is_kept(house: BrokerProcess, peers: Peers, deaf: Raw):
+def test_a_slow_reader_that_does_read_is_kept(server: BrokerProcess, peers: Peers, deaf: Raw):
     """Slow is not dead: as long as it takes something within the time, it gets everything."""
     peers.echo(b"echo")
     deaf.send(message(b"MDPC02", b"\x01", b"echo", bytes(6 * MIB)))
@@ -107,21 +107,21 @@ def test_a_slow_reader_that_does_read_is_kept(house: BrokerProcess, peers: Peers
         seen = manager.show("show_broker")["uptime"]
         wait_for(lambda seen=seen: manager.show("show_broker")["uptime"] > seen + STALLED / 8)
     assert manager.show("show_broker")["uptime"] - started > 2 * STALLED
-    assert "peer cut" not in house.log()
+    assert "peer cut" not in server.log()
 
 
-def test_a_bad_peer_that_never_reads_does_not_linger(house: BrokerProcess, peers: Peers, deaf: Raw):
+def test_a_bad_peer_that_never_reads_does_not_linger(server: BrokerProcess, peers: Peers, deaf: Raw):
     """It broke the protocol while megabytes wait for it: closing must not wait for it to read them."""
     deaf.send(message(b"MDPW02", b"\x01", b"patient"))
     manager = peers(Manager)
     wait_for(lambda: manager.offered(b"patient"))
     client = peers(MdpClient)
     client.fence()
-    before = descriptors(house)
+    before = descriptors(server)
     client.request(b"patient", bytes(32 * MIB))
     wait_for(lambda: manager.show("show_workers")[0]["state"] == "busy")
     deaf.send(b"\xff\xff\xff")
-    wait_for(lambda: descriptors(house) < before)
+    wait_for(lambda: descriptors(server) < before)
 
 
 def descriptors(broker: BrokerProcess) -> int:

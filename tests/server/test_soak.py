@@ -182,7 +182,7 @@ class Soak:
 
 
 @pytest.fixture
-def house() -> Iterator[BrokerProcess]:
+def server() -> Iterator[BrokerProcess]:
     with BrokerProcess(toml=TOML) as process:
         yield process
 
@@ -204,14 +204,14 @@ def soak(broker: BrokerProcess, total: int) -> Soak:
 
 
 @pytest.mark.slow
-def test_a_long_life_with_many_deaths(house: BrokerProcess, request: pytest.FixtureRequest):
+def test_a_long_life_with_many_deaths(server: BrokerProcess, request: pytest.FixtureRequest):
     total = request.config.getoption("--soak-requests")
-    soak(house, 3_000)  # so that what is allocated once is there
-    before = settle(house, lambda now: now["workers"] == 0 and now["clients"] == 0)
+    soak(server, 3_000)  # so that what is allocated once is there
+    before = settle(server, lambda now: now["workers"] == 0 and now["clients"] == 0)
     started = time.monotonic()
-    run = soak(house, total)
+    run = soak(server, total)
     took = time.monotonic() - started
-    after = settle(house, lambda now: all(now[key] == before[key] for key in (*RESTORED, "descriptors")))
+    after = settle(server, lambda now: all(now[key] == before[key] for key in (*RESTORED, "descriptors")))
     print(
         f"\n{total} requests in {took:.1f} s, {run.acts}, {run.reconnects} reconnected, {run.retried} asked again, "
         f"{run.late} answered late; the broker: {after['retried'] - before['retried']} retried, "
@@ -223,7 +223,7 @@ def test_a_long_life_with_many_deaths(house: BrokerProcess, request: pytest.Fixt
     assert after["descriptors"] == before["descriptors"]
     assert after["resident"] - before["resident"] < 24 * MIB
     assert after["done"] - before["done"] >= total
-    assert "Traceback" not in house.log()
+    assert "Traceback" not in server.log()
 
 
 def settle(broker: BrokerProcess, quiet: Callable[[dict[str, int]], bool]) -> dict[str, int]:

@@ -25,26 +25,26 @@ FSS = "fss.service.broker"
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    house = tmp_path_factory.mktemp("house")
-    (house / "shared/sub").mkdir(parents=True)
-    (house / "shared/data.bin").write_bytes(DATA)
-    (house / "shared/empty").write_bytes(b"")
-    (house / "shared/sub/words.txt").write_text("some words\n")
-    (house / "shared/evil").symlink_to("/etc/passwd")
-    (house / "common.yaml").write_text("service: greet\nuser: '{{ env.HOME }}'\n")
-    (house / "inventory.yaml").write_text(
+def server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    server = tmp_path_factory.mktemp("house")
+    (server / "shared/sub").mkdir(parents=True)
+    (server / "shared/data.bin").write_bytes(DATA)
+    (server / "shared/empty").write_bytes(b"")
+    (server / "shared/sub/words.txt").write_text("some words\n")
+    (server / "shared/evil").symlink_to("/etc/passwd")
+    (server / "common.yaml").write_text("service: greet\nuser: '{{ env.HOME }}'\n")
+    (server / "inventory.yaml").write_text(
         "broker: {endpoint: 'tcp://127.0.0.1:5555', zmq_auth: False}\n"
         "logging: {handlers: {terminal: {level: CRITICAL}}}\n"
         "workers:\n  greet-*: [common.yaml]\n  greet-1:\n    - {extra: [1]}\n"
         "topology: {broker: True, workers: [greet-1]}\n"
     )
-    return house
+    return server
 
 
 @pytest.fixture(scope="module")
-def broker(house: Path) -> Iterator[BrokerProcess]:
-    flags = ["--inventory", str(house / "inventory.yaml"), "--files", str(house / "shared")]
+def broker(server: Path) -> Iterator[BrokerProcess]:
+    flags = ["--inventory", str(server / "inventory.yaml"), "--files", str(server / "shared")]
     with BrokerProcess(*flags) as broker:
         yield broker
 
@@ -63,8 +63,8 @@ def test_fetch_file_with_no_worker_of_its_own(client: Client) -> None:
     assert client.norfab.fetch_file("nf://sub/words.txt", read=True)["content"] == "some words\n"
 
 
-def test_fetch_file_in_small_chunks_one_at_a_time(client: Client, house: Path) -> None:
-    (house / "shared/small.bin").write_bytes(DATA[:100_001])
+def test_fetch_file_in_small_chunks_one_at_a_time(client: Client, server: Path) -> None:
+    (server / "shared/small.bin").write_bytes(DATA[:100_001])
     fetched = client.norfab.fetch_file("nf://small.bin", chunk_size=1000, pipeline=1)
     assert Path(fetched["content"]).read_bytes() == DATA[:100_001]
 
@@ -75,9 +75,9 @@ def test_fetch_several_files_and_what_is_not_there(client: Client) -> None:
     assert Path(answers[0]["content"]).read_bytes() == b""
 
 
-def test_a_changed_file_is_fetched_again(client: Client, house: Path) -> None:
+def test_a_changed_file_is_fetched_again(client: Client, server: Path) -> None:
     for text in ("one", "two"):
-        (house / "shared/changing.txt").write_text(text)
+        (server / "shared/changing.txt").write_text(text)
         assert client.norfab.fetch_file("nf://changing.txt", read=True)["content"] == text
 
 

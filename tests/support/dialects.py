@@ -20,7 +20,7 @@ HANDSHAKE_SENT = 64 + len(zmtp.ready(b"ROUTER", **{"X-Polydomo": b"test"}))
 
 
 class Desk:
-    """The house: its broker and its peers."""
+    """The server: its broker and its peers."""
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ def heartbeat(id: bytes) -> bytes:
 
 
 class Desk:
-    """The house: its broker and its connections."""
+    """The server: its broker and its connections."""
 
     def __init__(
         self, *, bounds: Bounds | None = None, policy: Policy | None = None, limit: int = 100_000

@@ -39,7 +39,7 @@ ONE_BY_ONE = (
     "tests/dialects/wmp/test_herd.py",
     "tests/docs/test_pages.py",
     "tests/server/test_durable.py",
-    "tests/server/test_ledgering.py",
+    "tests/server/test_ledger_service.py",
 )
 
 

@@ -1,4 +1,4 @@
-"""A house that is only a core and a clock, for tests of what stands between HTTP and the core."""
+"""A server that is only a core and a clock, for tests of what stands between HTTP and the core."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.core import make_broker
 
 
 class StubHouse:
-    """As much of `server.house.House` as clients and workers of the web see."""
+    """As much of `server.server.BrokerServer` as clients and workers of the web see."""
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self.broker = make_broker(bounds)

@@ -17,10 +17,10 @@ from tests.web.stub import StubHouse
 
 class Room:
     def __init__(self, bounds: Bounds | None = None) -> None:
-        self.house: Any = StubHouse(bounds)
-        self.broker = self.house.broker
-        self.clients = WebClients(self.house)
-        self.worker = PollingWorkers(self.house).get(b"w", [b"s"])
+        self.server: Any = StubHouse(bounds)
+        self.broker = self.server.broker
+        self.clients = WebClients(self.server)
+        self.worker = PollingWorkers(self.server).get(b"w", [b"s"])
 
     def take(self) -> bytes:
         """The next job's token."""
@@ -33,7 +33,7 @@ async def test_the_answer_wakes_whoever_waits() -> None:
     room = Room()
     ticket = room.clients.of(b"c").submit(b"s", frame(b"x"))
     token = room.take()
-    room.house.loop.call_soon(room.worker.result, token, frame(b"y"))
+    room.server.loop.call_soon(room.worker.result, token, frame(b"y"))
     outcome = await ticket.outcome(10)
     assert outcome is not None
     assert (outcome.body, outcome.failure, outcome.pieces, outcome.worker) == (frame(b"y"), None, None, b"w")
@@ -129,7 +129,7 @@ async def test_clients_without_a_job_are_forgotten() -> None:
     busy.submit(b"s", frame(b"x"))
     room.clients.inspect(0)
     assert len(room.clients) == 2
-    busy.used = idle.used = room.house.loop.time() - IDLE
+    busy.used = idle.used = room.server.loop.time() - IDLE
     room.clients.inspect(0)
     assert len(room.clients) == 1
     assert idle.core.gone

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from polydomo import web
-from polydomo.server.house import House
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 from tests.web.api.site import Answer, Site, is_problem
 
@@ -19,13 +19,13 @@ async def site() -> AsyncIterator[Site]:
     settings.broker.zmq = ["tcp://127.0.0.1:*"]
     settings.broker.http = ["127.0.0.1:*"]
     settings.broker.data = ""
-    house = House(settings, (web.join,))
-    await house.start()
+    server = BrokerServer(settings, (web.join,))
+    await server.start()
     try:
-        yield Site(house.places()["http"][0])
+        yield Site(server.places()["http"][0])
     finally:
-        house.stop()
-        await house.wait()
+        server.stop()
+        await server.wait()
 
 
 async def ask(site: Site, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:

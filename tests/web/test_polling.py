@@ -19,10 +19,10 @@ class Room:
     """A broker, its web clients and its polling workers."""
 
     def __init__(self) -> None:
-        self.house: Any = StubHouse()
-        self.broker = self.house.broker
-        self.clients = WebClients(self.house)
-        self.workers = PollingWorkers(self.house)
+        self.server: Any = StubHouse()
+        self.broker = self.server.broker
+        self.clients = WebClients(self.server)
+        self.workers = PollingWorkers(self.server)
 
     def submit(self, body: bytes = b"x", service: bytes = b"s") -> Ticket:
         return self.clients.of(b"c").submit(service, frame(body))
@@ -93,12 +93,12 @@ async def test_a_poll_is_a_sign_of_life_and_silence_between_polls_is_not_for_eve
     room = Room()
     worker = room.worker()
     poll = worker.open()
-    room.house.pass_time(1000)
+    room.server.pass_time(1000)
     assert not worker.gone
     worker.close(poll)
-    room.house.pass_time(29)
+    room.server.pass_time(29)
     assert not worker.gone
-    room.house.pass_time(10)
+    room.server.pass_time(10)
     assert worker.gone
     assert len(room.workers) == 0
     assert room.worker() is not worker
@@ -126,7 +126,7 @@ async def test_services_that_may_not_be_offered() -> None:
 async def test_no_more_polls_than_a_worker_may_hold_jobs() -> None:
     room = Room()
     worker = room.worker()
-    for _ in range(room.house.settings.limits.worker_jobs):
+    for _ in range(room.server.settings.limits.worker_jobs):
         worker.open()
     with pytest.raises(Crowded):
         worker.open()
@@ -171,7 +171,7 @@ async def test_nobody_is_given_what_he_did_not_ask_for_and_every_job_ends_once(s
             else:
                 worker.failure(token, Failure(WORKER_ERROR, "no"))
         elif what == 6:
-            room.house.pass_time(chance.choice([0.1, 1, 20, 70]))
+            room.server.pass_time(chance.choice([0.1, 1, 20, 70]))
         elif what == 7 and chance.random() < 0.2:
             leaving = room.workers.named(chance.choice(names))
             if leaving is not None:

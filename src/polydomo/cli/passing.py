@@ -11,7 +11,7 @@ from polydomo.joins import device
 from polydomo.sdk.url import Place, Url, parse
 from polydomo.server import serve
 from polydomo.server.config import Flag
-from polydomo.server.house import House
+from polydomo.server.server import BrokerServer
 
 logger = structlog.get_logger("polydomo")
 
@@ -27,11 +27,11 @@ def run(flags: list[Flag], up: list[str], name: str) -> None:
         raise ConfigError("a device's name has 1 to 255 bytes, and does not begin with a zero byte", hint="")
     joiners = (device.joiner(url, own), web.join)
 
-    def announce(house: House) -> None:
+    def announce(server: BrokerServer) -> None:
         logger.info(f"polydomo {__version__} device", name=own.decode())
-        for endpoint in house.bound:
+        for endpoint in server.bound:
             logger.info("listening", zmq=endpoint)
-        for door in house.doors:
+        for door in server.doors:
             for endpoint in door.bound:
                 logger.info("listening", **{door.name: endpoint})
 

@@ -11,7 +11,7 @@ from polydomo import __version__
 from polydomo.cli import common, processes, serving, toys
 from polydomo.server import serve
 from polydomo.server.config import Flag
-from polydomo.server.house import House
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 
 
@@ -25,19 +25,19 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     helpers: list[asyncio.Task[None]] = []
 
-    def started(house: House) -> None:
-        url = processes.url_of(house.bound[0])
+    def started(server: BrokerServer) -> None:
+        url = processes.url_of(server.bound[0])
         worker = toys.make_worker(url)
         working = loop.create_task(worker.run())
 
         async def leave() -> None:
             worker.stop()
             await working
-            house.stop()
+            server.stop()
 
         def end() -> None:
             if len(helpers) > 1:
-                house.stop(drain=False)
+                server.stop(drain=False)
             helpers.append(loop.create_task(leave()))
 
         helpers.append(working)

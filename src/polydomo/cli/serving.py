@@ -14,7 +14,7 @@ from polydomo.joins import broker as joined
 from polydomo.redaction import redact
 from polydomo.server import config, log, serve
 from polydomo.server.config import Flag
-from polydomo.server.house import House
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 
 logger = structlog.get_logger("polydomo")
@@ -40,31 +40,31 @@ def prepare(flags: list[Flag], file: str | None) -> Settings:
     return found.settings
 
 
-def announce(house: House) -> None:
+def announce(server: BrokerServer) -> None:
     """What a person wants to see first."""
     logger.info(
         f"polydomo {__version__}",
-        name=house.settings.broker.name,
+        name=server.settings.broker.name,
         loop=build.loop_name(),
         build="compiled" if build.compiled() else "plain",
         pid=os.getpid(),
     )
-    if house.store is not None:
-        logger.info("keeping durable jobs", store=redact(house.settings.store_url()))
-    elif house.settings.nfp.durable:
+    if server.store is not None:
+        logger.info("keeping durable jobs", store=redact(server.settings.store_url()))
+    elif server.settings.nfp.durable:
         logger.info("keeping jobs in memory only", hint="set --data to keep NFP jobs and durable services")
-    if house.ledger.on:
-        logger.info("writing the ledger", folder=house.settings.ledger_folder())
-    for endpoint in house.bound:
+    if server.ledger.on:
+        logger.info("writing the ledger", folder=server.settings.ledger_folder())
+    for endpoint in server.bound:
         logger.info("listening", zmq=endpoint)
-    for endpoint in house.nng.bound:
+    for endpoint in server.nng.bound:
         logger.info("listening", nng=endpoint)
-    for door in house.doors:
+    for door in server.doors:
         for endpoint in door.bound:
             logger.info("listening", **{door.name: endpoint})
-    for endpoint in house.events.bound:
+    for endpoint in server.events.bound:
         logger.info("publishing", events=endpoint)
-    for url in house.settings.join.up:
+    for url in server.settings.join.up:
         logger.info("joining", broker=redact(url))
 
 

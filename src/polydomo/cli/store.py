@@ -13,7 +13,7 @@ from polydomo.cli import common
 from polydomo.cli.config import ConfigFile, print_problems
 from polydomo.server import config
 from polydomo.server.config import Flag
-from polydomo.server.data import folder_for
+from polydomo.server.data_dir import folder_for
 from polydomo.server.settings import AUTO
 from polydomo.store.backup import back_up, store_file
 from polydomo.store.damage import quick_check

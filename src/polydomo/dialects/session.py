@@ -176,7 +176,7 @@ class Outbox:
 
 
 class Context:
-    """What sessions need of the house."""
+    """What sessions need of the server."""
 
     def __init__(
         self, broker: Broker, outbox: Outbox, openers: dict[bytes, Opener], beat: Beat, credit_max: int = 64

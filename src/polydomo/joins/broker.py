@@ -33,13 +33,13 @@ from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.uplink import Above, keep
 from polydomo.sdk.url import Place, Url, parse
-from polydomo.server.doors import Door, Figure
+from polydomo.server.extensions import Extension, Metric
 from polydomo.server.log import Log
 from polydomo.services.builtin import is_internal
 from polydomo.wire.frames import EMPTY_BODY, Message
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 log = Log()
 
@@ -47,13 +47,13 @@ log = Log()
 LOOK: Final = 0.05
 
 
-class JoinDoor(Door, Above):
+class JoinDoor(Extension, Above):
     """See the module's text."""
 
     name = "join"
 
-    def __init__(self, house: House, url: Url) -> None:
-        self.house = house
+    def __init__(self, server: BrokerServer, url: Url) -> None:
+        self.server = server
         self.url = url
         self.bound: list[str] = []
         self.side = Lending(self, random=random.random)
@@ -72,7 +72,7 @@ class JoinDoor(Door, Above):
     # A door's side
 
     async def open(self) -> None:
-        self.identity = self.house.context.broker_id
+        self.identity = self.server.context.broker_id
         self._tasks = [
             asyncio.create_task(keep(number, place, self, REAL_TIME))
             for number, place in enumerate(self.url.places)
@@ -104,14 +104,14 @@ class JoinDoor(Door, Above):
             "returned": self.returned,
         }
 
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[Metric]:
         return [
-            Figure("polydomo_join_above", "Brokers joined.", {(): len(self._up)}, counter=False),
-            Figure(
+            Metric("polydomo_join_above", "Brokers joined.", {(): len(self._up)}, counter=False),
+            Metric(
                 "polydomo_join_running", "Jobs of joined brokers here.", {(): len(self.lent)}, counter=False
             ),
-            Figure("polydomo_join_taken", "Jobs taken from joined brokers.", {(): self.taken}),
-            Figure("polydomo_join_returned", "Of these, answered.", {(): self.returned}),
+            Metric("polydomo_join_taken", "Jobs taken from joined brokers.", {(): self.taken}),
+            Metric("polydomo_join_returned", "Of these, answered.", {(): self.returned}),
         ]
 
     # The uplinks' side
@@ -119,7 +119,7 @@ class JoinDoor(Door, Above):
     def up(self, number: int, dealer: Dealer) -> None:
         self._up[number] = dealer
         self._troubled.discard(number)
-        self.house.enter()
+        self.server.enter()
         self.guests[number] = Guest(self, f"join:{self.url.places[number]}".encode())
         log.info("joined", broker=str(self.url.places[number]))
         self.side.connected(number, self._now())
@@ -127,10 +127,10 @@ class JoinDoor(Door, Above):
 
     def down(self, number: int, reason: str) -> None:
         del self._up[number]
-        self.house.enter()
+        self.server.enter()
         self.side.disconnected(number, self._now())
         self._cancel_all(number)
-        self.house.broker.client_gone(self.guests.pop(number).core)
+        self.server.broker.client_gone(self.guests.pop(number).core)
         self._pump()
         log.warning("joined broker lost", broker=str(self.url.places[number]), reason=reason)
 
@@ -140,7 +140,7 @@ class JoinDoor(Door, Above):
             log.warning("no broker to join", broker=str(self.url.places[number]), reason=reason)
 
     def said(self, number: int, message: Message) -> None:
-        self.house.enter()
+        self.server.enter()
         request = self.side.receive(number, message, self._now())
         if request is not None and request.cancelled:
             self._cancel(request)
@@ -183,7 +183,7 @@ class JoinDoor(Door, Above):
 
     def free(self, role: bytes) -> int:
         """How many of our own workers could begin a job of this service now."""
-        service = self.house.broker.services.get(role)
+        service = self.server.broker.services.get(role)
         return 0 if service is None else idle(service)
 
     def _begin(self, number: int, request: WmpRequest) -> None:
@@ -206,7 +206,7 @@ class JoinDoor(Door, Above):
     def _cancel(self, request: WmpRequest) -> None:
         job = self.lent.get(request.address)
         if job is not None:
-            self.house.broker.lifecycle.cancel(job)
+            self.server.broker.lifecycle.cancel(job)
 
     def _cancel_all(self, number: int) -> None:
         """Nobody waits for these any more."""
@@ -214,14 +214,14 @@ class JoinDoor(Door, Above):
             job = self.lent.pop(request.address, None) if request.link == number else None
             if job is not None:
                 self.side.drop(request, self._now())
-                self.house.broker.lifecycle.cancel(job, Failure(CLIENT_GONE, "the other broker is gone"))
+                self.server.broker.lifecycle.cancel(job, Failure(CLIENT_GONE, "the other broker is gone"))
 
     def _look(self) -> None:
         """What do we have to offer?"""
         began = self._now()
         roles: list[bytes] = []
         room = 0
-        for service in self.house.broker.services.values():
+        for service in self.server.broker.services.values():
             if is_internal(service.name) or all(worker.relay for worker in service.workers):
                 continue
             roles.append(service.name)
@@ -232,7 +232,7 @@ class JoinDoor(Door, Above):
         self._pump()
         # Of very many services: no more than a few per cent of the time.
         pause = max(LOOK, (self._now() - began) * 30)
-        self._looker = self.house.loop.call_later(pause, self._look)
+        self._looker = self.server.loop.call_later(pause, self._look)
 
     def _pump(self) -> None:
         for number, data in self.side.take_output():
@@ -244,7 +244,7 @@ class JoinDoor(Door, Above):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = due
-            self._timer = self.house.loop.call_later(max(due - self._now(), 0.0), self._ring)
+            self._timer = self.server.loop.call_later(max(due - self._now(), 0.0), self._ring)
 
     def _ring(self) -> None:
         self._timer = None
@@ -289,14 +289,14 @@ class Guest(ClientPort):
 
     def __init__(self, door: JoinDoor, name: bytes) -> None:
         self.door = door
-        self.core: Client = door.house.broker.join_client(name, "wmp", self)
+        self.core: Client = door.server.broker.join_client(name, "wmp", self)
         self.core.relay = True
         self.requests: dict[Job, WmpRequest] = {}
         self._taking: WmpRequest | None = None
 
     def take(self, request: WmpRequest, options: Options | None, limit: float) -> None:
         self._taking = request
-        broker = self.door.house.broker
+        broker = self.door.server.broker
         job = broker.submit(self.core, request.service, request.body, b"", options, limit)
         self._taking = None
         if job is not None and request.address in self.door.side.held:
@@ -344,12 +344,12 @@ def _account(failure: Failure) -> dict[str, object]:
     return {"message": failure.message}
 
 
-def join(house: House) -> Door | None:
+def join(server: BrokerServer) -> Extension | None:
     """The way up, if `join.up` names brokers."""
     places: list[Place] = []
-    for text in house.settings.join.up:
+    for text in server.settings.join.up:
         url = parse(text)
         if url.dialect != "wmp":
             raise ConfigError(f"join.up: {text!r} is not a broker's wmp:// URL", hint="write wmp://HOST:PORT")
         places += url.places
-    return JoinDoor(house, Url("wmp", tuple(dict.fromkeys(places)))) if places else None
+    return JoinDoor(server, Url("wmp", tuple(dict.fromkeys(places)))) if places else None

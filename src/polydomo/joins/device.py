@@ -1,6 +1,6 @@
-"""A WMP device as a program: a house whose door leads on.
+"""A WMP device as a program: a server whose door leads on.
 
-Below, a house with its listeners and limits, in which no protocol is spoken but WMP; above, a connection to each
+Below, a server with its listeners and limits, in which no protocol is spoken but WMP; above, a connection to each
 manager. What lies between is `dialects.wmp.device`.
 """
 
@@ -20,9 +20,9 @@ from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.uplink import Above, keep
 from polydomo.sdk.url import Url
-from polydomo.server.doors import Door, Figure
-from polydomo.server.house import House
+from polydomo.server.extensions import Extension, Metric
 from polydomo.server.log import Log
+from polydomo.server.server import BrokerServer
 from polydomo.wire.frames import Message
 
 log = Log()
@@ -33,13 +33,13 @@ def make_name() -> bytes:
     return b"device-" + os.urandom(6).hex().encode()
 
 
-class DeviceDoor(Door, Above):
+class DeviceDoor(Extension, Above):
     """See the module's text."""
 
     name = "device"
 
-    def __init__(self, house: House, url: Url, name: bytes) -> None:
-        self.house = house
+    def __init__(self, server: BrokerServer, url: Url, name: bytes) -> None:
+        self.server = server
         self.url = url
         self.device = Device(name)
         self.identity = name
@@ -48,9 +48,9 @@ class DeviceDoor(Door, Above):
         self._tasks: list[asyncio.Task[None]] = []
         self._up: dict[int, Dealer] = {}
         self._troubled: set[int] = set()
-        house.only_devices = True
-        house.context.openers = {}
-        house.context.fallback = self._open_session
+        server.only_devices = True
+        server.context.openers = {}
+        server.context.fallback = self._open_session
 
     # A door's side
 
@@ -81,18 +81,18 @@ class DeviceDoor(Door, Above):
             "loops": device.loops,
         }
 
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[Metric]:
         device = self.device
         passed: dict[tuple[str, ...], float] = {
             (name,): float(count) for name, count in zip(messages.NAMES, device.passed, strict=True) if name
         }
         return [
-            Figure("polydomo_device_messages", "Messages passed on, by command.", passed, ("command",)),
-            Figure("polydomo_device_lost", "Messages for somebody who was not there.", {(): device.lost}),
-            Figure("polydomo_device_refused", "Messages that could not be passed on.", {(): device.refused}),
-            Figure("polydomo_device_loops", "Messages that had been here before.", {(): device.loops}),
-            Figure("polydomo_device_above", "Managers connected.", {(): len(self._up)}, counter=False),
-            Figure("polydomo_device_below", "Peers connected.", {(): len(device.below)}, counter=False),
+            Metric("polydomo_device_messages", "Messages passed on, by command.", passed, ("command",)),
+            Metric("polydomo_device_lost", "Messages for somebody who was not there.", {(): device.lost}),
+            Metric("polydomo_device_refused", "Messages that could not be passed on.", {(): device.refused}),
+            Metric("polydomo_device_loops", "Messages that had been here before.", {(): device.loops}),
+            Metric("polydomo_device_above", "Managers connected.", {(): len(self._up)}, counter=False),
+            Metric("polydomo_device_below", "Peers connected.", {(): len(device.below)}, counter=False),
         ]
 
     # The uplinks' side
@@ -164,5 +164,5 @@ def hop_of(number: int) -> bytes:
 
 
 def joiner(url: Url, name: bytes) -> Any:
-    """Makes a house a device."""
+    """Makes a server a device."""
     return partial(DeviceDoor, url=url, name=name)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from polydomo.errors import ConfigError
 from polydomo.pipeline.files import is_local, local, url
-from polydomo.server.data import folder_for
+from polydomo.server.data_dir import folder_for
 from polydomo.server.settings import AUTO, Settings
 
 # What is kept beside the tables and is none of them.

@@ -25,10 +25,10 @@ from polydomo.sdk.codecs import Codec
 from polydomo.sdk.local import Listener
 from polydomo.sdk.portal import portal
 from polydomo.sdk.sync import SyncClient
-from polydomo.server.house import House
-from polydomo.server.nng import SpPeer
-from polydomo.server.peer import ZmqPeer
+from polydomo.server.nng_peer import NngPeer
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
+from polydomo.server.zmq_peer import ZmqPeer
 
 _numbers = count(1)
 
@@ -39,23 +39,23 @@ class _Desk(Listener):
     def __init__(self, settings: Settings, waking: Waking) -> None:
         self.clock = REAL_TIME
         self.name = f"manager-{next(_numbers)}"
-        self.house: House | None = None
+        self.server: BrokerServer | None = None
         self._settings = settings
         self._waking = waking
 
-    async def open(self) -> House:
+    async def open(self) -> BrokerServer:
         """Listen."""
-        if self.house is None:
-            house = House(self._settings)
-            for policy in (house.broker.default_policy, *house.broker.policies.values()):
+        if self.server is None:
+            server = BrokerServer(self._settings)
+            for policy in (server.broker.default_policy, *server.broker.policies.values()):
                 policy.waking = self._waking
-            await house.start()
-            self.house = house
-        return self.house
+            await server.start()
+            self.server = server
+        return self.server
 
     async def accept(self, sp: bool) -> tuple[asyncio.AbstractEventLoop, asyncio.Protocol]:
-        house = await self.open()
-        return house.loop, SpPeer(house.nng, self.name) if sp else ZmqPeer(house, self.name)
+        server = await self.open()
+        return server.loop, NngPeer(server.nng, self.name) if sp else ZmqPeer(server, self.name)
 
 
 class Manager(Client):
@@ -94,7 +94,7 @@ class Manager(Client):
     @property
     def bound(self) -> list[str]:
         """Where it listens, once it does."""
-        return [] if self._desk.house is None else list(self._desk.house.bound)
+        return [] if self._desk.server is None else list(self._desk.server.bound)
 
     @property
     def worker_url(self) -> str:
@@ -112,10 +112,10 @@ class Manager(Client):
         """Jobs that run are given up."""
         await super().close()
         local.unlisten(self._desk.name)
-        house, self._desk.house = self._desk.house, None
-        if house is not None:
-            house.stop(drain=False)
-            await house.wait()
+        server, self._desk.server = self._desk.server, None
+        if server is not None:
+            server.stop(drain=False)
+            await server.wait()
 
     async def __aenter__(self) -> Manager:
         await self.start()

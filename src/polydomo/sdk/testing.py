@@ -25,10 +25,10 @@ from polydomo.sdk.clock import REAL_TIME, Clock, VirtualClock
 from polydomo.sdk.local import Listener, LocalTransport
 from polydomo.sdk.portal import portal
 from polydomo.server.clock import Clock as HouseClock
-from polydomo.server.house import House
-from polydomo.server.nng import SpPeer
-from polydomo.server.peer import ZmqPeer
+from polydomo.server.nng_peer import NngPeer
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
+from polydomo.server.zmq_peer import ZmqPeer
 
 # When nothing has moved for so many turns of the loop, everybody has had their say.
 QUIET_TURNS = 20
@@ -50,7 +50,7 @@ class LocalBroker(Listener):
         self.clock = clock or (VirtualClock() if virtual else REAL_TIME)
         self._settings = settings or Settings()
         self._settings.broker.zmq = []
-        self._house: House | None = None
+        self._server: BrokerServer | None = None
         self._watch = _Watch()
         self._down = False
         self._frozen = False
@@ -67,15 +67,15 @@ class LocalBroker(Listener):
 
     async def start(self) -> None:
         """Done by itself when it is first used."""
-        if self._house is None:
-            house = self._house = House(self._settings)
+        if self._server is None:
+            server = self._server = BrokerServer(self._settings)
             if isinstance(self.clock, VirtualClock):
-                house.clock = HouseClock(self.clock.time)
-                house.clock.follow(self._settings.heartbeat.interval)
-                house.broker.now = house.clock.read()
+                server.clock = HouseClock(self.clock.time)
+                server.clock.follow(self._settings.heartbeat.interval)
+                server.broker.now = server.clock.read()
                 self.clock.followers.append(self)
-            self._watch.follow(house)
-            await house.start()
+            self._watch.follow(server)
+            await server.start()
 
     async def advance(self, seconds: float) -> None:
         """Let time pass, step by step: whoever is due gets a turn at the right moment."""
@@ -90,17 +90,17 @@ class LocalBroker(Listener):
 
     def due(self) -> float:
         """When the broker must be told that time has passed: its clock takes a long gap for a stall."""
-        house = self._house
-        if house is None:
+        server = self._server
+        if server is None:
             return float("inf")
-        return min(house.broker.alarms.next(), house.broker.now + house.clock.longest_sleep)
+        return min(server.broker.alarms.next(), server.broker.now + server.clock.longest_sleep)
 
     def tick(self) -> None:
         """Time has passed."""
-        house = self._house
-        if house is not None:
-            house.broker.now = house.clock.read()
-            house.broker.tick()
+        server = self._server
+        if server is not None:
+            server.broker.now = server.clock.read()
+            server.broker.tick()
 
     async def settle(self) -> None:
         """Until nothing is on its way any more. Functions of services may still be running."""
@@ -123,29 +123,29 @@ class LocalBroker(Listener):
 
     def drain(self) -> None:
         """The broker takes no new jobs, as if told to stop while some are running."""
-        if self._house is not None:
-            self._house.broker.drain()
+        if self._server is not None:
+            self._server.broker.drain()
 
     def freeze(self) -> None:
         """The broker hears nothing and says nothing any more, but its connections stay, and new ones are
         accepted: as if its process were stopped."""
         self._frozen = True
-        if self._house is not None:
-            for transport in _transports(self._house):
+        if self._server is not None:
+            for transport in _transports(self._server):
                 if isinstance(transport, LocalTransport):
                     transport.freeze()
 
     async def crash(self) -> None:
         """The broker is gone at once, with all it knew, as if killed; connecting to it is refused."""
         self._down = True
-        house, self._house = self._house, None
+        server, self._server = self._server, None
         if isinstance(self.clock, VirtualClock) and self in self.clock.followers:
             self.clock.followers.remove(self)
-        if house is not None:
-            for transport in _transports(house):
+        if server is not None:
+            for transport in _transports(server):
                 transport.abort()
-            house.stop(drain=False)
-            await house.wait()
+            server.stop(drain=False)
+            await server.wait()
 
     async def restart(self) -> None:
         """A new one takes its place."""
@@ -165,11 +165,11 @@ class LocalBroker(Listener):
         if self._down:
             raise ConnectionRefusedError(f"{self.name} is down")
         await self.start()
-        assert self._house is not None
-        house = self._house
+        assert self._server is not None
+        server = self._server
         if self._frozen:
-            return house.loop, asyncio.Protocol()
-        return house.loop, SpPeer(house.nng, self.name) if sp else ZmqPeer(house, self.name)
+            return server.loop, asyncio.Protocol()
+        return server.loop, NngPeer(server.nng, self.name) if sp else ZmqPeer(server, self.name)
 
     def worker_failed(self, address: bytes, error: BaseException) -> None:
         self._watch.raised[address] = error
@@ -242,9 +242,9 @@ class SyncLocalBroker:
         self.close()
 
 
-def _transports(house: House) -> list[asyncio.Transport]:
+def _transports(server: BrokerServer) -> list[asyncio.Transport]:
     """Of all connections."""
-    return [peer.transport for peer in [*house.peers, *house.nng.peers, *house.handshakes]]
+    return [peer.transport for peer in [*server.peers, *server.nng.peers, *server.handshakes]]
 
 
 class _Watch(Journal):
@@ -253,17 +253,17 @@ class _Watch(Journal):
     def __init__(self) -> None:
         self.raised: dict[bytes, BaseException] = {}  # by attempt, what workers of this process raised
         self._failed: list[Job] = []
-        self._house: House | None = None
+        self._server: BrokerServer | None = None
         self._next: Journal | None = None
         self._news = asyncio.Event()
 
-    def follow(self, house: House) -> None:
-        self._house = house
-        self._next = house.broker.journal
-        house.broker.journal = self
+    def follow(self, server: BrokerServer) -> None:
+        self._server = server
+        self._next = server.broker.journal
+        server.broker.journal = self
 
     async def ended(self) -> None:
-        while self._house is not None and self._house.broker.active:
+        while self._server is not None and self._server.broker.active:
             self._news.clear()
             await self._news.wait()
 

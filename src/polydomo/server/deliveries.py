@@ -19,8 +19,8 @@ from polydomo.core.broker import Broker
 from polydomo.core.client import Client
 from polydomo.core.job import Failure
 from polydomo.dialects.registry import RESUMED
-from polydomo.server.addresses import form_of
 from polydomo.server.log import Log
+from polydomo.server.record_codec import form_of
 from polydomo.store import Store
 from polydomo.store.errors import StoreError
 from polydomo.store.records import DONE, JobRecord, ResultRecord

@@ -16,13 +16,13 @@ from polydomo.core.ports import Publisher
 from polydomo.dialects.session import LARGE_WRITE
 from polydomo.errors import ProtocolError
 from polydomo.server.log import Log
-from polydomo.server.stream import StreamPeer
+from polydomo.server.peer_base import PeerBase
 from polydomo.wire.frames import Message, frame
 from polydomo.wire.zmtp.connection import Connection, Handler, Peer
 from polydomo.wire.zmtp.pubsub import Subscriptions
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 log = Log()
 
@@ -30,8 +30,8 @@ log = Log()
 class Events(Publisher):
     """The core's publisher: everybody who is connected to the events' endpoints."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, server: BrokerServer) -> None:
+        self.server = server
         self.bound: list[str] = []
         self.subscribers: set[Subscriber] = set()
         self.listening: dict[Subscriber, None] = {}  # those who have subscribed to something
@@ -62,7 +62,7 @@ class Events(Publisher):
     def dirty(self, subscriber: Subscriber) -> None:
         """It has something to send at the end of this turn."""
         if not self._dirty:
-            self.house.loop.call_soon(self.flush)
+            self.server.loop.call_soon(self.flush)
         self._dirty.append(subscriber)
 
     def flush(self) -> None:
@@ -87,17 +87,17 @@ class Events(Publisher):
                 subscriber.transport.close()
 
 
-class Subscriber(StreamPeer, Handler):
+class Subscriber(PeerBase, Handler):
     """One connection. It is its own outlet."""
 
     def __init__(self, events: Events, listener: str) -> None:
-        super().__init__(events.house, listener)
+        super().__init__(events.server, listener)
         self.events = events
         self.connection: Connection
         self.write: Callable[[bytes], object]
         self.subscriptions = Subscriptions()
         self.lost = 0
-        self.heard = self.house.clock.read()
+        self.heard = self.server.clock.read()
         self._pinged = False
         self._out: list[bytes] = []
         self._waiting = 0  # bytes in `_out`
@@ -105,11 +105,11 @@ class Subscriber(StreamPeer, Handler):
     def send(self, data: bytes) -> None:
         """At the end of this turn; or never, if it has not read what was sent before."""
         waiting = self._waiting + self.transport.get_write_buffer_size()
-        if waiting and waiting + len(data) > self.house.settings.limits.subscriber_bytes:
+        if waiting and waiting + len(data) > self.server.settings.limits.subscriber_bytes:
             self.lost += 1
             self.events.lost += 1
             if self.lost == 1:
-                self.house.note("events lost", self, reason="the subscriber does not read them fast enough")
+                self.server.note("events lost", self, reason="the subscriber does not read them fast enough")
             return
         if not self._out:
             self.events.dirty(self)
@@ -137,7 +137,7 @@ class Subscriber(StreamPeer, Handler):
         """Is it still there, does it read?"""
         super().inspect(now)
         silence = now - self.heard
-        ping = self.house.settings.zmq.ping
+        ping = self.server.settings.zmq.ping
         if self.connection.ttl and silence > self.connection.ttl:
             self.cut("silent for longer than the TTL of its own PING")
         elif ping and not self.transport.get_write_buffer_size():
@@ -154,16 +154,16 @@ class Subscriber(StreamPeer, Handler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.attach(transport)
         # It must count as a slow reader before it loses events, or it would never be cut.
-        self.high_water = min(self.high_water, self.house.settings.limits.subscriber_bytes // 2)
+        self.high_water = min(self.high_water, self.server.settings.limits.subscriber_bytes // 2)
         self.transport.set_write_buffer_limits(self.high_water, 0)
         self.write = self.transport.write
         self.outlet = self
-        self.parser = self.connection = Connection(self, b"PUB", True, self.house.wire_limits)
+        self.parser = self.connection = Connection(self, b"PUB", True, self.server.wire_limits)
         if self.admit():
             self.connection.start()
 
     def data_received(self, data: bytes) -> None:
-        self.heard = self.house.clock.read()
+        self.heard = self.server.clock.read()
         self.connection.receive(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -178,14 +178,14 @@ class Subscriber(StreamPeer, Handler):
 
     def transmit(self, data: bytes) -> None:
         """The handshake, and PONGs: of a peer that pings and never reads there could be many."""
-        if self.transport.get_write_buffer_size() > self.house.settings.limits.subscriber_bytes:
+        if self.transport.get_write_buffer_size() > self.server.settings.limits.subscriber_bytes:
             self.cut("it does not read what it asks for")
         else:
             self.flush()  # in order
             self.write(data)
 
     def peer_ready(self, peer: Peer) -> None:
-        self.house.seat(self)
+        self.server.seat(self)
         self.settled()
         self.events.subscribers.add(self)
 

@@ -26,8 +26,8 @@ PERIOD: Final = 10.0
 LONGEST: Final = 300
 
 
-class PeerNotes:
-    """Belongs to one house. `denied` records a denial in the ledger."""
+class PeerLog:
+    """Belongs to one server. `denied` records a denial in the ledger."""
 
     def __init__(self, denied: Callable[[str, str], None]) -> None:
         self._denied = denied

@@ -14,9 +14,9 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from polydomo.server.data import DataFolder, folder_for
-from polydomo.server.doors import Joiner
-from polydomo.server.house import House
+from polydomo.server.data_dir import DataDir, folder_for
+from polydomo.server.extensions import ExtensionFactory
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import AUTO, Settings
 
 # Jobs live briefly and are freed by counting references; the collector finds nothing among them, so it need
@@ -42,10 +42,10 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 async def serve(
     settings: Settings,
     *,
-    started: Callable[[House], None] | None = None,
+    started: Callable[[BrokerServer], None] | None = None,
     reread: Callable[[], Settings | None] | None = None,
     own_process: bool = False,
-    joiners: Sequence[Joiner] = (),
+    joiners: Sequence[ExtensionFactory] = (),
 ) -> bool:
     """A broker with these settings. SIGTERM and SIGINT drain and stop (twice: at once), SIGHUP calls
     `reread`: settings from it take effect, None keeps the old ones. `own_process`: it may be told to stop and to
@@ -54,34 +54,34 @@ async def serve(
     gc.set_threshold(*GC_THRESHOLDS)
     if settings.broker.data == AUTO:
         settings.broker.data = folder_for(settings.broker.zmq)
-    folder = DataFolder(settings.broker.data) if settings.broker.data else None
+    folder = DataDir(settings.broker.data) if settings.broker.data else None
     if folder is not None:
         folder.open()
     announcing: asyncio.Task[None] | None = None
     try:
-        house = House(_on_the_same_ports(settings), joiners)
-        house.hosting.own_process = own_process
-        await house.start()
+        server = BrokerServer(_on_the_same_ports(settings), joiners)
+        server.hosting.own_process = own_process
+        await server.start()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, house.stop)
-        loop.add_signal_handler(signal.SIGHUP, _reload, house, reread)
-        loop.set_exception_handler(house.descriptors.handle_exception)
+            loop.add_signal_handler(number, server.stop)
+        loop.add_signal_handler(signal.SIGHUP, _reload, server, reread)
+        loop.set_exception_handler(server.descriptors.handle_exception)
         gc.freeze()
         if folder is not None:
-            announcing = loop.create_task(folder.announce(house.places()))
+            announcing = loop.create_task(folder.announce(server.places()))
             await asyncio.sleep(0)  # the first try, and mostly the last
         if started is not None:
-            started(house)
-        await house.wait()
+            started(server)
+        await server.wait()
     finally:
         if announcing is not None:
             announcing.cancel()
         if folder is not None:
             folder.close()
-    if house.hosting.again:
-        os.environ[PORTS] = msgspec.json.encode(house.places()).decode()
-    return house.hosting.again
+    if server.hosting.again:
+        os.environ[PORTS] = msgspec.json.encode(server.places()).decode()
+    return server.hosting.again
 
 
 def begin_anew() -> NoReturn:
@@ -106,11 +106,11 @@ def _on_the_same_ports(settings: Settings) -> Settings:
     return settings
 
 
-def _reload(house: House, reread: Callable[[], Settings | None] | None) -> None:
+def _reload(server: BrokerServer, reread: Callable[[], Settings | None] | None) -> None:
     settings = reread() if reread is not None else None
     if settings is not None:
-        house.reload(settings)
-    house.hosting.refresh()
+        server.reload(settings)
+    server.hosting.refresh()
 
 
 def _raise_file_limit() -> None:

@@ -20,7 +20,7 @@ from polydomo.wire.zmtp.connection import Limits
 
 MIB = 1024 * 1024
 
-# The broker chooses its folder by itself (`server.data.folder_for`).
+# The broker chooses its folder by itself (`server.data_dir.folder_for`).
 AUTO = "auto"
 
 

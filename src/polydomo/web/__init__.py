@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polydomo.server.doors import Door
+from polydomo.server.extensions import Extension
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 
-def join(house: House) -> Door | None:
+def join(server: BrokerServer) -> Extension | None:
     """The HTTP door, if `broker.http` names a place. FastAPI is only loaded then: it takes half a second."""
-    if not house.settings.broker.http:
+    if not server.settings.broker.http:
         return None
     from polydomo.web.door import HttpDoor
 
-    return HttpDoor(house)
+    return HttpDoor(server)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from polydomo.core.extras import Options
 from polydomo.core.job import Failure, Job
 from polydomo.core.ports import ClientPort
-from polydomo.server.uids import Uids
+from polydomo.server.uuid7 import Uuid7Source
 from polydomo.web.happenings import (
     ACCEPTED,
     ASSIGNED,
@@ -30,7 +30,7 @@ from polydomo.web.tickets import Outcome, Ticket, expire, last_of
 
 if TYPE_CHECKING:
     from polydomo.core.client import Client
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 __all__ = ["Happening", "Listener", "Outcome", "Ticket", "WebClient", "WebClients", "last_of"]
 
@@ -49,7 +49,7 @@ class WebClient(ClientPort):
 
     def __init__(self, clients: WebClients, name: bytes, dialect: str) -> None:
         self.clients = clients
-        self.broker = clients.house.broker
+        self.broker = clients.server.broker
         self.loop = clients.loop
         self.used = clients.loop.time()
         self.full = False  # too much of it is under way
@@ -62,7 +62,7 @@ class WebClient(ClientPort):
     def submit(self, service: bytes, body: bytes, options: Options | None = None) -> Ticket:
         """A new job (`body` canonical). A refusal is an end like any other: look at the ticket. Without an id in the
         options it gets one, by which it can be asked for later."""
-        self.clients.house.enter()
+        self.clients.server.enter()
         if options is None:
             options = Options()
         if not options.uid:
@@ -83,7 +83,7 @@ class WebClient(ClientPort):
 
     def watch(self, job: Job) -> Ticket:
         """Somebody's job: what happens to it from now on is told here, too."""
-        self.clients.house.enter()
+        self.clients.server.enter()
         uid = job.extra.uid if job.extra is not None else ""
         ticket = Ticket(self, uid)
         ticket.accepted = True
@@ -101,7 +101,7 @@ class WebClient(ClientPort):
         """No longer."""
         job = ticket.job
         if job is not None and self.tickets.pop(job, None) is not None:
-            self.clients.house.enter()
+            self.clients.server.enter()
             self.broker.unwatch(job)
 
     def drop(self, ticket: Ticket) -> None:
@@ -110,7 +110,7 @@ class WebClient(ClientPort):
         if job is None or self.tickets.pop(job, None) is None:
             return
         if ticket.accepted and not self.broker.closing:
-            self.clients.house.enter()
+            self.clients.server.enter()
             self.broker.lifecycle.detach(job)
 
     async def room(self, timeout: float) -> bool:
@@ -234,12 +234,12 @@ class WebClient(ClientPort):
 
 
 class WebClients:
-    """All of a house."""
+    """All of a server."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self.loop = house.loop
-        self.new_uid = Uids()
+    def __init__(self, server: BrokerServer) -> None:
+        self.server = server
+        self.loop = server.loop
+        self.new_uid = Uuid7Source()
         self.loading = Loading()
         self.closing = False
         self._clients: dict[tuple[bytes, str], WebClient] = {}
@@ -253,7 +253,7 @@ class WebClients:
             if len(self._clients) >= self._crowd:
                 self._reap(self.loop.time())
                 self._crowd = max(CROWD, 2 * len(self._clients))
-            self.house.enter()
+            self.server.enter()
             client = self._clients[(name, dialect)] = WebClient(self, name, dialect)
         return client
 
@@ -262,7 +262,7 @@ class WebClients:
         waiting = self._ends.get(job)
         if waiting is None:
             waiting = self._ends[job] = []
-            self.house.broker.lifecycle.when_ended(job, lambda: self._ended(job))
+            self.server.broker.lifecycle.when_ended(job, lambda: self._ended(job))
         future: asyncio.Future[None] = self.loop.create_future()
         if job not in self._ends:  # it had ended already
             return True
@@ -278,9 +278,9 @@ class WebClients:
 
     def number(self, job: Job) -> int:
         """Of what has just been said about a job, in the store, which is always told first; 0: it is not kept."""
-        if self.house.store is None or job.extra is None or not job.extra.durable:
+        if self.server.store is None or job.extra is None or not job.extra.durable:
             return 0
-        return self.house.store.number
+        return self.server.store.number
 
     def inspect(self, now: float) -> None:
         """Every few seconds: forget clients that have nothing."""
@@ -300,11 +300,11 @@ class WebClients:
         return len(self._clients)
 
     def _reap(self, before: float) -> None:
-        self.house.enter()
+        self.server.enter()
         for key, client in list(self._clients.items()):
             if client.used <= before and client.idle():
                 del self._clients[key]
-                self.house.broker.client_gone(client.core)
+                self.server.broker.client_gone(client.core)
 
     def _ended(self, job: Job) -> None:
         for future in self._ends.pop(job, []):

@@ -2,7 +2,7 @@
 
 uvicorn trusts its peers more than a broker on a network may. So its protocol is bounded here in time (a request's head,
 the pace of a body, idle connections, responses that are not read), in size (the head, trailers and chunk extensions; a
-single body is its handler's matter), in memory (all connections report to the house's budget) and in number (the crowd
+single body is its handler's matter), in memory (all connections report to the server's budget) and in number (the crowd
 of connections, pipelined requests). A peer that crosses a bound is answered with a problem document, if an answer can
 still be given, and closed; other peers are not affected. One look at all connections every now and then is enough for
 all times, so a request costs no timer.
@@ -26,7 +26,7 @@ from uvicorn.server import ServerState
 from polydomo.core.job import NO_MEMORY
 from polydomo.server.admission import site_of
 from polydomo.server.pace import Pace
-from polydomo.server.stream import address_of
+from polydomo.server.peer_base import address_of
 from polydomo.web.api.origins import AUTHORITY
 from polydomo.web.api.problems import problem
 from polydomo.web.crowd import Crowd
@@ -36,7 +36,7 @@ from polydomo.web.proxies import Proxies
 if TYPE_CHECKING:
     from uvicorn.config import Config
 
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 # The request line and all headers of one request. As much again may be trailers and other framing of its body.
 HEAD: Final = 64 * 1024
@@ -66,10 +66,10 @@ SCOPE: Final = "polydomo.connection"
 class State(ServerState):
     """What connections share."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, server: BrokerServer) -> None:
         super().__init__()
-        self.house = house
-        self.crowd: Crowd[Connection] = Crowd(house.settings.http.connections)
+        self.server = server
+        self.crowd: Crowd[Connection] = Crowd(server.settings.http.connections)
         self.proxies = Proxies([])
         self.refused = 0  # connections that found no place
         self.cut = 0  # connections that crossed another bound
@@ -78,7 +78,7 @@ class State(ServerState):
 
     def configure(self) -> None:
         """Take over the settings in effect; they change when the broker reloads them."""
-        http = self.house.settings.http
+        http = self.server.settings.http
         self.crowd.limit = http.connections
         if self.proxies.networks != http.trusted_proxies:
             self.proxies = Proxies(http.trusted_proxies)
@@ -103,7 +103,7 @@ class Connection(HttpToolsProtocol):
         self.address = ""
         self.on_gone: Callable[[], object] | None = None
         self.patient = False
-        self.memory = ConnectionMemory(server_state.house.budget, self._out_of_memory)
+        self.memory = ConnectionMemory(server_state.server.budget, self._out_of_memory)
         self._outlet: Outlet | None = None
         self._proxied = False  # a trusted proxy speaks for others
         self._heard = 0.0  # when something came last
@@ -307,7 +307,7 @@ class Connection(HttpToolsProtocol):
 
     def look(self, now: float) -> None:
         """Refuse or close the connection if it is overdue."""
-        settings = self.state.house.settings
+        settings = self.state.server.settings
         if self._lingers:
             return
         if not self.flow.write_paused:
@@ -341,7 +341,7 @@ class Connection(HttpToolsProtocol):
         if not self.transport.is_closing() and not self._lingers:
             self.state.cut += 1
             self._over = True
-            self.state.house.note("HTTP connection refused", self, f"{reason}: {detail}")
+            self.state.server.note("HTTP connection refused", self, f"{reason}: {detail}")
             if self._active is None or not self._active.response_started:
                 self.transport.write(_answer(reason, detail))
             gone = self._nobody()
@@ -400,7 +400,7 @@ class Connection(HttpToolsProtocol):
         left = self.transport.get_write_buffer_size()
         read = max(0, self._unread - left)
         self._unread = left
-        return pace.keeps_up(self.state.house.settings.limits.stalled, now, read)
+        return pace.keeps_up(self.state.server.settings.limits.stalled, now, read)
 
     def _garbage(self, error: Exception) -> None:
         """What came is no HTTP. A request that was complete before is answered first."""
@@ -431,7 +431,7 @@ class Connection(HttpToolsProtocol):
         """End the connection at once; what was unsent is lost."""
         if not self._over:
             self.state.cut += 1
-            self.state.house.note("HTTP connection cut", self, reason)
+            self.state.server.note("HTTP connection cut", self, reason)
         self._over = True
         self.transport.abort()
 

@@ -1,19 +1,19 @@
-"""HTTP as a way into the house."""
+"""HTTP as a way into the server."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from polydomo.server.doors import Door
+from polydomo.server.extensions import Extension
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
     from polydomo.web.clients import WebClients
     from polydomo.web.polling import PollingWorkers
-    from polydomo.web.server import Server
+    from polydomo.web.server import HttpServer
 
 
-class HttpDoor(Door):
+class HttpDoor(Extension):
     """FastAPI on uvicorn's protocol, on the broker's own loop.
 
     While the broker finishes its jobs it still listens: workers that come with a new connection for every request
@@ -22,27 +22,27 @@ class HttpDoor(Door):
 
     name = "http"
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, server: BrokerServer) -> None:
+        self.server = server
         self.bound: list[str] = []
-        self.server: Server | None = None
+        self.http_server: HttpServer | None = None
         self.clients: WebClients | None = None
         self.workers: PollingWorkers | None = None
 
     async def open(self) -> None:
         from polydomo.web.api.app import make_app
-        from polydomo.web.server import Server
+        from polydomo.web.server import HttpServer
 
-        app = make_app(self.house)
+        app = make_app(self.server)
         self.clients = getattr(app.state, "clients", None)
         self.workers = getattr(app.state, "workers", None)
-        self.server = Server(self.house, app)
-        self.bound = self.server.bound
+        self.http_server = HttpServer(self.server, app)
+        self.bound = self.http_server.bound
         try:
-            for text in self.house.settings.broker.http:
-                await self.server.listen(text)
+            for text in self.server.settings.broker.http:
+                await self.http_server.listen(text)
         except BaseException:
-            await self.server.close()
+            await self.http_server.close()
             raise
 
     def shut(self) -> None:
@@ -53,12 +53,12 @@ class HttpDoor(Door):
             self.workers.close()
         if self.clients is not None:
             self.clients.close()
-        if self.server is not None:
-            await self.server.close()
+        if self.http_server is not None:
+            await self.http_server.close()
 
     def inspect(self, now: float) -> None:
         if self.clients is not None:
             self.clients.inspect(now)
 
     def show(self) -> dict[str, Any]:
-        return {"bound": []} if self.server is None else self.server.show()
+        return {"bound": []} if self.http_server is None else self.http_server.show()

@@ -21,7 +21,7 @@ from polydomo.wire.frames import shown
 
 if TYPE_CHECKING:
     from polydomo.core.job import Failure, Job
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 # How often a worker is looked at within the time it may be silent.
 LOOKS: Final = 4
@@ -55,11 +55,11 @@ class PollingWorker(WorkerPort):
         self.workers = workers
         self.name = name
         self.key = (name, dialect)
-        self.broker = workers.house.broker
+        self.broker = workers.server.broker
         self.gone = False
         self.tokens: dict[bytes, None] = {}  # of attempts it has, or had when it polled last
         self._polls: dict[Poll, None] = {}  # open ones, oldest first
-        idle = workers.house.settings.http.worker_idle
+        idle = workers.server.settings.http.worker_idle
         self.core = core = Worker(self.broker, name, dialect, self, Beat(idle / LOOKS, LOOKS))
         core.base_credit = core.credit = 0
         core.parallel = True
@@ -90,9 +90,9 @@ class PollingWorker(WorkerPort):
 
     def open(self) -> Poll:
         """It is ready for one more job, from now on until `close`."""
-        if len(self._polls) >= self.workers.house.settings.limits.worker_jobs:
+        if len(self._polls) >= self.workers.server.settings.limits.worker_jobs:
             raise Crowded(f"worker {shown(self.name)} has {len(self._polls)} polls open")
-        self.workers.house.enter()
+        self.workers.server.enter()
         core = self.core
         core.late.clear()  # it says itself that it is ready
         self.workers.tidy(self)
@@ -106,7 +106,7 @@ class PollingWorker(WorkerPort):
         """It does not wait any more."""
         if poll in self._polls:
             del self._polls[poll]
-            self.workers.house.enter()
+            self.workers.server.enter()
             self._after()
         if not poll.future.done():
             poll.future.set_result(None)
@@ -127,7 +127,7 @@ class PollingWorker(WorkerPort):
     def give_back(self, job: Job) -> None:
         """The job could not be handed over."""
         if self.core.running.get(job.token) is job:
-            self.workers.house.enter()
+            self.workers.server.enter()
             self.set_credit(1)
             self.workers.forget(job.token)
             self.broker.disown(self.core, job.token)
@@ -136,22 +136,22 @@ class PollingWorker(WorkerPort):
 
     def partial(self, token: bytes, body: bytes) -> bool:
         """One of several answers."""
-        self.workers.house.enter()
+        self.workers.server.enter()
         return self.broker.partial(self.core, token, body) == ANSWERED
 
     def stream(self, token: bytes, body: bytes) -> bool:
         """A piece of data."""
-        self.workers.house.enter()
+        self.workers.server.enter()
         return self.broker.stream(self.core, token, body) == ANSWERED
 
     def event(self, token: bytes, kind: str, body: bytes) -> bool:
         """How it goes on; `body` is one frame as it is."""
-        self.workers.house.enter()
+        self.workers.server.enter()
         return bool(token) and self.broker.event(self.core, token, kind, body) == ANSWERED
 
     def heartbeat(self, token: bytes) -> bool:
         """It is at it. From now on silence means something."""
-        self.workers.house.enter()
+        self.workers.server.enter()
         self.broker.seen(self.core)
         if token not in self.core.running:
             return False
@@ -170,7 +170,7 @@ class PollingWorker(WorkerPort):
 
     def leave(self, reason: str = "said goodbye") -> None:
         """It does not come again; what it holds goes to others."""
-        self.workers.house.enter()
+        self.workers.server.enter()
         self._end()
         self.broker.leave(self.core, reason)
 
@@ -203,7 +203,7 @@ class PollingWorker(WorkerPort):
 
     def _ends(self, token: bytes) -> None:
         """This attempt ends with what is said next: it makes room for no other job."""
-        self.workers.house.enter()
+        self.workers.server.enter()
         self.set_credit(1 if token in self.core.running or token in self.core.late else 0)
         self.workers.forget(token)
 
@@ -230,11 +230,11 @@ class PollingWorker(WorkerPort):
 
 
 class PollingWorkers:
-    """All of a house."""
+    """All of a server."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self.loop = house.loop
+    def __init__(self, server: BrokerServer) -> None:
+        self.server = server
+        self.loop = server.loop
         self.attempts: dict[bytes, PollingWorker] = {}  # by token
         self._workers: dict[tuple[bytes, str], PollingWorker] = {}
         self._made_up = 0
@@ -244,7 +244,7 @@ class PollingWorkers:
     ) -> PollingWorker:
         """The worker of this name, which offers these services from now on. `anonymous`: the name is made up, and
         nobody comes back under it. Raises Unwilling."""
-        self.house.enter()
+        self.server.enter()
         services = list(dict.fromkeys(services))
         if not services or len(services) > MOST_SERVICES:
             raise Unwilling(f"a worker offers 1 to {MOST_SERVICES} services, not {len(services)}")
@@ -267,12 +267,12 @@ class PollingWorkers:
             worker = PollingWorker(self, name, dialect)
             worker.core.anonymous = anonymous
         for service in services:
-            if not self.house.broker.may_register(worker.core, service):
+            if not self.server.broker.may_register(worker.core, service):
                 raise Unwilling(f"{shown(service)} is not a name that a worker may offer")
         if made:
             self._workers[(name, dialect)] = worker
         for service in services:
-            self.house.broker.register(worker.core, service)
+            self.server.broker.register(worker.core, service)
         return worker
 
     def new_name(self) -> bytes:
@@ -292,19 +292,19 @@ class PollingWorkers:
         worker = self.attempts.get(token)
         if worker is not None:
             return worker
-        job = self.house.broker.lifecycle.orphans.get(token)
+        job = self.server.broker.lifecycle.orphans.get(token)
         if job is None or job.extra is None:
             return None
-        self.house.enter()
+        self.server.enter()
         name = job.extra.holder
         worker = self._workers.get((name, "http"))
         if worker is None or job.service not in worker.core.services:
             offered = [] if worker is None else [service.name for service in worker.core.services]
             worker = self.get(name, [*offered, job.service.name])
-        if self.house.broker.lifecycle.claim(token) is None:
+        if self.server.broker.lifecycle.claim(token) is None:
             return None
         self.note(token, worker)
-        self.house.broker.give_back(worker.core, job)
+        self.server.broker.give_back(worker.core, job)
         worker.set_credit()
         return worker
 

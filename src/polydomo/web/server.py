@@ -1,6 +1,6 @@
 """The HTTP server: listeners on the broker's own loop, and a look at all connections now and then.
 
-There is no uvicorn server: its listening, signals and main loop would be in the house's way.
+There is no uvicorn server: its listening, signals and main loop would be in the server's way.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from polydomo.web.connection import GOODBYE, Connection, State
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 # How often connections are looked at, at the most and at the least.
 LOOK_MIN: Final = 0.05
 LOOK_MAX: Final = 1.0
 
 
-class Server:
+class HttpServer:
     """Listens, looks at its connections, and closes them in the end."""
 
-    def __init__(self, house: House, app: ASGIApp) -> None:
-        self.house = house
-        self.loop = house.loop
-        self.state = State(house)
+    def __init__(self, server: BrokerServer, app: ASGIApp) -> None:
+        self.server = server
+        self.loop = server.loop
+        self.state = State(server)
         self.bound: list[str] = []
-        self._servers: list[asyncio.AbstractServer] = []
+        self._listeners: list[asyncio.AbstractServer] = []
         self._timer: asyncio.TimerHandle | None = None
         self._config = Config(
             app,
@@ -57,7 +57,7 @@ class Server:
                 f"{text!r} is no place for HTTP", hint="write 127.0.0.1:8080, [::1]:8080 or *:8080"
             ) from None
         try:
-            server = await self.loop.create_server(
+            listener = await self.loop.create_server(
                 partial(Connection, self._config, self.state, {}, self.loop, listener=text),
                 endpoint.host or None,
                 endpoint.port,
@@ -67,8 +67,8 @@ class Server:
             raise ConfigError(
                 f"cannot listen on {text}: {error.strerror or error}", hint="is another broker running there?"
             ) from error
-        self._servers.append(server)
-        port = server.sockets[0].getsockname()[1]
+        self._listeners.append(listener)
+        port = listener.sockets[0].getsockname()[1]
         shown = str(endpoint._replace(host=endpoint.host or "*", port=port))
         self.bound.append(shown.removeprefix("tcp://"))
         if self._timer is None:
@@ -77,8 +77,8 @@ class Server:
     async def close(self) -> None:
         """No new connections; those that are here have a moment for what they are at."""
         self.state.closing = True
-        for server in self._servers:
-            server.close()
+        for listener in self._listeners:
+            listener.close()
         end = self.loop.time() + GOODBYE
         for connection in self._connections():
             connection.goodbye()
@@ -114,6 +114,6 @@ class Server:
         now = self.loop.time()
         for connection in self._connections():
             connection.look(now)
-        http = self.house.settings.http
-        pause = min(http.slow, http.idle, self.house.settings.limits.stalled) / 4
+        http = self.server.settings.http
+        pause = min(http.slow, http.idle, self.server.settings.limits.stalled) / 4
         self._timer = self.loop.call_later(min(LOOK_MAX, max(LOOK_MIN, pause)), self._look)

@@ -19,15 +19,15 @@ wait = 0.5
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[BrokerProcess]:
+def server() -> Iterator[BrokerProcess]:
     with BrokerProcess(nng=True, toml=RHYTHM) as process:
         yield process
 
 
 @pytest.fixture
-def contexts(house: BrokerProcess) -> Iterator[Contexts]:
+def contexts(server: BrokerProcess) -> Iterator[Contexts]:
     """All on one connection."""
-    with Contexts(house.nng) as opened:
+    with Contexts(server.nng) as opened:
         yield opened
 
 

@@ -46,11 +46,11 @@ def test_a_job_goes_only_to_workers_that_support_its_service(contexts: Contexts,
 
 
 def test_a_result_may_have_the_request_id_of_the_request_before_it(
-    house: BrokerProcess, contexts: Contexts, name: str
+    server: BrokerProcess, contexts: Contexts, name: str
 ) -> None:
     """A worker that connects again for its RESULT, and counts its requests from the same number."""
     client = contexts()
-    with Raw(house.nng) as first:
+    with Raw(server.nng) as first:
         assert first.receive(len(REP_HELLO)) == REP_HELLO
         first.send(sp.request(1, ready(name)))
         client.job(name, b"x")
@@ -59,7 +59,7 @@ def test_a_result_may_have_the_request_id_of_the_request_before_it(
             first.send(sp.request(number + 1, heartbeat(said.id)))
             number, content = first.receive_message()
     assert (said.kind, said.payload) == (JOB, b"x")
-    with Raw(house.nng) as second:
+    with Raw(server.nng) as second:
         assert second.receive(len(REP_HELLO)) == REP_HELLO
         second.send(sp.request(number, result(said.id, b"y")))
         assert client.receive().payload == b"y"
@@ -126,10 +126,10 @@ def test_slow_jobs_beside_fast_ones(contexts: Contexts, name: str) -> None:
 
 
 @pytest.mark.clause("MEMO-B-01")
-def test_the_broker_is_a_rep_socket_and_its_peers_are_req(house: BrokerProcess) -> None:
-    with Raw(house.nng) as raw:
+def test_the_broker_is_a_rep_socket_and_its_peers_are_req(server: BrokerProcess) -> None:
+    with Raw(server.nng) as raw:
         assert raw.receive(8) == REP_HELLO
-    with Raw(house.nng, b"\0SP\0\0\x31\0\0") as raw:
+    with Raw(server.nng, b"\0SP\0\0\x31\0\0") as raw:
         assert raw.receive(8) == REP_HELLO
         assert raw.is_closed()
 
@@ -159,7 +159,7 @@ def test_over_ipv4_ipv6_and_ipc(transport: str, name: str, tmp_path: Path) -> No
             except OSError:
                 pytest.skip("THIS MACHINE HAS NO IPv6 LOOPBACK: the clause is not proved for it here")
     place = {"tcp": "tcp://127.0.0.1:*", "tcp6": "tcp://[::1]:*", "ipc": f"ipc://{tmp_path}/memo.sock"}
-    with BrokerProcess(nng=place[transport]) as house, Contexts(house.nng) as contexts:
+    with BrokerProcess(nng=place[transport]) as server, Contexts(server.nng) as contexts:
         worker, client = contexts(), contexts()
         worker.ready(name)
         client.job(name, b"x" * 70_000)
@@ -196,9 +196,9 @@ def test_a_job_nobody_takes_is_not_answered(contexts: Contexts, name: str) -> No
 
 
 @pytest.mark.clause("MEMO-C-03")
-def test_a_client_that_times_out_asks_again_and_is_answered(house: BrokerProcess, name: str) -> None:
+def test_a_client_that_times_out_asks_again_and_is_answered(server: BrokerProcess, name: str) -> None:
     """NNG does so by itself: the first request expires, the same one again counts as new."""
-    with Contexts(house.nng, resend_time=700) as asking, Contexts(house.nng) as working:
+    with Contexts(server.nng, resend_time=700) as asking, Contexts(server.nng) as working:
         client, worker = asking(), working()
         client.job(name, b"x")
         manager = working()
@@ -243,9 +243,9 @@ def test_each_request_is_handled_by_itself(contexts: Contexts, name: str) -> Non
 @pytest.mark.clause("MEMO-C-05")
 def test_more_requests_than_are_taken_at_once_wait_outside(name: str) -> None:
     with (
-        BrokerProcess(nng=True, toml="[limits]\nclient_jobs = 10\n[memodb]\nwait = 60\n") as house,
-        Contexts(house.nng) as asking,
-        Contexts(house.nng) as working,
+        BrokerProcess(nng=True, toml="[limits]\nclient_jobs = 10\n[memodb]\nwait = 60\n") as server,
+        Contexts(server.nng) as asking,
+        Contexts(server.nng) as working,
     ):
         clients = [asking() for _ in range(100)]
         for number, client in enumerate(clients):
@@ -360,15 +360,15 @@ def test_a_worker_out_of_step_is_disconnected_and_starts_again(contexts: Context
 @pytest.mark.clause("MEMO-O-07")
 def test_a_broker_that_was_restarted_disconnects_workers_it_does_not_know(name: str) -> None:
     with (
-        BrokerProcess(nng=True, toml="[memodb]\nheartbeat = 0.3\n") as house,
-        Contexts(house.nng, resend_time=500) as contexts,
+        BrokerProcess(nng=True, toml="[memodb]\nheartbeat = 0.3\n") as server,
+        Contexts(server.nng, resend_time=500) as contexts,
     ):
         worker, client = contexts(), contexts()
         worker.ready(name)
         said = worker.receive()
         worker.send(heartbeat(said.id))
-        house.kill()
-        house.start_again()
+        server.kill()
+        server.start_again()
         assert worker.receive().kind == DISCONNECT
         worker.ready(name)
         client.job(name, b"x")
@@ -379,11 +379,11 @@ def test_a_broker_that_was_restarted_disconnects_workers_it_does_not_know(name: 
 
 @pytest.mark.clause("MEMO-W-06")
 def test_a_broker_that_stops_says_so(name: str) -> None:
-    with BrokerProcess(nng=True) as house, Contexts(house.nng) as contexts:
+    with BrokerProcess(nng=True) as server, Contexts(server.nng) as contexts:
         worker = contexts()
         worker.ready(name)
         contexts().job("mmi.service", b"x")
-        assert house.stop() == 0
+        assert server.stop() == 0
         assert worker.receive().kind == DISCONNECT
 
 

@@ -233,15 +233,15 @@ DATA = os.urandom(600_000)
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker with an inventory, files and an events socket."""
-    house: Path = tmp_path_factory.mktemp("house")
-    (house / "shared").mkdir()
-    (house / "shared/data.bin").write_bytes(DATA)
-    (house / "common.yaml").write_text("service: greet\n")
-    (house / "inventory.yaml").write_text(
+    server: Path = tmp_path_factory.mktemp("house")
+    (server / "shared").mkdir()
+    (server / "shared/data.bin").write_bytes(DATA)
+    (server / "common.yaml").write_text("service: greet\n")
+    (server / "inventory.yaml").write_text(
         "workers:\n  greet-*: [common.yaml]\n  greet-1:\n    - {port: 22}\n"
         "services:\n  shared-out: {resources: [r1, r2, r3, r4, r5, r6, r7, r8]}\n"
     )
-    flags = ["--inventory", str(house / "inventory.yaml"), "--files", str(house / "shared")]
+    flags = ["--inventory", str(server / "inventory.yaml"), "--files", str(server / "shared")]
     with BrokerProcess(*flags, "--events", "tcp://127.0.0.1:*") as process:
         yield process
 

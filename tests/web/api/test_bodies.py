@@ -23,7 +23,7 @@ FRAMES = st.lists(st.binary(max_size=400), min_size=1, max_size=6)
 def sent(*chunks: bytes, limit: int = 1000, disconnect: bool = False, **headers: str) -> Request:
     """A request whose body comes in these pieces."""
     settings = SimpleNamespace(limits=SimpleNamespace(message_bytes=limit, frames=4))
-    app = SimpleNamespace(state=SimpleNamespace(house=SimpleNamespace(settings=settings)))
+    app = SimpleNamespace(state=SimpleNamespace(server=SimpleNamespace(settings=settings)))
     messages: list[dict[str, Any]] = [
         {"type": "http.request", "body": chunk, "more_body": disconnect or number < len(chunks) - 1}
         for number, chunk in enumerate(chunks)

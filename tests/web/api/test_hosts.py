@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from polydomo.server.house import House
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 from polydomo.web.api.app import make_app
 from tests.web.api.conftest import Place
@@ -29,10 +29,10 @@ async def routes() -> list[tuple[str, str]]:
     """Every method and path there is, with something for the parameters, and some that are not there."""
     settings = Settings()
     settings.broker.data = ""
-    house: Any = House(settings)
-    house.loop = asyncio.get_running_loop()
+    server: Any = BrokerServer(settings)
+    server.loop = asyncio.get_running_loop()
     found = set()
-    for route in make_app(house).routes:
+    for route in make_app(server).routes:
         assert isinstance(route, Route)
         path = re.sub(r"{[^}]*}", "x", route.path)
         found |= {(method, path) for method in route.methods or ()}

@@ -73,8 +73,8 @@ class TestMetrics:
         for number in range(metrics.SERVICES + 50):
             broker.keep_service(Service(broker, b"s%d" % number, Policy(), Counts()))
         broker.policies = {b"s249": Policy()}
-        house: Any = SimpleNamespace(broker=broker, management=Management(broker, "test"))
-        books = metrics.Books(house)
+        server: Any = SimpleNamespace(broker=broker, management=Management(broker, "test"))
+        books = metrics.Books(server)
         asyncio.run(books.choose())
         families = list(books._services())
         assert families[0].samples[0].value == metrics.SERVICES + 50
@@ -107,12 +107,12 @@ class TestHealth:
     def test_a_store_in_trouble(self) -> None:
         broker = SimpleNamespace(draining=False, memory=0, memory_limit=10)
         watch = SimpleNamespace(trouble=StoreFull("the disk is full"))
-        house: Any = SimpleNamespace(broker=broker, store_watch=watch)
-        assert "the disk is full" in health._why_not(house)
+        server: Any = SimpleNamespace(broker=broker, store_watch=watch)
+        assert "the disk is full" in health._why_not(server)
         watch.trouble = None
-        assert health._why_not(house) == ""
+        assert health._why_not(server) == ""
 
     def test_no_room_for_jobs(self) -> None:
         broker = SimpleNamespace(draining=False, memory=11, memory_limit=10)
-        house: Any = SimpleNamespace(broker=broker, store_watch=None)
-        assert "limits.memory" in health._why_not(house)
+        server: Any = SimpleNamespace(broker=broker, store_watch=None)
+        assert "limits.memory" in health._why_not(server)

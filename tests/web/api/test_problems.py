@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from polydomo.core import job as jobs
 from polydomo.core.job import Failure
-from polydomo.server.house import House
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 from polydomo.web.api.app import App, _unexpected
 from polydomo.web.api.problems import KINDS, Problem, problem, problem_of
@@ -87,7 +87,7 @@ class TestUnexpected:
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         app = App(exception_handlers={Exception: _unexpected})
-        app.house = cast(House, SimpleNamespace(settings=Settings()))
+        app.server = cast(BrokerServer, SimpleNamespace(settings=Settings()))
 
         @app.get("/")
         async def broken() -> None:

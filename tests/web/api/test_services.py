@@ -14,7 +14,7 @@ from polydomo import web
 from polydomo.core.names import printable
 from polydomo.dialects.nfp import shapes
 from polydomo.ledger.sheets import text as ledger_text
-from polydomo.server.house import House
+from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 from tests.support.broker import wait_for
 from tests.support.peers import MdpClient, MdpWorker, Serving
@@ -186,9 +186,9 @@ class TestDeadLetters:
 async def test_a_broker_that_keeps_and_shares_nothing() -> None:
     settings = Settings()
     settings.broker.zmq, settings.broker.http, settings.broker.data = [], ["127.0.0.1:0"], ""
-    house = House(settings, (web.join,))
-    await house.start()
-    site = Site(house.places()["http"][0])
+    server = BrokerServer(settings, (web.join,))
+    await server.start()
+    site = Site(server.places()["http"][0])
 
     def look() -> None:
         for path in ("/v1/dead", "/v1/dead/x", "/v1/files", "/v1/files/x"):
@@ -200,8 +200,8 @@ async def test_a_broker_that_keeps_and_shares_nothing() -> None:
     try:
         await asyncio.to_thread(look)
     finally:
-        house.stop(drain=False)
-        await house.wait()
+        server.stop(drain=False)
+        await server.wait()
 
 
 def _dead(site: Site) -> list[dict[str, Any]]:

@@ -25,8 +25,8 @@ def run(test: Callable[[Library], Awaitable[None]], size: int = 1 << 20) -> None
     async def go() -> None:
         store = open_store("memory:", asyncio.get_running_loop().call_soon_threadsafe)
         settings = SimpleNamespace(memodb=SimpleNamespace(bytes=size))
-        house: Any = SimpleNamespace(settings=settings, shelf=store)
-        await test(Library(house))
+        server: Any = SimpleNamespace(settings=settings, shelf=store)
+        await test(Library(server))
 
     asyncio.run(go())
 

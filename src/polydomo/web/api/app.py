@@ -37,7 +37,7 @@ from polydomo.web.clients import WebClients
 from polydomo.web.polling import PollingWorkers
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
     from polydomo.server.settings import Settings
 
 log = Log()
@@ -65,14 +65,14 @@ class App(FastAPI):
     """HEAD is answered wherever GET is, without the body; what a handler did not expect is logged and answered, and
     goes no further. `origins` says what is asked of every request before."""
 
-    house: House
+    server: BrokerServer
     guard: Guard
     _shared: ASGIApp  # for pages of `http.origins`
     _settings: Settings | None = None  # those that `guard` was made from
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._settings is not self.house.settings:
-            self._configure(self.house.settings)
+        if self._settings is not self.server.settings:
+            self._configure(self.server.settings)
         if scope["type"] == "http" and scope["method"] == "HEAD" and not scope["path"].endswith("/events"):
             scope = {**scope, "method": "GET", "polydomo.head": True}
             send = _headless(send)
@@ -105,7 +105,7 @@ class App(FastAPI):
         )
 
 
-def make_app(house: House) -> FastAPI:
+def make_app(server: BrokerServer) -> FastAPI:
     """Everything that is offered over HTTP."""
     app = App(
         title="Polydomo",
@@ -121,27 +121,27 @@ def make_app(house: House) -> FastAPI:
             Exception: _unexpected,
         },
     )
-    app.house = house
-    if house.only_devices:
-        app.router.routes += [*health.make_router(house).routes, *metrics.make_router(house).routes]
+    app.server = server
+    if server.only_devices:
+        app.router.routes += [*health.make_router(server).routes, *metrics.make_router(server).routes]
         return app
-    app.state.house = house
-    app.state.clients = clients = WebClients(house)
-    app.state.workers = polling = PollingWorkers(house)
+    app.state.server = server
+    app.state.clients = clients = WebClients(server)
+    app.state.workers = polling = PollingWorkers(server)
     for router in (  # the busiest first: routes are tried in this order
-        jobs.make_router(house, clients),
-        workers.make_router(house, polling),
-        bulk.make_router(house, clients),
-        stream.make_router(house, clients),
-        services.make_router(house),
-        peers.make_router(house),
-        dead.make_router(house),
-        inventory.make_router(house),
-        files.make_router(house),
-        health.make_router(house),
-        metrics.make_router(house),
+        jobs.make_router(server, clients),
+        workers.make_router(server, polling),
+        bulk.make_router(server, clients),
+        stream.make_router(server, clients),
+        services.make_router(server),
+        peers.make_router(server),
+        dead.make_router(server),
+        inventory.make_router(server),
+        files.make_router(server),
+        health.make_router(server),
+        metrics.make_router(server),
         pages.make_router(app),
-        memodb.make_router(house, clients, polling),
+        memodb.make_router(server, clients, polling),
     ):
         app.router.routes += router.routes  # flat: an included router is looked through for every request
     return app

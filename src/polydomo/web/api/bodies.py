@@ -35,7 +35,7 @@ _HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00\r\n]*")
 
 async def read_body(request: Request) -> bytes:
     """The request's body as frames."""
-    limits = request.scope["app"].state.house.settings.limits
+    limits = request.scope["app"].state.server.settings.limits
     headers = dict(request.scope["headers"])
     raw = await _read(request, headers, limits.message_bytes)
     body = to_frames(raw, headers.get(b"content-type", b"").decode("latin-1"), limits.frames)

@@ -35,7 +35,7 @@ from polydomo.web.clients import Outcome, Ticket, WebClient, WebClients
 from polydomo.web.connection import Connection, connection_of
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 NDJSON: Final = "application/x-ndjson"
 
@@ -80,7 +80,7 @@ _ANSWERED: Final[Answers] = {
 }
 
 
-def make_router(house: House, clients: WebClients) -> APIRouter:
+def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     """See the module's text."""
     router = APIRouter(prefix="/v1", tags=["jobs"])
 
@@ -94,13 +94,13 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
         """The options in the query are those of every line that does not have its own."""
         scope = request.scope
         headers = wishes.headers_of(scope)
-        durable = house.settings.http.durable and house.store is not None
+        durable = server.settings.http.durable and server.store is not None
         options = wishes.options_of(scope["query_string"], {}, durable, ("window",))
         window = _window(scope["query_string"])
         client = clients.of(wishes.client_of(scope, headers))
-        if house.broker.draining:
+        if server.broker.draining:
             raise problem("draining", "the broker takes no new jobs")
-        return Bulk(house, client, parse_name(scope["path_params"]["service"]), options, window)
+        return Bulk(server, client, parse_name(scope["path_params"]["service"]), options, window)
 
     return router
 
@@ -109,11 +109,11 @@ class Bulk(Response):
     """One request: a task reads lines and submits them, the request's own writes what comes."""
 
     def __init__(
-        self, house: House, client: WebClient, service: bytes, options: Options, window: int
+        self, server: BrokerServer, client: WebClient, service: bytes, options: Options, window: int
     ) -> None:
         super().__init__(None, 200, {"cache-control": "no-store", "x-accel-buffering": "no"}, NDJSON)
         del self.headers["content-length"]
-        self.house = house
+        self.server = server
         self.client = client
         self.service = service
         self.options = options
@@ -134,7 +134,7 @@ class Bulk(Response):
         if connection is not None:
             connection.patient = True  # a client may wait for answers before it sends the next line
             connection.on_gone = self._left
-        reader = self.house.loop.create_task(self._read(receive))
+        reader = self.server.loop.create_task(self._read(receive))
         await asyncio.sleep(0)  # a client that waits for `100 Continue` gets that first
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -150,7 +150,7 @@ class Bulk(Response):
                 elif self._read_all and not self.tickets:
                     break
                 else:
-                    self._wake_writer = self.house.loop.create_future()
+                    self._wake_writer = self.server.loop.create_future()
                     await self._wake_writer
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
@@ -159,7 +159,7 @@ class Bulk(Response):
 
     async def _read(self, receive: Receive) -> None:
         """Lines, as they come; where they are cut into pieces is the network's choice."""
-        lines = Lines(self.house.settings.limits.message_bytes)
+        lines = Lines(self.server.settings.limits.message_bytes)
         number = 0
         try:
             more = True
@@ -187,7 +187,7 @@ class Bulk(Response):
 
     async def _room(self) -> None:
         while self._open() and self.outstanding >= self.window:
-            self._wake_reader = self.house.loop.create_future()
+            self._wake_reader = self.server.loop.create_future()
             await self._wake_reader
         self.outstanding += 1
 
@@ -198,7 +198,7 @@ class Bulk(Response):
         try:
             if line is None:
                 raise problem(
-                    "too-large", f"a line has at most {self.house.settings.limits.message_bytes} bytes"
+                    "too-large", f"a line has at most {self.server.settings.limits.message_bytes} bytes"
                 )
             said, body, options = _line(line, self.options)
         except Problem as error:
@@ -207,7 +207,7 @@ class Bulk(Response):
         while (
             self.client.full or self.client.stalled
         ) and self._open():  # others use the same name: wait for them, too
-            await self.client.room(self.house.settings.http.patience)
+            await self.client.room(self.server.settings.http.patience)
         ticket = self.client.submit(self.service, body, options)
         if ticket.ended is not None:
             self._answer(ticket, number, said)
@@ -224,7 +224,7 @@ class Bulk(Response):
         outcome = ticket.ended
         assert outcome is not None
         failure: Failure | None = outcome.failure
-        self.house.broker.lifecycle.results.drop(ticket.uid)
+        self.server.broker.lifecycle.results.drop(ticket.uid)
         self._say(number, said, outcome, None if failure is None else problem_of(failure))
 
     def _say(self, number: int, said: Any, outcome: Outcome | None, failed: Problem | None) -> None:

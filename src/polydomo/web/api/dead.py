@@ -16,12 +16,12 @@ from polydomo.web.api.replies import MOST_ROWS, ROWS, ask, show, show_now, store
 from polydomo.web.api.times import dated
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 Id = Annotated[str, Path(description="the job's id", min_length=1, max_length=255)]
 
 
-def make_router(house: House) -> APIRouter:
+def make_router(server: BrokerServer) -> APIRouter:
     """See the module's text."""
     router = APIRouter(prefix="/v1/dead", tags=["dead letters"], default_response_class=Response)
 
@@ -38,7 +38,7 @@ def make_router(house: House) -> APIRouter:
     ) -> Response:
         """Newest first."""
         _keeps()
-        found = await ask(house, "show_dead_letters", service=service, limit=limit, page=page)
+        found = await ask(server, "show_dead_letters", service=service, limit=limit, page=page)
         return show(request, dated(found))
 
     @router.get(
@@ -75,14 +75,14 @@ def make_router(house: House) -> APIRouter:
         return Response(status_code=204)
 
     def _keeps() -> None:
-        if house.store is None:
+        if server.store is None:
             raise problem("not-supported", "this broker keeps no durable jobs: give it a folder (--data)")
 
     async def _dead(id: str) -> None:
         _keeps()
-        assert house.store is not None
+        assert server.store is not None
         try:
-            record: JobRecord | None = None if "\0" in id else await house.store.get(id)
+            record: JobRecord | None = None if "\0" in id else await server.store.get(id)
         except StoreError as error:
             raise store_problem(error) from error
         if record is None or record.state != DEAD:
@@ -90,7 +90,7 @@ def make_router(house: House) -> APIRouter:
 
     async def _asked(task: str, id: str) -> Any:
         try:
-            return await ask(house, task, id)
+            return await ask(server, task, id)
         except ValueError as error:  # it has become something else meanwhile
             raise problem("conflict", str(error)) from error
 

@@ -21,7 +21,7 @@ from polydomo.web.api.problems import Problem, problem
 from polydomo.web.api.replies import settled, show, unchanged
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 # Read at once, in a thread.
 CHUNK: Final = 256 * 1024
@@ -51,7 +51,7 @@ class Opened(NamedTuple):
     entries: list[dict[str, Any]]
 
 
-def make_router(house: House) -> APIRouter:
+def make_router(server: BrokerServer) -> APIRouter:
     """See the module's text."""
     router = APIRouter(prefix="/v1/files", tags=["files"], default_response_class=Response)
 
@@ -88,7 +88,7 @@ def make_router(house: House) -> APIRouter:
         return _answer(request, files, opened.file, opened.modified, range, if_range)
 
     def _files() -> Files:
-        files = house.hosting.files
+        files = server.hosting.files
         if files is None:
             raise problem("not-supported", "this broker shares no files: start it with --files DIR")
         return files

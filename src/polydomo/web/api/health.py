@@ -12,10 +12,10 @@ from polydomo.web.api.problems import problem
 from polydomo.web.api.replies import show_now
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 
-def make_router(house: House) -> APIRouter:
+def make_router(server: BrokerServer) -> APIRouter:
     """See the module's text."""
     router = APIRouter(tags=["broker"], default_response_class=Response)
 
@@ -27,10 +27,10 @@ def make_router(house: House) -> APIRouter:
     @router.get("/readyz", summary="Does it take jobs?", responses=shows("Health") | failing("not-ready"))
     async def readyz() -> Response:
         """Ready means consuming: it is not stopping, its store can be written, and there is room for jobs."""
-        why = _why_not(house)
+        why = _why_not(server)
         if why:
             raise problem("not-ready", why)
-        damage = "" if house.store is None else house.store.damage
+        damage = "" if server.store is None else server.store.damage
         return show_now(
             {"status": "ready"} | ({"warning": f"the store has lost jobs: {damage}"} if damage else {})
         )
@@ -38,14 +38,14 @@ def make_router(house: House) -> APIRouter:
     return router
 
 
-def _why_not(house: House) -> str:
+def _why_not(server: BrokerServer) -> str:
     """Empty: it is ready."""
-    broker = house.broker
+    broker = server.broker
     if broker.draining:  # before that the listeners are open: HTTP is the last one that is opened
         return "the broker is stopping"
     if broker.memory > broker.memory_limit:
         return f"its jobs have {broker.memory} bytes, more than limits.memory"
-    watch = house.store_watch
+    watch = server.store_watch
     if watch is not None and watch.trouble is not None:
         return f"the store is in trouble: {watch.trouble}"
     return ""

@@ -14,13 +14,13 @@ from polydomo.web.api.problems import problem
 from polydomo.web.api.replies import settled, show, show_now
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 
-def make_router(house: House) -> APIRouter:
+def make_router(server: BrokerServer) -> APIRouter:
     """See the module's text."""
     router = APIRouter(prefix="/v1/inventory", tags=["inventory"], default_response_class=Response)
-    sid = house.hosting.sid
+    sid = server.hosting.sid
 
     @router.get("", summary="See where the inventory comes from", responses=cached("InventoryFiles"))
     async def list_inventory(request: Request) -> Response:
@@ -34,7 +34,7 @@ def make_router(house: House) -> APIRouter:
     )
     async def reload() -> Response:
         """If the files are wrong the old ones stay in use, and the answer says why."""
-        house.enter()
+        server.enter()
         if not sid.path:
             raise problem("not-supported", "this broker has no inventory: start it with --inventory FILE")
         try:

@@ -31,7 +31,7 @@ from polydomo.web.clients import Outcome, Ticket, WebClients
 from polydomo.web.connection import connection_of
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 States = Literal["waiting", "delayed", "running", "done", "failed", "cancelled", "dead"]
 Id = Annotated[str, Path(description="the job's id", min_length=1, max_length=255)]
@@ -59,10 +59,10 @@ _SUBMITTING: Final = (
 )
 
 
-def make_router(house: House, clients: WebClients) -> APIRouter:
+def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     """See the module's text."""
     router = APIRouter(prefix="/v1", tags=["jobs"])
-    broker = house.broker
+    broker = server.broker
 
     @router.post(
         "/services/{service:path}/jobs",
@@ -85,7 +85,7 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
         `multipart/mixed` if that is preferred."""
         scope = request.scope
         headers = wishes.headers_of(scope)
-        durable = house.settings.http.durable and house.store is not None
+        durable = server.settings.http.durable and server.store is not None
         options = wishes.options_of(scope["query_string"], headers, durable)
         name = wishes.client_of(scope, headers)
         service = parse_name(scope["path_params"]["service"])
@@ -93,14 +93,14 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
         accept = headers.get(b"accept", b"").decode("latin-1")
         sender = clients.of(name)
         if sender.stalled:
-            await sender.room(house.settings.http.patience)
+            await sender.room(server.settings.http.patience)
         connection = connection_of(scope)
         if connection is not None:
             connection.release_body()  # the core counts it from here on
         ticket = sender.submit(service, body, options)
         if EVENT_STREAM in accept:
-            return stream_of(house, ticket, connection)
-        patience = wishes.patience_of(headers.get(b"prefer"), house.settings.http.patience)
+            return stream_of(server, ticket, connection)
+        patience = wishes.patience_of(headers.get(b"prefer"), server.settings.http.patience)
         if patience is None:
             return await _take(ticket, service, accept)
         return await _wait(request, ticket, service, patience, accept)
@@ -146,11 +146,11 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
             limit=limit,
             page=page,
         )
-        if house.store is None or where == "memory":
+        if server.store is None or where == "memory":
             rows, following = await _in_memory(wanted)
         else:
             try:
-                found = await house.store.find(wanted)
+                found = await server.store.find(wanted)
             except StoreError as error:
                 raise store_problem(error) from error
             rows, following = [views.stored(job) for job in found.jobs], found.next
@@ -183,8 +183,8 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
         """The answer's body, or the problem that the job failed with. 202 while it has not ended; `Prefer: wait` waits
         for its end. What it is never changes, and its `ETag` is a hash of it."""
         headers = wishes.headers_of(request.scope)
-        patience = wishes.patience_of(headers.get(b"prefer"), house.settings.http.patience)
-        house.enter()
+        patience = wishes.patience_of(headers.get(b"prefer"), server.settings.http.patience)
+        server.enter()
         job = broker.find(id)
         if job is not None and patience and not clients.closing:
             await clients.end_of(job, patience)
@@ -206,7 +206,7 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
     async def cancel(id: Id) -> Response:
         """One that waits is not run; one that runs is taken from its worker, which is told if its protocol can. What
         has ended stays as it is."""
-        house.enter()
+        server.enter()
         job = broker.find(id)
         if job is None:
             if await _look(id) is None:
@@ -214,12 +214,12 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
             raise problem("conflict", "it has ended")
         if not broker.lifecycle.cancel(job):
             raise problem("conflict", f"it is {views.state_of(job)}, and cannot be cancelled at this moment")
-        await clients.end_of(job, house.settings.http.patience)
+        await clients.end_of(job, server.settings.http.patience)
         return Response(status_code=204)
 
     async def _take(ticket: Ticket, service: bytes, accept: str) -> Response:
         """202 as soon as it is safe. The broker's own services answer by themselves, and keep nothing."""
-        patience = house.settings.http.patience
+        patience = server.settings.http.patience
         job = ticket.job
         if job is not None and job.extra is None:
             await ticket.outcome(patience)
@@ -242,7 +242,7 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
             if connection is not None:
                 connection.on_gone = None
         if outcome is None and not ticket.accepted:  # a wait that was shorter than the disk's
-            await ticket.acceptance(house.settings.http.patience)
+            await ticket.acceptance(server.settings.http.patience)
             outcome = ticket.ended
         if outcome is None:
             return _later(ticket, service, {"preference-applied": f"wait={patience:g}"})
@@ -283,13 +283,13 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
         return response
 
     async def _look(id: str) -> dict[str, Any] | None:
-        house.enter()
+        server.enter()
         job = broker.find(id)
         if job is not None:
             return views.living(broker, job)
-        if house.store is not None and "\0" not in id:
+        if server.store is not None and "\0" not in id:
             try:
-                record = await house.store.get(id)
+                record = await server.store.get(id)
             except StoreError as error:
                 raise store_problem(error) from error
             if record is not None:
@@ -307,7 +307,7 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
                 for uid, job in chunk
                 if job.extra is not None
                 and job.extra.uid == uid
-                and not (job.extra.durable and house.store is not None)
+                and not (job.extra.durable and server.store is not None)
                 and (behind is None or job.id < behind)
                 and _fits(job, wanted)
             ]

@@ -23,7 +23,7 @@ from polydomo.services.management import is_shown
 from polydomo.services.slices import chunks
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 # Services that are shown one by one. Anybody can make up names, and every one would be a time series for ever.
 SERVICES: Final = 200
@@ -37,11 +37,11 @@ GAUGES: Final = (
 )
 
 
-def make_router(house: House) -> APIRouter:
+def make_router(server: BrokerServer) -> APIRouter:
     """See the module's text."""
     router = APIRouter(tags=["broker"])
     registry = CollectorRegistry()
-    books = Books(house)
+    books = Books(server)
     registry.register(books)
     ProcessCollector(registry=registry)
     text: dict[int | str, dict[str, Any]] = {
@@ -58,7 +58,7 @@ def make_router(house: House) -> APIRouter:
         """Jobs, services, workers, clients, connections, the store, the ledger, and what memoised services
         saved."""
         await books.choose()
-        house.enter()
+        server.enter()
         return Response(generate_latest(registry), 200, {"cache-control": "no-store"}, CONTENT_TYPE_LATEST)
 
     return router
@@ -67,16 +67,16 @@ def make_router(house: House) -> APIRouter:
 class Books(Collector):
     """Reads them at each scrape."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, server: BrokerServer) -> None:
+        self.server = server
         self._chosen: list[Service] = []  # those that are shown one by one
 
     async def choose(self) -> None:
         """Before a scrape: choose the services to be shown. There may be a hundred thousand: others have their turns
         in between."""
-        policies = self.house.broker.policies
+        policies = self.server.broker.policies
         chosen: list[Service] = []
-        for chunk in chunks(list(self.house.broker.services.values())):
+        for chunk in chunks(list(self.server.broker.services.values())):
             found = [service for service in chunk if not service.internal]
             chosen = nsmallest(
                 SERVICES, [*chosen, *found], key=lambda one: _matters(one, one.name in policies)
@@ -98,7 +98,7 @@ class Books(Collector):
         yield from self._doors()
 
     def _doors(self) -> Iterable[Metric]:
-        for door in self.house.doors:
+        for door in self.server.doors:
             for figure in door.figures():
                 kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
                 family = kind(figure.name, figure.what, labels=list(figure.labels))
@@ -107,8 +107,8 @@ class Books(Collector):
 
     def _jobs(self) -> Iterable[Metric]:
         """As `show_broker` has them: what the broker is asked itself is not counted."""
-        broker = self.house.broker
-        books = self.house.management.show_broker()
+        broker = self.server.broker
+        books = self.server.management.show_broker()
         yield gauge("polydomo_info", "1, with the version as a label.", 1, version=__version__)
         yield gauge("polydomo_uptime_seconds", "Since the broker was started.", books["uptime"])
         yield gauge("polydomo_draining", "1: the broker is stopping.", int(books["draining"]))
@@ -124,13 +124,13 @@ class Books(Collector):
         yield gauge("polydomo_jobs_bytes", "Bytes they take.", books["memory"])
         yield gauge("polydomo_jobs_bytes_limit", "What they may have.", broker.bounds.memory)
         yield gauge(
-            "polydomo_transit_bytes", "Bytes on their way from or to peers.", self.house.budget.transit
+            "polydomo_transit_bytes", "Bytes on their way from or to peers.", self.server.budget.transit
         )
-        yield counter("polydomo_invalid_messages", "Messages that could not be read.", self.house.complaints)
+        yield counter("polydomo_invalid_messages", "Messages that could not be read.", self.server.complaints)
 
     def _services(self) -> Iterable[Metric]:
-        broker = self.house.broker
-        count = self.house.management.show_broker()["services"]
+        broker = self.server.broker
+        count = self.server.management.show_broker()["services"]
         yield gauge("polydomo_services", "Services with workers or jobs; not all are shown.", count)
         services = [one for one in self._chosen if broker.services.get(one.name) is one]
         for name, what, read in GAUGES:
@@ -151,7 +151,7 @@ class Books(Collector):
             yield family
 
     def _peers(self) -> Iterable[Metric]:
-        house, broker = self.house, self.house.broker
+        server, broker = self.server, self.server.broker
         workers = Counter(
             (worker.dialect, "late" if worker.late else "busy" if worker.running else "idle")
             for worker in broker.workers
@@ -164,11 +164,11 @@ class Books(Collector):
         family = GaugeMetricFamily("polydomo_clients", "Clients that have sent a job.", labels=["dialect"])
         _fill(family, [([dialect], count) for dialect, count in sorted(clients.items())])
         yield family
-        shown = {door.name: door.show() for door in house.doors}
+        shown = {door.name: door.show() for door in server.doors}
         connections = {
-            "zmq": len(house.peers),
-            "events": len(house.events.subscribers),
-            "nng": len(house.nng.peers),
+            "zmq": len(server.peers),
+            "events": len(server.events.subscribers),
+            "nng": len(server.nng.peers),
         } | {name: found["connections"] for name, found in shown.items() if "connections" in found}
         family = GaugeMetricFamily("polydomo_connections", "Open connections.", labels=["wire"])
         _fill(family, [([wire], count) for wire, count in connections.items()])
@@ -179,7 +179,7 @@ class Books(Collector):
             yield counter(f"polydomo_{name}_requests", "Requests that were answered.", found["requests"])
 
     def _store(self) -> Iterable[Metric]:
-        store, watch = self.house.store, self.house.store_watch
+        store, watch = self.server.store, self.server.store_watch
         if store is None or watch is None:
             return
         yield counter("polydomo_store_commits", "Transactions since the broker was started.", store.commits)
@@ -188,7 +188,7 @@ class Books(Collector):
         yield gauge("polydomo_store_trouble", "1: durable jobs are refused.", int(watch.trouble is not None))
 
     def _ledger(self) -> Iterable[Metric]:
-        shown = self.house.ledger.show()
+        shown = self.server.ledger.show()
         if not shown:
             return
         yield counter("polydomo_ledger_rows", "Rows in segments on disk.", shown["rows_written"])
@@ -197,7 +197,7 @@ class Books(Collector):
         yield gauge("polydomo_ledger_trouble", "1: it cannot be written now.", int(bool(shown["trouble"])))
 
     def _memos(self) -> Iterable[Metric]:
-        shelves = list(self.house.broker.memos.shelves.values())
+        shelves = list(self.server.broker.memos.shelves.values())
         total = {
             name: sum(getattr(shelf, name) for shelf in shelves)
             for name in ("hits", "joined", "misses", "saved")

@@ -12,7 +12,7 @@ from polydomo.web.api.openapi import failing, shows
 from polydomo.web.api.replies import MOST_ROWS, ROWS, ask, show_now
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 # What is shown of a worker: the catalogue's rows have norfab's names for the same things, too.
 WORKER = ("name", "dialect", "services", "state", "holds", "credit", "done", "seen", "since")
@@ -23,14 +23,14 @@ Skip = Annotated[
 ]
 
 
-def make_router(house: House) -> APIRouter:
+def make_router(server: BrokerServer) -> APIRouter:
     """See the module's text."""
     router = APIRouter(prefix="/v1", default_response_class=Response)
 
     @router.get("/broker", summary="See the broker", tags=["broker"], responses=shows("Broker"))
     async def show_broker(request: Request) -> Response:
         """Its name, where it listens, and its books."""
-        return show_now(await ask(house, "show_broker"))
+        return show_now(await ask(server, "show_broker"))
 
     @router.get(
         "/workers", summary="List workers", tags=["peers"], responses=shows("Workers") | failing("malformed")
@@ -42,7 +42,7 @@ def make_router(house: House) -> APIRouter:
     ) -> Response:
         """Every worker that is here, of every dialect."""
         rows = [
-            {name: row[name] for name in WORKER} for row in await ask(house, "show_workers", service or None)
+            {name: row[name] for name in WORKER} for row in await ask(server, "show_workers", service or None)
         ]
         return show_now(_page("workers", rows, limit, skip))
 
@@ -51,7 +51,7 @@ def make_router(house: House) -> APIRouter:
     )
     async def list_clients(limit: Limit = ROWS, skip: Skip = 0) -> Response:
         """Every client that has sent a job and is connected, or may come back."""
-        return show_now(_page("clients", await ask(house, "show_clients"), limit, skip))
+        return show_now(_page("clients", await ask(server, "show_clients"), limit, skip))
 
     return router
 

@@ -10,7 +10,7 @@ from polydomo.core.results import Ended
 from polydomo.web.api.problems import problem
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
     from polydomo.web.clients import WebClients
     from polydomo.web.connection import Connection
 
@@ -19,22 +19,22 @@ async def ended_of(clients: WebClients, uid: str, connection: Connection | None)
     """Return it for a connection that waits. None: it is not known, or has not ended."""
     if "\0" in uid:
         return None
-    return await clients.loading.load(connection, lambda: _recall(clients.house, uid), _size)
+    return await clients.loading.load(connection, lambda: _recall(clients.server, uid), _size)
 
 
 def _size(ended: Ended | None) -> int:
     return 0 if ended is None else len(ended.body or b"")
 
 
-async def _recall(house: House, uid: str) -> Ended | None:
-    future: asyncio.Future[Ended | None] = house.loop.create_future()
+async def _recall(server: BrokerServer, uid: str) -> Ended | None:
+    future: asyncio.Future[Ended | None] = server.loop.create_future()
 
     def then(ended: Ended | None) -> None:
         if not future.done():  # whoever asked may be gone
             future.set_result(ended)
 
-    house.enter()
-    house.broker.recall(uid, then)
+    server.enter()
+    server.broker.recall(uid, then)
     ended = await future
     failure = None if ended is None or ended.service else ended.failure
     if failure is not None and failure.reason == jobs.STORE:  # nothing is known: the disk could not be read

@@ -16,7 +16,7 @@ from polydomo.store.errors import StoreClosed, StoreError, StoreInvalid, StoreRe
 from polydomo.web.api.problems import Problem, problem
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 JSON = "application/json"
 
@@ -25,11 +25,11 @@ ROWS = 100
 MOST_ROWS = 1000
 
 
-async def ask(house: House, task: str, *args: Any, **kwargs: Any) -> Any:
+async def ask(server: BrokerServer, task: str, *args: Any, **kwargs: Any) -> Any:
     """A task of the broker's catalogue (`mmi.service.broker`). ValueError: it said no; a Problem: it could not."""
-    house.enter()
+    server.enter()
     try:
-        return await settled(house.management.tasks[task](*args, **kwargs))
+        return await settled(server.management.tasks[task](*args, **kwargs))
     except StoreError as error:
         raise store_problem(error) from error
 

@@ -25,7 +25,7 @@ from polydomo.web.api.replies import MOST_ROWS, ROWS, ask, show, show_now
 from polydomo.wire.frames import EMPTY_BODY
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 # What is shown of a service's settings. (Compiled classes have no `__slots__` to ask.)
 POLICY = (
@@ -60,10 +60,10 @@ Name = Annotated[str, Path(description="the service's name, as it is shown", exa
 Limit = Annotated[int, Query(description="rows in the answer", ge=1, le=MOST_ROWS)]
 
 
-def make_router(house: House) -> APIRouter:
+def make_router(server: BrokerServer) -> APIRouter:
     """See the module's text."""
     router = APIRouter(prefix="/v1/services", tags=["services"], default_response_class=Response)
-    broker = house.broker
+    broker = server.broker
 
     @router.get("", summary="List services", responses=cached("Services") | failing("malformed"))
     async def list_services(
@@ -99,7 +99,7 @@ def make_router(house: House) -> APIRouter:
     async def forget_memo(request: Request, service: Name) -> Response:
         """All of a service's; with a body only the answer to the request that has this body."""
         body = await read_body(request)
-        house.enter()
+        server.enter()
         count = broker.memos.forget(parse_name(service), None if body == EMPTY_BODY else body)
         return show_now({"name": service, "forgotten": count})
 
@@ -156,7 +156,7 @@ def make_router(house: House) -> APIRouter:
 
     async def _known(task: str, name: str) -> Any:
         try:
-            return await ask(house, task, name)
+            return await ask(server, task, name)
         except ValueError as error:
             raise _no_service(name) from error
 

@@ -31,7 +31,7 @@ from polydomo.web.happenings import Happening
 from polydomo.wire.frames import Message
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
     from polydomo.store import Store
 
 EVENT_STREAM: Final = "text/event-stream"
@@ -56,7 +56,7 @@ _STREAM: Final[Answers] = {
 }
 
 
-def make_router(house: House, clients: WebClients) -> APIRouter:
+def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     """See the module's text."""
     router = APIRouter(prefix="/v1", tags=["jobs"])
 
@@ -79,20 +79,20 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
         if last == sse.END:
             return Response(status_code=204)
         after = int(last or 0)
-        house.enter()
-        job = house.broker.find(id)
+        server.enter()
+        job = server.broker.find(id)
         if job is None or job.extra is None:
             ended = await ended_of(clients, id, connection_of(scope))
             if ended is None:
                 raise problem("not-found", f"there is no job {id[:100]!r}, or it is not kept any more")
             outcome = Outcome(ended.body, ended.failure, ended.gathered, ended.worker)
             return Stream(
-                _past(house.store, id, after, outcome), connection_of(scope), kept=len(ended.body or b"")
+                _past(server.store, id, after, outcome), connection_of(scope), kept=len(ended.body or b"")
             )
         client = clients.of(wishes.client_of(scope, wishes.headers_of(scope)))
         ticket = client.watch(job)
         ticket.listen()
-        store = house.store if job.extra.durable else None
+        store = server.store if job.extra.durable else None
         # What is numbered up to here is in the store, or on its way there; what comes next is heard.
         latest = 0 if store is None else store.number
         source = _watched(store, ticket, job.extra.uid, after, latest)
@@ -101,13 +101,13 @@ def make_router(house: House, clients: WebClients) -> APIRouter:
     return router
 
 
-def stream_of(house: House, ticket: Ticket, connection: Connection | None) -> Response:
+def stream_of(server: BrokerServer, ticket: Ticket, connection: Connection | None) -> Response:
     """All that happens to a job that has just been submitted."""
     ended = ticket.ended
     if ended is not None and ended.failure is not None and not ticket.accepted:
         return problem_of(ended.failure).response()
     ticket.listen()
-    return Stream(_submitted(house, ticket), connection, ticket, owns=True)
+    return Stream(_submitted(server, ticket), connection, ticket, owns=True)
 
 
 class Stream(Response):
@@ -173,10 +173,10 @@ class Stream(Response):
             ticket.let_go()
 
 
-async def _submitted(house: House, ticket: Ticket) -> AsyncIterator[bytes]:
-    await ticket.acceptance(house.settings.http.patience)
+async def _submitted(server: BrokerServer, ticket: Ticket) -> AsyncIterator[bytes]:
+    await ticket.acceptance(server.settings.http.patience)
     if ticket.job is not None and ticket.job.extra is not None and ticket.accepted:
-        described = views.living(house.broker, ticket.job)
+        described = views.living(server.broker, ticket.job)
         yield sse.event(happenings.ACCEPTED, msgspec.json.encode(described).decode())
     async for chunk in _live(ticket):
         yield chunk
@@ -251,7 +251,7 @@ async def _kept(store: Store, uid: str, after: int, until: int) -> AsyncIterator
 
 
 def _partial(record: PartialRecord) -> Happening:
-    """One of attempt 0 is what one of several workers answered (`server.keeping`)."""
+    """One of attempt 0 is what one of several workers answered (`server.store_adapter`)."""
     if record.attempt:
         return Happening(happenings.PARTIAL, body=record.body, number=record.number)
     message = Message(record.body, 0, len(record.body))

@@ -10,7 +10,7 @@ from polydomo.core.broker import Broker
 from polydomo.core.job import STATES, Failure, Job
 from polydomo.core.names import printable
 from polydomo.core.results import Ended
-from polydomo.server.addresses import written_target
+from polydomo.server.record_codec import written_target
 from polydomo.store.records import JobRecord
 from polydomo.web.api.schemas import COUNT, FLAG, TEXT, nullable, record, time
 from polydomo.web.api.times import moment

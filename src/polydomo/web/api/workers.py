@@ -29,7 +29,7 @@ from polydomo.web.polling import Crowded, PollingWorker, PollingWorkers, Unwilli
 from polydomo.wire.frames import EMPTY_BODY, frame
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 Token = Annotated[str, Path(description="the attempt, from `Location`", min_length=1, max_length=64)]
 
@@ -89,7 +89,7 @@ class _Poll(msgspec.Struct, forbid_unknown_fields=True):
 _polls = msgspec.json.Decoder(_Poll)
 
 
-def make_router(house: House, workers: PollingWorkers) -> APIRouter:
+def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     """See the module's text."""
     router = APIRouter(prefix="/v1", tags=["worker"])
 
@@ -137,7 +137,7 @@ def make_router(house: House, workers: PollingWorkers) -> APIRouter:
         ] = "progress",
     ) -> Response:
         """For whoever follows the job; not part of its answer."""
-        body = await read_bytes(request, house.settings.limits.message_bytes)
+        body = await read_bytes(request, server.settings.limits.message_bytes)
         return _taken(_holder(token).event(token.encode(), kind, body))
 
     @router.post(
@@ -218,7 +218,7 @@ def make_router(house: House, workers: PollingWorkers) -> APIRouter:
 
     async def _next(request: Request, worker: PollingWorker, wait: float | None) -> Response:
         """A job for it, or 204."""
-        most = house.settings.http.patience
+        most = server.settings.http.patience
         connection = connection_of(request.scope)
         try:
             poll = worker.open()

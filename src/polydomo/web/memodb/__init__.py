@@ -19,18 +19,18 @@ from polydomo.web.memodb.routing import WrittenRoute
 from polydomo.web.memodb.working import Hands
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
     from polydomo.web.clients import WebClients
     from polydomo.web.polling import PollingWorkers
 
 
-def make_router(house: House, clients: WebClients, workers: PollingWorkers) -> APIRouter:
+def make_router(server: BrokerServer, clients: WebClients, workers: PollingWorkers) -> APIRouter:
     """All paths, under `/memodb/v1`."""
     router = APIRouter(prefix="/memodb/v1", tags=["memodb"], route_class=WrittenRoute)
-    library = Library(house)
-    hands = Hands(house, workers, library)
-    nodes.add_routes(router, house, library, clients.loading)
-    heads.add_routes(router, house, library)
-    calls.add_routes(router, house, library, Evaluations(house, clients, library), hands)
-    hiring.add_routes(router, house, library, hands)
+    library = Library(server)
+    hands = Hands(server, workers, library)
+    nodes.add_routes(router, server, library, clients.loading)
+    heads.add_routes(router, server, library)
+    calls.add_routes(router, server, library, Evaluations(server, clients, library), hands)
+    hiring.add_routes(router, server, library, hands)
     return router

@@ -21,7 +21,7 @@ from polydomo.web.memodb.routing import call_of, func_of, step
 from polydomo.web.memodb.working import Hands
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 # How long a request to evaluate waits for the result if it does not say. MemoDB's own server does not wait at all, and
 # its clients submit thousands of calls before they come for the first result; so it is for quick functions only.
@@ -40,7 +40,7 @@ JOB: Final = (
 
 
 def add_routes(
-    router: APIRouter, house: House, library: Library, evaluations: Evaluations, hands: Hands
+    router: APIRouter, server: BrokerServer, library: Library, evaluations: Evaluations, hands: Hands
 ) -> None:
     """See the module's text."""
     _add_lists(router, library)
@@ -79,7 +79,7 @@ def add_routes(
     async def record(request: Request, func: FuncPath, args: ArgsPath) -> Response:
         """For workers: this ends the jobs that are this call. Its value must be stored before."""
         call = call_of(func, args)
-        result = await read_link(request, house)
+        result = await read_link(request, server)
         value = None
         if hands.waiting(call):
             value = await library.value(result)
@@ -130,9 +130,9 @@ def add_routes(
         until it is 200, or wait (`Prefer: wait=N`). Whoever asks for the same call meanwhile gets the same result, and
         it is run once. A failure is told to one who asks; after that it is tried again."""
         call = call_of(func, args)
-        timeout = _timeout(await read_node(request, house, {}))
+        timeout = _timeout(await read_node(request, server, {}))
         headers = headers_of(request.scope)
-        wait = _wait(headers.get(b"prefer"), house.settings.http.patience)
+        wait = _wait(headers.get(b"prefer"), server.settings.http.patience)
         result = await evaluations.evaluate(call, client_of(request.scope, headers), wait, timeout)
         if result is None:
             return Response(status_code=202, headers=PASSING | {"retry-after": "1"})

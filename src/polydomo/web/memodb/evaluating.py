@@ -29,7 +29,7 @@ from polydomo.web.memodb.values import answer, aside
 from polydomo.wire.frames import join, split
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
     from polydomo.web.clients import WebClients
 
 log = Log()
@@ -64,10 +64,10 @@ class Evaluation:
 
 
 class Evaluations:
-    """All of a house."""
+    """All of a server."""
 
-    def __init__(self, house: House, clients: WebClients, library: Library) -> None:
-        self.house = house
+    def __init__(self, server: BrokerServer, clients: WebClients, library: Library) -> None:
+        self.server = server
         self.clients = clients
         self.library = library
         self._running: dict[Call, Evaluation] = {}
@@ -98,8 +98,8 @@ class Evaluations:
         """Its result was recorded by somebody: a job that was to find it out is not needed any more."""
         self._failed.pop(call, None)
         key = make_key(call, await self.library.epoch(call.func))
-        self.house.enter()
-        lifecycle = self.house.broker.lifecycle
+        self.server.enter()
+        lifecycle = self.server.broker.lifecycle
         job = lifecycle.keys.get((call.func.encode(), key))
         if job is not None:
             lifecycle.cancel(job, Failure(jobs.CANCELLED, "its result was recorded by somebody else"))
@@ -125,9 +125,9 @@ class Evaluations:
             return recorded
         body = await self._body(call)
         key = make_key(call, await self.library.epoch(call.func))
-        options = Options(key=key, durable=self.house.settings.http.durable, timeout=timeout)
+        options = Options(key=key, durable=self.server.settings.http.durable, timeout=timeout)
         # Its users submit thousands before they come for the first result: those that are too many wait here.
-        await self.clients.of(client, DIALECT).room(self.house.settings.http.patience)
+        await self.clients.of(client, DIALECT).room(self.server.settings.http.patience)
         ticket = self.clients.of(client, DIALECT).submit(call.func.encode(), body, options)
         await ticket.acceptance(LONG)
         if ticket.ended is None:
@@ -150,7 +150,7 @@ class Evaluations:
         """The arguments, as frames."""
         frames = []
         size = 0
-        most = self.house.settings.limits.message_bytes
+        most = self.server.settings.limits.message_bytes
         for cid in call.args:
             value = await self.library.value(cid)
             if value is None:

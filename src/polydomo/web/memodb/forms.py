@@ -22,7 +22,7 @@ from polydomo.web.memodb.memojson import BadJson
 from polydomo.web.memodb.values import Value, aside
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 VARY: Final = {"vary": "Accept"}
 # What may change has to be asked for again; what was said once is good for once.
@@ -32,9 +32,9 @@ PASSING: Final = VARY | {"cache-control": "no-store"}
 _MISSING: Final = object()
 
 
-async def read_node(request: Request, house: House, default: Any = _MISSING) -> Node:
+async def read_node(request: Request, server: BrokerServer, default: Any = _MISSING) -> Node:
     """The value in a request's body."""
-    data = await read_bytes(request, house.settings.limits.message_bytes)
+    data = await read_bytes(request, server.settings.limits.message_bytes)
     kind = media_type(request.headers.get("content-type", ""))
     if not data and kind != OCTETS:
         if default is not _MISSING:
@@ -55,9 +55,9 @@ async def read_node(request: Request, house: House, default: Any = _MISSING) -> 
     raise problem("unsupported-media-type", f"{said}: {JSON}, {CBOR} and {OCTETS} are")
 
 
-async def read_link(request: Request, house: House) -> Cid:
+async def read_link(request: Request, server: BrokerServer) -> Cid:
     """The link that a request's body is."""
-    node = await read_node(request, house)
+    node = await read_node(request, server)
     if not isinstance(node, Cid):
         raise problem("expected-cid", 'a link is written {"cid": "u..."} in JSON, and has tag 42 in CBOR')
     return node

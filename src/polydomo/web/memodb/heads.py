@@ -16,10 +16,10 @@ from polydomo.web.memodb.library import Library
 from polydomo.web.memodb.routing import head_of, steps, written_path
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 
-def add_routes(router: APIRouter, house: House, library: Library) -> None:
+def add_routes(router: APIRouter, server: BrokerServer, library: Library) -> None:
     """See the module's text."""
 
     @router.get(
@@ -61,7 +61,7 @@ def add_routes(router: APIRouter, house: House, library: Library) -> None:
     async def set_head(request: Request, name: HeadPath) -> Response:
         """Whether there was such a head or not."""
         head = head_of(name)
-        await library.set_head(head, await read_link(request, house))
+        await library.set_head(head, await read_link(request, server))
         return Response(status_code=201, headers=PASSING)
 
     @router.delete(

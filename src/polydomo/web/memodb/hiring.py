@@ -20,10 +20,10 @@ from polydomo.web.memodb.values import Value
 from polydomo.web.memodb.working import Hands
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 
-def add_routes(router: APIRouter, house: House, library: Library, hands: Hands) -> None:
+def add_routes(router: APIRouter, server: BrokerServer, library: Library, hands: Hands) -> None:
     """See the module's text."""
 
     @router.post(
@@ -49,10 +49,10 @@ def add_routes(router: APIRouter, house: House, library: Library, hands: Hands) 
         """The body is a link to what the worker can do, `{"map": {"funcs": ["test.add"]}}`, or that value itself. The
         answer is null at once if there is nothing to do, or after `Prefer: wait=N` seconds. The result is recorded with
         PUT to the call's path; who never does so loses the call when the job's time is over."""
-        info, funcs = await _info(await read_node(request, house))
+        info, funcs = await _info(await read_node(request, server))
         choose(request, ("application/json", "application/cbor"))
         headers = headers_of(request.scope)
-        wait = patience_of(headers.get(b"prefer"), house.settings.http.patience) or 0.0
+        wait = patience_of(headers.get(b"prefer"), server.settings.http.patience) or 0.0
         worker = hands.worker(client_of(request.scope, headers), info, funcs)
         call = await hands.next(worker, wait, connection_of(request.scope))
         answer = None if call is None else {"func": call.func, "args": list(call.args)}

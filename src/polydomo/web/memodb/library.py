@@ -1,6 +1,6 @@
 """What MemoDB's users keep here: values by their CIDs, heads, and the results of calls.
 
-All of it is on the house's shelf. A value whose content is inside its CID takes no place. Together it is bounded by
+All of it is on the server's shelf. A value whose content is inside its CID takes no place. Together it is bounded by
 `memodb.bytes`; what does not fit is refused, as nothing here may be dropped on its own: whoever was given a CID may
 have it in another value.
 
@@ -27,7 +27,7 @@ from polydomo.web.memodb.cid import Cid
 from polydomo.web.memodb.values import Value
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
     from polydomo.store.records import Item
 
 VALUES: Final = "cid"
@@ -75,8 +75,8 @@ class Call(NamedTuple):
 class Library:
     """See the module's text."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, server: BrokerServer) -> None:
+        self.server = server
         self._used: int | None = None  # bytes; None: not measured
         self._keeping: dict[bytes, asyncio.Task[None]] = {}  # values that are being written, by their CIDs
 
@@ -231,7 +231,7 @@ class Library:
 
     @property
     def _shelf(self) -> Store:
-        return self.house.shelf
+        return self.server.shelf
 
     async def _item(self, space: str, name: bytes) -> Item | None:
         try:
@@ -252,7 +252,7 @@ class Library:
             old = await self._item(space, name)
             cost -= 0 if old is None else COST + len(old.value)
         used = await self._measured()
-        limit = self.house.settings.memodb.bytes
+        limit = self.server.settings.memodb.bytes
         if cost > 0 and used + cost > limit and not anyway:
             raise problem(
                 "memodb-full",

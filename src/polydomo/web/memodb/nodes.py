@@ -22,14 +22,14 @@ from polydomo.web.memodb.routing import text_of
 from polydomo.web.memodb.values import Value, aside
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 # A value that is shown with those it links to, all together.
 SHOWN_VALUES: Final = 1000
 SHOWN_BYTES: Final = 16 * 1024 * 1024
 
 
-def add_routes(router: APIRouter, house: House, library: Library, loading: Loading) -> None:
+def add_routes(router: APIRouter, server: BrokerServer, library: Library, loading: Loading) -> None:
     """See the module's text."""
 
     @router.post(
@@ -42,7 +42,7 @@ def add_routes(router: APIRouter, house: House, library: Library, loading: Loadi
     )
     async def store(request: Request) -> Response:
         """The same value always has the same CID, and is stored once."""
-        node = await read_node(request, house)
+        node = await read_node(request, server)
         value = await aside(_size(node), Value.of_node, node)
         await library.keep(value)
         headers = {

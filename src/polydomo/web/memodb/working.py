@@ -24,7 +24,7 @@ from polydomo.web.polling import Crowded, Poll, PollingWorker, Unwilling
 from polydomo.wire.frames import frame
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
     from polydomo.web.connection import Connection
     from polydomo.web.polling import PollingWorkers
 
@@ -36,10 +36,10 @@ TIDY: Final = 256
 
 
 class Hands:
-    """All of a house."""
+    """All of a server."""
 
-    def __init__(self, house: House, workers: PollingWorkers, library: Library) -> None:
-        self.house = house
+    def __init__(self, server: BrokerServer, workers: PollingWorkers, library: Library) -> None:
+        self.server = server
         self.workers = workers
         self.library = library
         self._given: dict[Call, list[bytes]] = {}  # the attempts that a worker was given, by their call
@@ -112,7 +112,7 @@ class Hands:
     def _orphans(self, call: Call) -> list[tuple[bytes, Job]]:
         """Jobs that such a worker had when the broker was stopped, and that are this call."""
         found = []
-        for token, job in self.house.broker.lifecycle.orphans.items():
+        for token, job in self.server.broker.lifecycle.orphans.items():
             if (
                 job.extra is None
                 or not job.extra.holder.startswith(PREFIX)
@@ -126,16 +126,16 @@ class Hands:
 
     def _take_up(self, token: bytes, job: Job, body: bytes) -> None:
         """Its worker comes back with the answer."""
-        self.house.enter()
+        self.server.enter()
         assert job.extra is not None
         holder = job.extra.holder
         known = self.workers.named(holder, DIALECT)
         services = [] if known is None else [service.name for service in known.core.services]
         worker = self.workers.get(holder, [*services, job.service.name], DIALECT)
-        if self.house.broker.lifecycle.claim(token) is None:
+        if self.server.broker.lifecycle.claim(token) is None:
             return
         self.workers.note(token, worker)
-        self.house.broker.give_back(worker.core, job)
+        self.server.broker.give_back(worker.core, job)
         worker.set_credit()
         worker.result(token, body)
 

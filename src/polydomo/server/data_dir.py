@@ -49,7 +49,7 @@ def warn_if_open(path: Path) -> None:
         log.warning("the folder is open to others", folder=str(path), to=to, hint=f"chmod 700 {path}")
 
 
-class DataFolder:
+class DataDir:
     """Locked while open. `broker.json` in it tells other programs the pid and the endpoints."""
 
     def __init__(self, path: str) -> None:

@@ -22,27 +22,27 @@ from polydomo.core.broker import Broker
 from polydomo.dialects.registry import OPENERS, RESUMED
 from polydomo.dialects.session import NAME_TAKEN, UNPLUGGED, Context, Link, Outbox
 from polydomo.errors import ConfigError, ProtocolError
-from polydomo.server import endpoints, scanning, tracebacks
+from polydomo.server import endpoints, scan_tasks, tracebacks
 from polydomo.server.admission import Admission
+from polydomo.server.builtin_services import BuiltinServices
 from polydomo.server.clock import Clock
 from polydomo.server.descriptors import Descriptors
 from polydomo.server.disconnected import Disconnected, discard
-from polydomo.server.doors import Door, Joiner
 from polydomo.server.events import Events, Subscriber
+from polydomo.server.extensions import Extension, ExtensionFactory
 from polydomo.server.heap import Heap
-from polydomo.server.hosting import Hosting
-from polydomo.server.keeping import StoreKeeper
-from polydomo.server.ledgering import Ledgering
+from polydomo.server.job_tasks import JobTasks, without_store
+from polydomo.server.ledger_service import LedgerService
 from polydomo.server.log import Log
 from polydomo.server.memory_budget import MemoryBudget
-from polydomo.server.nng import Nng, SpPeer
-from polydomo.server.peer import ZmqPeer
-from polydomo.server.peer_notes import PeerNotes
+from polydomo.server.nng_peer import NngListener, NngPeer
+from polydomo.server.peer_base import PeerBase
+from polydomo.server.peer_notes import PeerLog
 from polydomo.server.settings import Settings
+from polydomo.server.store_adapter import StoreAdapter
 from polydomo.server.store_watch import StoreWatch
-from polydomo.server.stored import StoredJobs, without_store
-from polydomo.server.stream import StreamPeer
-from polydomo.server.uids import Uids
+from polydomo.server.uuid7 import Uuid7Source
+from polydomo.server.zmq_peer import ZmqPeer
 from polydomo.services.management import Management
 from polydomo.store import Store, open_store
 from polydomo.store.errors import StoreError
@@ -60,10 +60,10 @@ class Named(Protocol):
     listener: str
 
 
-class House:
+class BrokerServer:
     """See the module's text. `start`, then `wait` until something calls `stop`."""
 
-    def __init__(self, settings: Settings, joiners: Sequence[Joiner] = ()) -> None:
+    def __init__(self, settings: Settings, joiners: Sequence[ExtensionFactory] = ()) -> None:
         self.settings = settings
         redaction.learn(settings.secrets())
         self.clock = Clock()
@@ -72,7 +72,7 @@ class House:
             settings.bounds(),
             settings.policy(),
             first_token=int.from_bytes(os.urandom(4), "big"),
-            new_uid=Uids(),
+            new_uid=Uuid7Source(),
             random=random.random,
         )
         self.broker.policies = settings.policies()
@@ -90,15 +90,15 @@ class House:
         self.management = Management(self.broker, settings.broker.name)
         self.management.tasks["show_broker"] = self._show_broker
         # Connections of all kinds that are in their handshake, and those that are past it.
-        self.handshakes: Admission[StreamPeer] = Admission(settings.limits.unauthenticated)
-        self.seats: Admission[StreamPeer] = Admission(settings.limits.connections, newest_first=True)
+        self.handshakes: Admission[PeerBase] = Admission(settings.limits.unauthenticated)
+        self.seats: Admission[PeerBase] = Admission(settings.limits.connections, newest_first=True)
         self.descriptors = Descriptors(self.handshakes)
         self.events = Events(self)
-        self.nng = Nng(self)
-        self.hosting = Hosting(self)
-        self.ledger = Ledgering(self)
-        self.notes = PeerNotes(self.ledger.denied)
-        self.keeper: StoreKeeper | None = None
+        self.nng = NngListener(self)
+        self.hosting = BuiltinServices(self)
+        self.ledger = LedgerService(self)
+        self.notes = PeerLog(self.ledger.denied)
+        self.keeper: StoreAdapter | None = None
         self.store_watch: StoreWatch | None = None
         self.loop: asyncio.AbstractEventLoop
         self.peers: set[ZmqPeer] = set()
@@ -120,7 +120,7 @@ class House:
         self.shelf: Store  # the same, or where nothing is kept on disk, one in memory
         self._sweeper: asyncio.Task[None] | None = None
         made = [join(self) for join in joiners]
-        self.doors: list[Door] = [door for door in made if door is not None]
+        self.doors: list[Extension] = [door for door in made if door is not None]
 
     async def start(self) -> None:
         """Listen everywhere, or nowhere: a place that cannot be bound is an error."""
@@ -137,7 +137,7 @@ class House:
                 self.broker.publisher = self.events
             self.context.events = self.events.bound
             for text in self.settings.broker.nng:
-                await self._listen(text, partial(SpPeer, self.nng, text), self.nng.bound)
+                await self._listen(text, partial(NngPeer, self.nng, text), self.nng.bound)
             for door in self.doors:
                 await door.open()
         except BaseException:
@@ -245,7 +245,7 @@ class House:
         if parked is not None:
             parked.hand_over(link)
 
-    def seat(self, peer: StreamPeer) -> None:
+    def seat(self, peer: PeerBase) -> None:
         """Let a peer stay that has finished its handshake, or raise ProtocolError.
 
         When all places are taken, an address that has most of them gets no more, and one that has fewer gets one of
@@ -292,7 +292,7 @@ class House:
                     hint="set --data or store.url",
                 )
             without_store(self.management)
-            scanning.without_store(self.management)
+            scan_tasks.without_store(self.management)
             self.shelf = open_store("memory:", self.loop.call_soon_threadsafe)
             return
         self._set_time()
@@ -304,18 +304,18 @@ class House:
             batch=self.settings.store.batch,
         )
         self.store = self.shelf = store
-        keeper = self.keeper = StoreKeeper(self.broker, store, self._set_time)
+        keeper = self.keeper = StoreAdapter(self.broker, store, self._set_time)
         keeper.before_loss = self.ledger.flush
         self.broker.lifecycle.keeper = keeper
-        StoredJobs(keeper, self.management)
-        scanning.Scanning(store, self.management)
+        JobTasks(keeper, self.management)
+        scan_tasks.ScanTasks(store, self.management)
         self.store_watch = StoreWatch(
             store, url, partial(self._recover, keeper), keeper.refuse, self.settings.store.check
         )
         await self.store_watch.start()
         self._sweeper = self.loop.create_task(self._sweep(keeper))
 
-    async def _recover(self, keeper: StoreKeeper) -> None:
+    async def _recover(self, keeper: StoreAdapter) -> None:
         """Take up the jobs that had not ended before the restart."""
         recovered = await keeper.recover()
         if recovered:
@@ -326,7 +326,7 @@ class House:
             self._resume(peer.link)
         self.ledger.rebuild()
 
-    async def _sweep(self, keeper: StoreKeeper) -> None:
+    async def _sweep(self, keeper: StoreAdapter) -> None:
         while True:
             await asyncio.sleep(self.settings.store.sweep)
             try:

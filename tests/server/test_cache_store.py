@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from polydomo.server.memos import service_of, space_of
+from polydomo.server.cache_store import service_of, space_of
 from tests.support.broker import BrokerProcess, wait_for
 from tests.support.peers import DcpPeer, Manager, MdpClient, MdpWorker, Serving, Task
 

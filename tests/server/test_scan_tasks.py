@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from polydomo.server import scanning
-from polydomo.server.scanning import Scanning
+from polydomo.server import scan_tasks
+from polydomo.server.scan_tasks import ScanTasks
 from polydomo.services.builtin import Later, Raw
 from polydomo.store.records import DEAD, DONE, FAILED
 from polydomo.wire.frames import frame, join
@@ -25,7 +25,7 @@ class Scanner:
         self.desk = desk
         self.broker = SimpleNamespace(recent=[], lifecycle=SimpleNamespace(wall=lambda at: int(at * SECOND)))
         management: Any = SimpleNamespace(tasks={}, broker=self.broker)
-        Scanning(desk.store, management)
+        ScanTasks(desk.store, management)
         self.tasks = management.tasks
 
     def ask(self, task: str, **kwargs: Any) -> Any:
@@ -131,7 +131,7 @@ def test_a_bound_is_told_when_all_before_it_is_on_disk(tmp_path):
 
 
 def test_large_bodies_make_small_pages(scanner, monkeypatch):
-    monkeypatch.setattr(scanning, "BYTES", 100)
+    monkeypatch.setattr(scan_tasks, "BYTES", 100)
     scanner.add(1, 2, 3, body=frame(b"x" * 60))
     for number in (1, 2, 3):
         scanner.end(number)
@@ -191,7 +191,7 @@ def test_what_has_just_ended_is_traced_in_memory(scanner):
 
 def test_where_nothing_is_kept_they_say_so():
     management: Any = SimpleNamespace(tasks={})
-    scanning.without_store(management)
-    for task in scanning.TASKS:
+    scan_tasks.without_store(management)
+    for task in scan_tasks.TASKS:
         with pytest.raises(ValueError, match="keeps no durable jobs: give it a folder"):
             management.tasks[task](after=1)

@@ -8,54 +8,54 @@ from typing import TYPE_CHECKING
 from polydomo._version import __version__
 from polydomo.dialects.session import NATIVE_PROPERTY, Link, Wire
 from polydomo.errors import ProtocolError
-from polydomo.server.stream import TURN, StreamPeer
+from polydomo.server.peer_base import TURN, PeerBase
 from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Peer
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 # Seconds in which a peer answers that is asked if it is there.
 PONG = 2.0
 
 
-class ZmqPeer(StreamPeer, Wire):
+class ZmqPeer(PeerBase, Wire):
     """See the module's text. Messages pass through without stopping."""
 
-    def __init__(self, house: House, listener: str) -> None:
-        super().__init__(house, listener)
+    def __init__(self, server: BrokerServer, listener: str) -> None:
+        super().__init__(server, listener)
         self.link: Link
         self.connection: Connection
-        self.heard = house.clock.read()
+        self.heard = server.clock.read()
         self.pinged = False
         self._asked = 0.0  # when it was last asked if it is there
 
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        house = self.house
+        server = self.server
         self.attach(transport)
-        self.outlet = self.link = Link(house.context, self, self.transport.write)
+        self.outlet = self.link = Link(server.context, self, self.transport.write)
         self.link.write_large = self.write_large
         self.parser = self.connection = Connection(
-            self.link, b"ROUTER", True, house.wire_limits, properties={NATIVE_PROPERTY: __version__.encode()}
+            self.link, b"ROUTER", True, server.wire_limits, properties={NATIVE_PROPERTY: __version__.encode()}
         )
         if self.admit():
             self.connection.start()
 
     def data_received(self, data: bytes) -> None:
-        house = self.house
-        self.heard = house.broker.now = house.clock.read()
+        server = self.server
+        self.heard = server.broker.now = server.clock.read()
         self.connection.receive(data)
         if len(data) >= TURN:
             self.end_turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        house = self.house
-        house.peers.discard(self)
-        if house.named.get(self.link.identity) is self:
-            del house.named[self.link.identity]
-        house.part(self)
+        server = self.server
+        server.peers.discard(self)
+        if server.named.get(self.link.identity) is self:
+            del server.named[self.link.identity]
+        server.part(self)
 
     # The link's side
 
@@ -66,7 +66,7 @@ class ZmqPeer(StreamPeer, Wire):
 
     def ready(self, peer: Peer) -> None:
         self.link.native = NATIVE_PROPERTY.lower() in peer.properties
-        self.house.welcome(self, peer.identity)
+        self.server.welcome(self, peer.identity)
         self.settled()
 
     def failed(self, error: ProtocolError) -> None:
@@ -79,19 +79,19 @@ class ZmqPeer(StreamPeer, Wire):
         """Nobody is waited for while the connection lives."""
 
     def is_there(self) -> bool:
-        now = self.house.clock.read()
+        now = self.server.clock.read()
         if self.heard > self._asked:
             self._asked = now
             self.connection.ping(0.0)
         return now - self._asked < PONG
 
-    # The house's side
+    # The server's side
 
     def yields_to(self, newer: Link) -> bool:
         """Does a newer connection with its identity take over?"""
         if newer.instance and newer.instance == self.link.instance:
             return True  # the same worker is back, before its old connection ended
-        if self.house.settings.zmq.duplicate_identity == "refuse":
+        if self.server.settings.zmq.duplicate_identity == "refuse":
             return False
         return not self.link.keeps_name(newer)
 
@@ -101,7 +101,7 @@ class ZmqPeer(StreamPeer, Wire):
         if self.backlog is not None:
             return
         silence = now - self.heard
-        ping = self.house.settings.zmq.ping
+        ping = self.server.settings.zmq.ping
         if self.connection.ttl and silence > self.connection.ttl and not self._held:
             self.cut("silent for longer than the TTL of its own PING")
         elif ping and self.connection.phase == TRAFFIC and not self._held:

@@ -1,4 +1,4 @@
-"""Further ways into a house, beside its own listeners. Rooms above the runtime bring them (`polydomo.web`)."""
+"""Further ways into a server, beside its own listeners. Rooms above the runtime bring them (`polydomo.web`)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 
-class Figure(NamedTuple):
+class Metric(NamedTuple):
     """One that Prometheus is told: by the values of `labels`, if there are any. A counter only goes up."""
 
     name: str
@@ -20,8 +20,8 @@ class Figure(NamedTuple):
     counter: bool = True
 
 
-class Door(ABC):
-    """Opened behind the store and the listeners, on the same loop. Whoever comes in calls `House.enter` before it
+class Extension(ABC):
+    """Opened behind the store and the listeners, on the same loop. Whoever comes in calls `BrokerServer.enter` before it
     calls the core."""
 
     name: str  # what the log and `show_broker` call it
@@ -42,7 +42,7 @@ class Door(ABC):
     def inspect(self, now: float) -> None:  # noqa: B027
         """Every few seconds: is somebody overdue?"""
 
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[Metric]:
         """For `/metrics`."""
         return []
 
@@ -51,5 +51,5 @@ class Door(ABC):
         return {"bound": list(self.bound)}
 
 
-# Makes a door for a house, if its settings want one.
-Joiner = Callable[["House"], Door | None]
+# Makes a door for a server, if its settings want one.
+ExtensionFactory = Callable[["BrokerServer"], Extension | None]

@@ -17,7 +17,7 @@ import msgspec
 
 from polydomo.core.gather import unpack
 from polydomo.core.names import parse_name, printable
-from polydomo.server.addresses import several
+from polydomo.server.record_codec import several
 from polydomo.services.builtin import Later, Raw
 from polydomo.services.management import Management
 from polydomo.store.base import Store
@@ -52,7 +52,7 @@ def without_store(management: Management) -> None:
     management.tasks.update(dict.fromkeys(TASKS, refuse))
 
 
-class Scanning:
+class ScanTasks:
     """Adds its tasks to the catalogue."""
 
     def __init__(self, store: Store, management: Management) -> None:

@@ -15,7 +15,7 @@ from polydomo.server.backlog import Backlog
 from polydomo.server.pace import Pace
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 # How long a peer that broke the protocol may take to read what was sent before, the reason among it.
 LINGER = 1.0
@@ -30,7 +30,7 @@ HIGH_WATER = 256 * 1024
 TURN = 64 * 1024
 
 
-class Outlet(Protocol):
+class PeerOutput(Protocol):
     """Where a peer's answers are collected: `write` takes what `flush` writes out."""
 
     write: Callable[[bytes], object]
@@ -57,15 +57,15 @@ class Parser(Protocol):
         """Drop them and take nothing more."""
 
 
-class StreamPeer(asyncio.Protocol):
-    """One connection, from asyncio's side and the house's. `outlet` and `parser` are set by `connection_made` of the
+class PeerBase(asyncio.Protocol):
+    """One connection, from asyncio's side and the server's. `outlet` and `parser` are set by `connection_made` of the
     wire's own class."""
 
-    def __init__(self, house: House, listener: str) -> None:
-        self.house = house
+    def __init__(self, server: BrokerServer, listener: str) -> None:
+        self.server = server
         self.listener = listener
         self.transport: asyncio.Transport
-        self.outlet: Outlet
+        self.outlet: PeerOutput
         self.parser: Parser
         self.address = ""
         self.site = ""  # what counts as one address
@@ -108,17 +108,17 @@ class StreamPeer(asyncio.Protocol):
 
     def admit(self) -> bool:
         """The second part: it has so much time for its handshake. False: there was no room for it."""
-        house = self.house
-        house.handshakes.enter(self, self.site)
-        self._limiter = house.loop.call_later(house.settings.limits.handshake, self._too_slow)
-        house.descriptors.check(self.transport)
+        server = self.server
+        server.handshakes.enter(self, self.site)
+        self._limiter = server.loop.call_later(server.settings.limits.handshake, self._too_slow)
+        server.descriptors.check(self.transport)
         return not self.transport.is_closing()
 
     def end_turn(self) -> None:
         """Read no more from this peer before the others had their turn. It has sent a lot at once."""
         if self._reading and not self.transport.is_closing():
             self.transport.pause_reading()
-            self.house.loop.call_soon(self._next_turn)
+            self.server.loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         if self._reading and not self.transport.is_closing():
@@ -126,22 +126,22 @@ class StreamPeer(asyncio.Protocol):
 
     def settled(self) -> None:
         """The handshake is over, one way or the other."""
-        self.house.handshakes.leave(self)
+        self.server.handshakes.leave(self)
         if self._limiter is not None:
             self._limiter.cancel()
             self._limiter = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.house.broker.now = self.house.clock.read()
+        self.server.broker.now = self.server.clock.read()
         self.settled()
         self.parser.close()
-        self.house.seats.leave(self)
-        self.house.budget.release(self)
+        self.server.seats.leave(self)
+        self.server.budget.release(self)
 
     def pause_writing(self) -> None:
-        now = self.house.clock.read()
+        now = self.server.clock.read()
         self.backlog = Backlog(self.transport.get_write_buffer_size(), self._large)
-        self._output_pace = Pace(self.house.settings.limits.stalled, now)
+        self._output_pace = Pace(self.server.settings.limits.stalled, now)
         self.outlet.write = self._write_congested
         self._adjust_reading()
         self._report()
@@ -173,31 +173,31 @@ class StreamPeer(asyncio.Protocol):
     def noted(self, invalid: int, reason: str) -> None:
         """It sent its `invalid`th bad message: one line per peer, as a flood of them must not become a flood of lines,
         and too many end it."""
-        house = self.house
-        house.complaints += 1
+        server = self.server
+        server.complaints += 1
         if invalid == 1:
-            house.note("message dropped", self, reason=reason)
-        if invalid == house.settings.limits.invalid:
+            server.note("message dropped", self, reason=reason)
+        if invalid == server.settings.limits.invalid:
             # At the end of the turn, so that it still hears what its protocol says about the last one.
-            house.loop.call_soon(self._dismiss, f"{invalid} invalid messages")
+            server.loop.call_soon(self._dismiss, f"{invalid} invalid messages")
 
     def refuse(self, reason: str) -> None:
         """It broke the protocol: close after what it is owed, the reason among it."""
-        self.house.note("peer refused", self, reason=reason)
+        self.server.note("peer refused", self, reason=reason)
         self._close()
 
-    # The house's side
+    # The server's side
 
     def cut(self, reason: str) -> None:
         """Close at once; what was unsent is lost."""
         if not self.transport.is_closing():
-            self.house.note("peer cut", self, reason=reason)
+            self.server.note("peer cut", self, reason=reason)
         self.parser.close()
         self.transport.abort()  # also if it is closing already, and waits for somebody who does not read
 
     def inspect(self, now: float) -> None:
         """Look every few seconds whether it goes on with what it has begun to send or to read."""
-        patience = self.house.settings.limits.stalled
+        patience = self.server.settings.limits.stalled
         backlog = self.backlog
         if backlog is not None:
             sent = backlog.update(self.transport.get_write_buffer_size())
@@ -226,22 +226,22 @@ class StreamPeer(asyncio.Protocol):
         size += self.transport.get_write_buffer_size() if self.backlog is None else self.backlog.held
         if size != self._reported:
             self._reported = size
-            self.house.budget.hold(self, size)
+            self.server.budget.hold(self, size)
 
     def _dismiss(self, reason: str) -> None:
         """Close after what it is owed."""
         if not self.transport.is_closing():
-            self.house.note("peer cut", self, reason=reason)
+            self.server.note("peer cut", self, reason=reason)
             self.outlet.flush()
             self._close()
 
     def _close(self) -> None:
         self.transport.close()
-        self.house.loop.call_later(LINGER, self.transport.abort)
+        self.server.loop.call_later(LINGER, self.transport.abort)
 
     def _write_congested(self, data: bytes) -> None:
         """A slow reader's answers are kept up to a bound."""
-        limit = self.house.settings.limits.output_bytes
+        limit = self.server.settings.limits.output_bytes
         unsent = self.transport.get_write_buffer_size()
         if unsent + len(data) > limit:
             self.cut(f"it does not read its answers: more than {limit} bytes wait for it")
@@ -279,15 +279,15 @@ class StreamPeer(asyncio.Protocol):
         else:
             self.transport.resume_reading()
             # Not from here: this may be deep inside the handling of another peer's message.
-            self.house.loop.call_soon(self._go_on)
+            self.server.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         if self._reading and not self.transport.is_closing():
-            self.house.broker.now = self.house.clock.read()
+            self.server.broker.now = self.server.clock.read()
             self.parser.resume()
 
     def _too_slow(self) -> None:
-        self.cut(f"no handshake within {self.house.settings.limits.handshake:g} s")
+        self.cut(f"no handshake within {self.server.settings.limits.handshake:g} s")
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 from polydomo.core.gather import unpack
 from polydomo.core.job import Job
 from polydomo.core.names import parse_name, printable
-from polydomo.server.addresses import several
-from polydomo.server.keeping import StoreKeeper
+from polydomo.server.record_codec import several
+from polydomo.server.store_adapter import StoreAdapter
 from polydomo.services.builtin import Later
 from polydomo.services.management import Management
 from polydomo.store.errors import StoreError
@@ -52,10 +52,10 @@ def without_store(management: Management) -> None:
     management.tasks.update(dict.fromkeys(TASKS, refuse))
 
 
-class StoredJobs:
+class JobTasks:
     """Adds its tasks to the catalogue."""
 
-    def __init__(self, keeper: StoreKeeper, management: Management) -> None:
+    def __init__(self, keeper: StoreAdapter, management: Management) -> None:
         self.keeper = keeper
         self.store = keeper.store
         management.tasks.update({name: getattr(self, name) for name in TASKS})

@@ -15,7 +15,7 @@ SIZE = 10
 STOCK = 1024
 
 
-class Uids:
+class Uuid7Source:
     """Call it for a new one."""
 
     def __init__(self) -> None:

@@ -10,15 +10,15 @@ from polydomo.store.errors import StoreError
 from polydomo.store.records import Item
 
 if TYPE_CHECKING:
-    from polydomo.server.keeping import StoreKeeper
+    from polydomo.server.store_adapter import StoreAdapter
 
 PREFIX = "memo:"
 
 
-class MemoShelves:
+class CacheStore:
     """Reads that fail count as "nothing there", writes that fail as not kept: an answer can be had again."""
 
-    def __init__(self, keeper: StoreKeeper) -> None:
+    def __init__(self, keeper: StoreAdapter) -> None:
         self.keeper = keeper
         self.store = keeper.store
         self._looked: set[bytes] = set()  # services whose space was asked whether it is empty

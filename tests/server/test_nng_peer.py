@@ -33,7 +33,7 @@ client_jobs = 2000
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[BrokerProcess]:
+def server() -> Iterator[BrokerProcess]:
     with BrokerProcess(nng=True, toml=TOML) as process:
         yield process
 
@@ -48,8 +48,8 @@ def shown(context: Context) -> dict[str, int]:
 
 @pytest.mark.clause("MEMO-O-03")
 @pytest.mark.clause("MEMO-O-06")
-def test_a_thousand_workers_parked_on_one_connection_and_a_hundred_clients(house: BrokerProcess) -> None:
-    with Contexts(house.nng) as working, Contexts(house.nng) as asking:
+def test_a_thousand_workers_parked_on_one_connection_and_a_hundred_clients(server: BrokerProcess) -> None:
+    with Contexts(server.nng) as working, Contexts(server.nng) as asking:
         workers = [working() for _ in range(WORKERS)]
         clients = [asking() for _ in range(CLIENTS)]
         for worker in workers:
@@ -82,8 +82,8 @@ def test_a_thousand_workers_parked_on_one_connection_and_a_hundred_clients(house
 
 
 @pytest.mark.clause("MEMO-O-06")
-def test_a_burst_of_a_thousand_answers_down_one_connection_arrives_whole(house: BrokerProcess) -> None:
-    with Contexts(house.nng) as working, Contexts(house.nng) as asking:
+def test_a_burst_of_a_thousand_answers_down_one_connection_arrives_whole(server: BrokerProcess) -> None:
+    with Contexts(server.nng) as working, Contexts(server.nng) as asking:
         workers, clients = [working() for _ in range(1000)], [asking() for _ in range(1000)]
         for number, client in enumerate(clients):
             client.job("burst", b"%d" % number)
@@ -97,8 +97,8 @@ def test_a_burst_of_a_thousand_answers_down_one_connection_arrives_whole(house: 
 
 @pytest.mark.clause("MEMO-C-06")
 @pytest.mark.slow
-def test_a_client_that_sends_again_every_second_has_its_job_run_once(house: BrokerProcess) -> None:
-    with Contexts(house.nng, resend_time=1000) as asking, Contexts(house.nng) as working:
+def test_a_client_that_sends_again_every_second_has_its_job_run_once(server: BrokerProcess) -> None:
+    with Contexts(server.nng, resend_time=1000) as asking, Contexts(server.nng) as working:
         client, worker, spare = asking(), working(), working()
         before = shown(spare)["repeated"]
         worker.ready("five.seconds")
@@ -117,13 +117,13 @@ def test_a_client_that_sends_again_every_second_has_its_job_run_once(house: Brok
 
 @pytest.mark.clause("MEMO-O-07")
 @pytest.mark.parametrize("cut", ["client", "worker", "both"])
-def test_a_connection_cut_in_the_middle_of_a_job(house: BrokerProcess, cut: str) -> None:
+def test_a_connection_cut_in_the_middle_of_a_job(server: BrokerProcess, cut: str) -> None:
     """It ends once, and its client gets the answer."""
     service = f"cut.{cut}"
     through_proxy = {"reconnect_time_min": 20, "reconnect_time_max": 50}
-    with Proxy(house.nng) as proxy:
-        client_to = proxy.endpoint if cut != "worker" else house.nng
-        worker_to = proxy.endpoint if cut != "client" else house.nng
+    with Proxy(server.nng) as proxy:
+        client_to = proxy.endpoint if cut != "worker" else server.nng
+        worker_to = proxy.endpoint if cut != "client" else server.nng
         with (
             Contexts(client_to, **through_proxy) as asking,
             Contexts(worker_to, **through_proxy) as working,
@@ -145,11 +145,11 @@ def test_a_connection_cut_in_the_middle_of_a_job(house: BrokerProcess, cut: str)
 
 @pytest.mark.clause("MEMO-O-07")
 @pytest.mark.clause("MEMO-W-07")
-def test_parked_workers_keep_their_ids_over_a_cut(house: BrokerProcess) -> None:
+def test_parked_workers_keep_their_ids_over_a_cut(server: BrokerProcess) -> None:
     with (
-        Proxy(house.nng) as proxy,
+        Proxy(server.nng) as proxy,
         Contexts(proxy.endpoint, reconnect_time_min=20, reconnect_time_max=50) as working,
-        Contexts(house.nng) as asking,
+        Contexts(server.nng) as asking,
     ):
         workers, clients = [working() for _ in range(50)], [asking() for _ in range(50)]
         for worker in workers:
@@ -173,9 +173,9 @@ def test_parked_workers_keep_their_ids_over_a_cut(house: BrokerProcess) -> None:
 
 
 @pytest.mark.clause("MEMO-O-04")
-def test_64_mib_there_and_back(house: BrokerProcess) -> None:
+def test_64_mib_there_and_back(server: BrokerProcess) -> None:
     size = 64 * MIB
-    with Contexts(house.nng, recv_max_size=0) as contexts:
+    with Contexts(server.nng, recv_max_size=0) as contexts:
         worker, client, other = contexts(), contexts(), contexts()
         there, back = os.urandom(size), os.urandom(size)
         worker.ready("large")
@@ -187,25 +187,25 @@ def test_64_mib_there_and_back(house: BrokerProcess) -> None:
         assert other.receive().payload == b"200"
 
 
-def test_a_connection_costs_little_memory(house: BrokerProcess) -> None:
+def test_a_connection_costs_little_memory(server: BrokerProcess) -> None:
     """A buffer of 64 KiB each would be seen."""
-    before = psutil.Process(house.pid).memory_info().rss
+    before = psutil.Process(server.pid).memory_info().rss
     with ExitStack() as stack:
         for _ in range(500):
-            raw = stack.enter_context(Raw(house.nng))
+            raw = stack.enter_context(Raw(server.nng))
             raw.receive(8)
             raw.send(request(1, job("mmi.service", b"x" * 2000)))
             raw.receive_message()
-        assert psutil.Process(house.pid).memory_info().rss - before < 500 * 32 * 1024
+        assert psutil.Process(server.pid).memory_info().rss - before < 500 * 32 * 1024
 
 
 def test_settings_are_taken_over_by_a_reload() -> None:
-    with BrokerProcess(nng=True, toml="[memodb]\nheartbeat = 60\n[limits]\nstalled = 0.2\n") as house:
-        config = next(house.data.parent.glob("*.toml"))
+    with BrokerProcess(nng=True, toml="[memodb]\nheartbeat = 60\n[limits]\nstalled = 0.2\n") as server:
+        config = next(server.data.parent.glob("*.toml"))
         config.write_text("[memodb]\nheartbeat = 0.2\n[limits]\nstalled = 0.2\n")
-        house.signal(signal.SIGHUP)
-        wait_for(lambda: "settings reloaded" in house.log())
-        with Contexts(house.nng) as contexts:
+        server.signal(signal.SIGHUP)
+        wait_for(lambda: "settings reloaded" in server.log())
+        with Contexts(server.nng) as contexts:
 
             def brisk() -> bool:
                 worker = contexts(1000)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from uuid import RFC_4122, UUID
 
-from polydomo.server.uids import STOCK, Uids
+from polydomo.server.uuid7 import STOCK, Uuid7Source
 
 
 def test_they_are_uuids_of_version_7_and_no_two_are_alike() -> None:
-    uids = Uids()
+    uids = Uuid7Source()
     names = [uids() for _ in range(3 * STOCK)]
     assert len(set(names)) == 3 * STOCK
     found = [UUID(name) for name in names]
@@ -20,9 +20,9 @@ def test_they_are_uuids_of_version_7_and_no_two_are_alike() -> None:
 
 def test_they_begin_with_the_time() -> None:
     before = time.time_ns() // 1_000_000
-    stamp = UUID(Uids()()).int >> 80
+    stamp = UUID(Uuid7Source()()).int >> 80
     assert before <= stamp <= time.time_ns() // 1_000_000
 
 
 def test_two_sources_differ() -> None:
-    assert Uids()() != Uids()()
+    assert Uuid7Source()() != Uuid7Source()()

@@ -11,12 +11,12 @@ from polydomo.dialects.memo.keeping import KEPT_BYTES, Kept
 from polydomo.dialects.memo.shared import Memo, SpWire
 from polydomo.errors import ProtocolError
 from polydomo.server.log import Log
-from polydomo.server.stream import TURN, StreamPeer
+from polydomo.server.peer_base import TURN, PeerBase
 from polydomo.wire.sp.connection import Connection
 from polydomo.wire.sp.hello import REP
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
     from polydomo.server.settings import Settings
 
 log = Log()
@@ -28,22 +28,22 @@ MEMORY = 5.0
 KEPT_SHARE = 16
 
 
-class Nng:
-    """All NNG peers of a house."""
+class NngListener:
+    """All NNG peers of a server."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, server: BrokerServer) -> None:
+        self.server = server
         self.bound: list[str] = []
-        self.peers: set[SpPeer] = set()
-        self.memo = Memo(house.broker, house.outbox, os.urandom)
+        self.peers: set[NngPeer] = set()
+        self.memo = Memo(server.broker, server.outbox, os.urandom)
         self._configured: Settings | None = None
         self._aged = 0.0
-        self._kept = KeptAnswers(house, self.memo.kept)
+        self._kept = KeptAnswers(server, self.memo.kept)
         self.configure()
 
     def configure(self) -> None:
         """Take over the settings, if they are new."""
-        settings = self.house.settings
+        settings = self.server.settings
         if settings is not self._configured:
             self._configured = settings
             memo = self.memo
@@ -92,24 +92,24 @@ class Nng:
 class KeptAnswers:
     """The answers that broken connections left, as a holder of memory. `Kept.room` bounds them between reports."""
 
-    def __init__(self, house: House, kept: Kept) -> None:
-        self.house = house
+    def __init__(self, server: BrokerServer, kept: Kept) -> None:
+        self.server = server
         self.kept = kept
 
     def report(self) -> None:
         """Tell the memory budget how many bytes they are."""
-        self.house.budget.hold(self, self.kept.size)
+        self.server.budget.hold(self, self.kept.size)
 
     def cut(self, reason: str) -> None:
         log.warning("answers for broken NNG connections dropped", reason=reason)
         self.kept.forget_answers()
 
 
-class SpPeer(StreamPeer, SpWire):
+class NngPeer(PeerBase, SpWire):
     """One connection. Messages pass through without stopping."""
 
-    def __init__(self, nng: Nng, listener: str) -> None:
-        super().__init__(nng.house, listener)
+    def __init__(self, nng: NngListener, listener: str) -> None:
+        super().__init__(nng.server, listener)
         self.nng = nng
         self.session: MemoSession
         self.connection: Connection
@@ -117,21 +117,21 @@ class SpPeer(StreamPeer, SpWire):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        house = self.house
+        server = self.server
         self.attach(transport)
         ipc = self.listener.startswith("ipc:")
         host = self.address.rpartition(":")[0]
         self.outlet = self.session = MemoSession(self.nng.memo, self, self.transport.write, host, ipc)
         self.session.write_large = self.write_large
         self.parser = self.connection = Connection(
-            self.session, REP, house.settings.limits.message_bytes, ipc
+            self.session, REP, server.settings.limits.message_bytes, ipc
         )
         if self.admit():
             self.connection.start()
 
     def data_received(self, data: bytes) -> None:
-        house = self.house
-        house.broker.now = house.clock.read()
+        server = self.server
+        server.broker.now = server.clock.read()
         self.connection.receive(data)
         if len(data) >= TURN:
             self.end_turn()
@@ -147,7 +147,7 @@ class SpPeer(StreamPeer, SpWire):
         self.transport.write(data)
 
     def ready(self) -> None:
-        self.house.seat(self)
+        self.server.seat(self)
         self.settled()
         self.nng.peers.add(self)
 

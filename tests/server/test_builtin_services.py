@@ -75,7 +75,7 @@ def context() -> Iterator[Context]:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Path:
+def server(tmp_path: Path) -> Path:
     """What a broker is given."""
     (tmp_path / "shared/sub").mkdir(parents=True)
     (tmp_path / "shared/data.bin").write_bytes(DATA)
@@ -89,9 +89,9 @@ def house(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def broker(house: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerProcess]:
+def broker(server: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerProcess]:
     monkeypatch.setenv("USER_NAME", "ann")
-    flags = ["--inventory", str(house / "inventory.yaml"), "--files", str(house / "shared")]
+    flags = ["--inventory", str(server / "inventory.yaml"), "--files", str(server / "shared")]
     with BrokerProcess(*flags, "--set", "inventory.watch=200ms", "--heartbeat", "0.5") as broker:
         yield broker
 
@@ -101,22 +101,24 @@ def peer(broker: BrokerProcess, context: Context) -> Peer:
     return Peer(context, broker.endpoint)
 
 
-def test_inventory(peer: Peer, house: Path, broker: BrokerProcess) -> None:
+def test_inventory(peer: Peer, server: Path, broker: BrokerProcess) -> None:
     assert peer.ask(SID, "get_inventory", name="greet-1") == {"service": "greet", "user": "ann", "port": "22"}
     assert peer.ask(SID, "get_inventory", name="greet-2") == {"service": "greet", "user": "ann"}
     assert peer.ask(SID, "get_inventory", name="nobody") is None
     assert peer.ask(MMI, "show_broker_inventory")["services"] == {"greet": {"resources": ["r1", "r2", "r3"]}}
-    (house / "common.yaml").write_text("service: farewell\n")
+    (server / "common.yaml").write_text("service: farewell\n")
     wait_for(lambda: peer.ask(SID, "get_inventory", name="greet-2") == {"service": "farewell"})
-    (house / "common.yaml").write_text("service: [\n")
+    (server / "common.yaml").write_text("service: [\n")
     wait_for(lambda: "is not YAML" in broker.log())
     assert peer.ask(SID, "get_inventory", name="greet-2") == {"service": "farewell"}
 
 
-def test_subscribers_hear_of_a_change(house: Path, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subscribers_hear_of_a_change(
+    server: Path, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Broker-PUB: topic `service.worker.event`."""
     monkeypatch.setenv("USER_NAME", "ann")
-    flags = ["--inventory", str(house / "inventory.yaml"), "--events", "tcp://127.0.0.1:*"]
+    flags = ["--inventory", str(server / "inventory.yaml"), "--events", "tcp://127.0.0.1:*"]
     with BrokerProcess(*flags) as broker:
         peer = Peer(context, broker.endpoint)
         subscriber = context.context.socket(zmq.SUB)
@@ -125,7 +127,7 @@ def test_subscribers_hear_of_a_change(house: Path, context: Context, monkeypatch
         subscriber.subscribe(b"sid.service.broker.")
         subscriber.connect(json.loads((broker.data / "broker.json").read_text())["events"][0])
         wait_for(lambda: peer.ask(MMI, "show_broker")["events"]["subscribers"] == 1)
-        (house / "common.yaml").write_text("service: farewell\n")
+        (server / "common.yaml").write_text("service: farewell\n")
         peer.ask(SID, "reload")
         assert subscriber.poll(5000)
         topic, body = subscriber.recv_multipart()
@@ -134,24 +136,24 @@ def test_subscribers_hear_of_a_change(house: Path, context: Context, monkeypatch
 
 
 def test_sighup_reads_the_inventory_again(
-    house: Path, context: Context, monkeypatch: pytest.MonkeyPatch
+    server: Path, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("USER_NAME", "ann")
-    flags = ["--inventory", str(house / "inventory.yaml"), "--set", "inventory.watch=0"]
+    flags = ["--inventory", str(server / "inventory.yaml"), "--set", "inventory.watch=0"]
     with BrokerProcess(*flags) as broker:
         peer = Peer(context, broker.endpoint)
-        (house / "common.yaml").write_text("service: farewell\n")
+        (server / "common.yaml").write_text("service: farewell\n")
         time.sleep(0.5)
         assert peer.ask(SID, "get_inventory", name="greet-2") == {"service": "greet", "user": "ann"}
         broker.signal(signal.SIGHUP)
         wait_for(lambda: peer.ask(SID, "get_inventory", name="greet-2") == {"service": "farewell"})
 
 
-def test_a_broken_inventory_is_no_start(house: Path) -> None:
+def test_a_broken_inventory_is_no_start(server: Path) -> None:
     with pytest.raises(RuntimeError, match="USER_NAME is not set"):
-        BrokerProcess("--inventory", str(house / "inventory.yaml"))
+        BrokerProcess("--inventory", str(server / "inventory.yaml"))
     with pytest.raises(RuntimeError, match="it is no folder"):
-        BrokerProcess("--files", str(house / "nothing"))
+        BrokerProcess("--files", str(server / "nothing"))
 
 
 def test_files(peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""A house's own services beside its catalogue: inventory, files, and what looks after the broker itself."""
+"""A server's own services beside its catalogue: inventory, files, and what looks after the broker itself."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from polydomo.services.inventory import Inventory
 from polydomo.services.sid import Sid
 
 if TYPE_CHECKING:
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 log = logs.Log()
 
 
-class Hosting(Host):
+class BuiltinServices(Host):
     """See the module's text. `own_process`: the broker may end and restart it."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, server: BrokerServer) -> None:
+        self.server = server
         self.own_process = False
         self.again = False  # it is to be started again
         self.ending = False
-        settings, broker = house.settings, house.broker
+        settings, broker = server.settings, server.broker
         self.background = Background(self._post)
-        self.administration = Administration(house.management, self)
+        self.administration = Administration(server.management, self)
         self.sid = Sid(broker, self.background, _say, settings.inventory.file, settings.inventory.watch)
         self.files: Files | None = None
         self.sharing: FileSharing | None = None
@@ -44,11 +44,11 @@ class Hosting(Host):
                 broker, self.files, settings.files.idle, self.administration.basic_stats
             )
         self.fss = Fss(broker, self.files)
-        house.management.own += [self.sid.port, self.fss.port]
+        server.management.own += [self.sid.port, self.fss.port]
 
     def start(self) -> None:
         """Read the inventory and look at the folder; ConfigError if either is wrong."""
-        folder = self.house.settings.files.folder
+        folder = self.server.settings.files.folder
         if folder and not Path(folder).is_dir():
             raise ConfigError(f"cannot share {folder}: it is no folder", hint="create it, or change --files")
         self.sid.start()
@@ -70,10 +70,10 @@ class Hosting(Host):
         self.background.close()
 
     def endpoints(self) -> list[str]:
-        return list(self.house.bound)
+        return list(self.server.bound)
 
     def folders(self) -> dict[str, str | None]:
-        settings = self.house.settings
+        settings = self.server.settings
         return {
             "base_dir": str(Path.cwd()),
             "broker_base_dir": settings.broker.data or None,
@@ -84,10 +84,10 @@ class Hosting(Host):
         }
 
     def dropped(self) -> int:
-        return self.house.complaints
+        return self.server.complaints
 
     def connections(self) -> int:
-        return len(self.house.peers)
+        return len(self.server.peers)
 
     def logs(self) -> list[dict[str, Any]]:
         return list(logs.recent)
@@ -107,17 +107,17 @@ class Hosting(Host):
         self.again = True
 
     def _end(self, why: str) -> None:
-        if self.ending or self.house.broker.draining:
+        if self.ending or self.server.broker.draining:
             raise ValueError("the broker is stopping already")
         self.ending = True
         log.info(why)
-        self.house.loop.call_soon(self.house.stop)  # behind the answer to whoever asked for it
+        self.server.loop.call_soon(self.server.stop)  # behind the answer to whoever asked for it
 
     def _post(self, what: Callable[[], None]) -> None:
-        self.house.loop.call_soon_threadsafe(self._do, what)
+        self.server.loop.call_soon_threadsafe(self._do, what)
 
     def _do(self, what: Callable[[], None]) -> None:
-        self.house._set_time()
+        self.server._set_time()
         what()
 
 

@@ -17,10 +17,10 @@ from polydomo.core.policy import FOREVER
 from polydomo.core.ports import Keeper
 from polydomo.core.results import Ended
 from polydomo.core.targets import RESOURCES
-from polydomo.server.addresses import read_options, rest_of, several, written_target
+from polydomo.server.cache_store import CacheStore
 from polydomo.server.deliveries import Deliveries, outcome
 from polydomo.server.log import Log
-from polydomo.server.memos import MemoShelves
+from polydomo.server.record_codec import read_options, rest_of, several, written_target
 from polydomo.store import Store
 from polydomo.store.base import READY
 from polydomo.store.errors import (
@@ -58,7 +58,7 @@ QUIET = 10.0
 ENDS = {jobs.CANCELLED: CANCELLED, jobs.EXHAUSTED: DEAD}
 
 
-class StoreKeeper(Keeper):
+class StoreAdapter(Keeper):
     """The core's keeper. `touch` is called before the core is told something: it sets the core's time."""
 
     def __init__(self, broker: Broker, store: Store, touch: Callable[[], None]) -> None:
@@ -66,7 +66,7 @@ class StoreKeeper(Keeper):
         self.lifecycle = broker.lifecycle
         self.store = store
         self.touch = touch
-        self.memos = MemoShelves(self)
+        self.memos = CacheStore(self)
         self.deliveries = Deliveries(broker, store, touch)
         self.trouble: StoreTrouble | None = None  # why new jobs are refused
         self._recovered = 0  # `seq` of the latest job that was recovered

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from polydomo.core import job as jobs
 from polydomo.errors import ConfigError
-from polydomo.server.addresses import read_target
-from polydomo.server.data import warn_if_open
+from polydomo.server.data_dir import warn_if_open
 from polydomo.server.log import Log
+from polydomo.server.record_codec import read_target
 from polydomo.server.settings import AUTO
 from polydomo.store.errors import StoreError
 from polydomo.store.records import CANCELLED, DEAD, DONE, FAILED, AttemptRecord, JobRecord
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from polydomo.ledger.denials import Denials
     from polydomo.ledger.journal import LedgerJournal
     from polydomo.ledger.segments import Segments
-    from polydomo.server.house import House
+    from polydomo.server.server import BrokerServer
 
 log = Log()
 
@@ -43,11 +43,11 @@ PATIENCE: Final = 5.0
 _BY_WORKER: Final = {DONE: ("",), FAILED: (jobs.WORKER_ERROR,), CANCELLED: (), DEAD: ()}
 
 
-class Ledgering:
-    """Belongs to one house. Nothing of it is there, nor loaded, if there is no ledger."""
+class LedgerService:
+    """Belongs to one server. Nothing of it is there, nor loaded, if there is no ledger."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, server: BrokerServer) -> None:
+        self.server = server
         self.run = uuid.uuid4().hex[:12]
         self.rebuilt = 0  # rows that were made from the store
         self._journal: LedgerJournal | None = None
@@ -64,7 +64,7 @@ class Ledgering:
 
     def start(self) -> None:
         """Open the segments, and begin with what a crash has left out."""
-        settings = self.house.settings
+        settings = self.server.settings
         folder = settings.ledger_folder()
         if not folder:
             if settings.ledger.folder:
@@ -84,7 +84,7 @@ class Ledgering:
                 settings.broker.name,
                 self.run,
                 Limits(ledger.roll, ledger.rows, ledger.keep, ledger.bytes),
-                safe=lambda ending: self.house.loop.call_soon_threadsafe(self._settle, ending),
+                safe=lambda ending: self.server.loop.call_soon_threadsafe(self._settle, ending),
                 warn=lambda what, reason: log.warning(what, folder=folder, reason=reason),
             )
             if settings.ledger.folder != AUTO:
@@ -95,24 +95,24 @@ class Ledgering:
                 hint="choose another ledger.folder",
             ) from error
         self._segments = segments
-        journal = LedgerJournal(self.house.broker, settings.broker.name, self.run, segments)
+        journal = LedgerJournal(self.server.broker, settings.broker.name, self.run, segments)
         self._journal = journal
         self._denials = Denials(lambda peer, reason: journal.note("denied", "peer", peer, reason))
         self._journal.note("started", "broker", settings.broker.name)
-        self.house.broker.journal = self._journal.rows
+        self.server.broker.journal = self._journal.rows
         self.rebuild()
         self._collect()
 
     def rebuild(self) -> None:
         """Begin to make the rows that a crash has left out, as soon as there is a store to make them from."""
-        store = self.house.store
+        store = self.server.store
         if self._segments is not None and store is not None and store.unopened is None:
-            self._rebuilding = self.house.loop.create_task(self._rebuild(store.ending))
+            self._rebuilding = self.server.loop.create_task(self._rebuild(store.ending))
 
     def denied(self, peer: str, reason: str) -> None:
         """Count a peer that was not let in, or was cut off."""
         if self._denials is not None:
-            self._denials.add(peer, reason, self.house.clock.read())
+            self._denials.add(peer, reason, self.server.clock.read())
 
     async def flush(self) -> None:
         """Until all that has happened so far is on disk. For those who are about to remove what a row could be made
@@ -122,7 +122,7 @@ class Ledgering:
         if self._rebuilding is not None:
             await asyncio.wait([self._rebuilding])
         self._journal.collect()
-        loop, written = self.house.loop, asyncio.Event()
+        loop, written = self.server.loop, asyncio.Event()
         self._segments.flush(lambda: loop.call_soon_threadsafe(written.set))
         await written.wait()
 
@@ -137,7 +137,7 @@ class Ledgering:
             self._rebuilding.cancel()  # the next start goes on with it
         if self._denials is not None:
             self._denials.collect()
-        self._journal.note("stopped", "broker", self.house.settings.broker.name)
+        self._journal.note("stopped", "broker", self.server.settings.broker.name)
         self._journal.collect()
         if not await asyncio.to_thread(self._segments.close):
             log.error("the end of the ledger could not be written", reason=self._segments.trouble)
@@ -162,17 +162,17 @@ class Ledgering:
 
     def _collect(self) -> None:
         if self._journal is not None:
-            self.house.enter()
-            if self._denials is not None and self._denials.is_due(self.house.broker.now):
+            self.server.enter()
+            if self._denials is not None and self._denials.is_due(self.server.broker.now):
                 self._denials.collect()
             self._journal.collect()
-        self._timer = self.house.loop.call_later(COLLECT, self._collect)
+        self._timer = self.server.loop.call_later(COLLECT, self._collect)
 
     def _settle(self, ending: int) -> None:
         self._safe = max(self._safe, ending)
-        if self.house.store is not None and (self._rebuilding is None or self._rebuilding.done()):
+        if self.server.store is not None and (self._rebuilding is None or self._rebuilding.done()):
             try:
-                self.house.store.settle(self._safe)
+                self.server.store.settle(self._safe)
             except StoreError:
                 pass  # it is closed: the next start makes these rows anew
 
@@ -186,14 +186,14 @@ class Ledgering:
                 await asyncio.sleep(REBUILD_RETRY)
 
     async def _rebuild_rows(self, last: int) -> None:
-        store, segments = self.house.store, self._segments
+        store, segments = self.server.store, self._segments
         assert store is not None
         assert segments is not None
         from polydomo.ledger.rows import batch_of
         from polydomo.ledger.schema import ATTEMPTS, JOBS
 
         after = await store.settled()
-        name = self.house.settings.broker.name
+        name = self.server.settings.broker.name
         while after < last:
             records = [record for record in await store.endings(after) if (record.ending or 0) <= last]
             if not records:
@@ -209,9 +209,9 @@ class Ledgering:
         if self.rebuilt:
             log.info("the ledger has rows made anew", jobs=self.rebuilt)
         written = asyncio.Event()
-        segments.flush(lambda: self.house.loop.call_soon_threadsafe(written.set))
+        segments.flush(lambda: self.server.loop.call_soon_threadsafe(written.set))
         await written.wait()
-        self.house.loop.call_soon(self._settle, self._safe)
+        self.server.loop.call_soon(self._settle, self._safe)
 
 
 def job_row(record: JobRecord) -> dict[str, object]:
