@@ -7,7 +7,7 @@ import structlog
 from polydomo import __version__, web
 from polydomo.cli import serving
 from polydomo.errors import ConfigError
-from polydomo.joins import device
+from polydomo.federation import device
 from polydomo.sdk.url import Place, Url, parse
 from polydomo.server import serve
 from polydomo.server.config import Flag

@@ -10,7 +10,7 @@ import typer
 from polydomo import __version__, web
 from polydomo.cli import build, common
 from polydomo.cli.config import print_problems
-from polydomo.joins import broker as joined
+from polydomo.federation import broker as joined
 from polydomo.redaction import redact
 from polydomo.server import config, log, serve
 from polydomo.server.config import Flag

@@ -85,7 +85,7 @@ class BrokerServer:
         )
         self._set_context(settings)
         self.context.broker_id = f"{settings.broker.name}-{os.urandom(6).hex()}".encode()
-        self.only_devices = False  # nothing is done here: messages are passed on (`polydomo.joins`)
+        self.only_devices = False  # nothing is done here: messages are passed on (`polydomo.federation`)
         self.wire_limits = settings.wire_limits()
         self.management = Management(self.broker, settings.broker.name)
         self.management.tasks["show_broker"] = self._show_broker

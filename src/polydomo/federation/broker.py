@@ -47,7 +47,7 @@ log = Log()
 LOOK: Final = 0.05
 
 
-class JoinDoor(Extension, Above):
+class FederationExtension(Extension, Above):
     """See the module's text."""
 
     name = "join"
@@ -56,9 +56,9 @@ class JoinDoor(Extension, Above):
         self.server = server
         self.url = url
         self.bound: list[str] = []
-        self.side = Lending(self, random=random.random)
+        self.side = LendingWorker(self, random=random.random)
         self.side.relay = True
-        self.guests: dict[int, Guest] = {}  # by uplink: the broker there, as a client of ours
+        self.guests: dict[int, RemoteBroker] = {}  # by uplink: the broker there, as a client of ours
         self.lent: dict[bytes, Job] = {}  # what is done here for others, by its address
         self.taken = 0
         self.returned = 0
@@ -120,7 +120,7 @@ class JoinDoor(Extension, Above):
         self._up[number] = dealer
         self._troubled.discard(number)
         self.server.enter()
-        self.guests[number] = Guest(self, f"join:{self.url.places[number]}".encode())
+        self.guests[number] = RemoteBroker(self, f"join:{self.url.places[number]}".encode())
         log.info("joined", broker=str(self.url.places[number]))
         self.side.connected(number, self._now())
         self._pump()
@@ -257,10 +257,10 @@ class JoinDoor(Extension, Above):
         return REAL_TIME.time()
 
 
-class Lending(WmpWorkerSide):
+class LendingWorker(WmpWorkerSide):
     """A worker's side whose slots are other workers'."""
 
-    def __init__(self, door: JoinDoor, random: Callable[[], float]) -> None:
+    def __init__(self, door: FederationExtension, random: Callable[[], float]) -> None:
         super().__init__([], random, 0)
         self.door = door
         self.offered = 0  # idle workers that others were last told of
@@ -284,10 +284,10 @@ class Lending(WmpWorkerSide):
         return self.free > 0 and any(self.door.free(role) > len(self.locks) for role in roles)
 
 
-class Guest(ClientPort):
+class RemoteBroker(ClientPort):
     """Another broker, as a client here."""
 
-    def __init__(self, door: JoinDoor, name: bytes) -> None:
+    def __init__(self, door: FederationExtension, name: bytes) -> None:
         self.door = door
         self.core: Client = door.server.broker.join_client(name, "wmp", self)
         self.core.relay = True
@@ -352,4 +352,4 @@ def join(server: BrokerServer) -> Extension | None:
         if url.dialect != "wmp":
             raise ConfigError(f"join.up: {text!r} is not a broker's wmp:// URL", hint="write wmp://HOST:PORT")
         places += url.places
-    return JoinDoor(server, Url("wmp", tuple(dict.fromkeys(places)))) if places else None
+    return FederationExtension(server, Url("wmp", tuple(dict.fromkeys(places)))) if places else None

@@ -33,7 +33,7 @@ def make_name() -> bytes:
     return b"device-" + os.urandom(6).hex().encode()
 
 
-class DeviceDoor(Extension, Above):
+class DeviceExtension(Extension, Above):
     """See the module's text."""
 
     name = "device"
@@ -165,4 +165,4 @@ def hop_of(number: int) -> bytes:
 
 def joiner(url: Url, name: bytes) -> Any:
     """Makes a server a device."""
-    return partial(DeviceDoor, url=url, name=name)
+    return partial(DeviceExtension, url=url, name=name)
