@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from polydomo.web.api.body_json import shown, unshown
 from polydomo.web.api.bulk import Lines
-from polydomo.web.api.members import shown, unshown
 from polydomo.wire.frames import frame, join
 from tests.web.api.site import is_problem
 from tests.web.desk import Desk, fresh, until

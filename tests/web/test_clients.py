@@ -8,7 +8,7 @@ from typing import Any
 from polydomo.core.extras import Options
 from polydomo.core.job import CANCELLED
 from polydomo.core.policy import Bounds
-from polydomo.web import happenings
+from polydomo.web import job_events
 from polydomo.web.clients import IDLE, TOO_MANY, WebClients
 from polydomo.web.polling import PollingWorkers
 from polydomo.wire.frames import frame
@@ -100,9 +100,9 @@ async def test_somebody_s_job_is_watched_and_unwatched() -> None:
     room.worker.result(token, frame(b"2"))
     heard = [(one.kind, one.worker, one.body, one.word) async for one in listener]
     assert heard[-3:] == [
-        (happenings.PARTIAL, b"w", frame(b"1"), ""),
-        (happenings.EVENT, b"w", b"50", "progress"),
-        (happenings.RESULT, b"w", frame(b"2"), ""),
+        (job_events.PARTIAL, b"w", frame(b"1"), ""),
+        (job_events.EVENT, b"w", b"50", "progress"),
+        (job_events.RESULT, b"w", frame(b"2"), ""),
     ]
     assert leaving.ended is None
     assert watcher.idle()

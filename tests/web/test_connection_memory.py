@@ -15,7 +15,7 @@ from polydomo import web
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import MIB, Settings
 from polydomo.web.connection import Connection
-from polydomo.web.door import HttpDoor
+from polydomo.web.http_extension import HttpExtension
 
 BODY = 4 * MIB
 
@@ -71,10 +71,10 @@ async def until(condition: Callable[[], object], seconds: float = 20) -> None:
 
 
 def connections(server: BrokerServer) -> list[Connection]:
-    door = server.doors[0]
-    assert isinstance(door, HttpDoor)
-    assert door.http_server is not None
-    return [one for one in door.http_server.state.connections if isinstance(one, Connection)]
+    extension = server.extensions[0]
+    assert isinstance(extension, HttpExtension)
+    assert extension.http_server is not None
+    return [one for one in extension.http_server.state.connections if isinstance(one, Connection)]
 
 
 def request(path: str, body: bytes = b"", **headers: str) -> bytes:

@@ -6,9 +6,9 @@ import asyncio
 import base64
 import json
 
-from polydomo.web import happenings
+from polydomo.web import job_events
 from polydomo.web.api import sse
-from polydomo.web.happenings import Happening, Listener
+from polydomo.web.job_events import JobEvent, Listener
 from polydomo.wire.frames import frame, join
 from tests.support.broker import BrokerProcess
 from tests.web.api.site import is_problem
@@ -136,7 +136,7 @@ def test_bodies_that_are_no_plain_text_are_encoded() -> None:
         found = json.loads(sse.text_of(join(frames)))
         assert [base64.b64decode(one) for one in found["polydomo:frames"]] == frames
     assert sse.text_of(frame("ä\n\nb".encode())) == "ä\n\nb"
-    assert sse.told(Happening(happenings.PARTIAL, body=frame(b"a\nb"), number=7)) == (
+    assert sse.told(JobEvent(job_events.PARTIAL, body=frame(b"a\nb"), number=7)) == (
         b"id: 7\nevent: partial\ndata: a\ndata: b\n\n"
     )
 
@@ -144,11 +144,11 @@ def test_bodies_that_are_no_plain_text_are_encoded() -> None:
 def test_a_listener_that_does_not_read_is_cut_off() -> None:
     async def listen() -> None:
         listener = Listener(asyncio.get_running_loop())
-        for _ in range(happenings.MOST + 10):
-            listener.add(Happening(happenings.PARTIAL, body=b"x"))
+        for _ in range(job_events.MOST + 10):
+            listener.add(JobEvent(job_events.PARTIAL, body=b"x"))
         heard = [happening.kind async for happening in listener]
-        assert len(heard) == happenings.MOST + 1
-        assert heard[-1] == happenings.CUT
+        assert len(heard) == job_events.MOST + 1
+        assert heard[-1] == job_events.CUT
         assert await listener.next(0) is None
 
     asyncio.run(listen())
@@ -160,9 +160,9 @@ def test_a_listener_waits_no_longer_than_it_is_told_and_ends_with_the_job() -> N
         listener = Listener(loop)
         assert await listener.next(0.01) is None
         assert not listener.over
-        loop.call_soon(listener.add, Happening(happenings.RESULT, body=b"end"))
-        assert [happening.kind async for happening in listener] == [happenings.RESULT]
-        listener.add(Happening(happenings.PARTIAL))
+        loop.call_soon(listener.add, JobEvent(job_events.RESULT, body=b"end"))
+        assert [happening.kind async for happening in listener] == [job_events.RESULT]
+        listener.add(JobEvent(job_events.PARTIAL))
         assert listener.over
 
     asyncio.run(listen())

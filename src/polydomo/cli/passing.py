@@ -31,9 +31,9 @@ def run(flags: list[Flag], up: list[str], name: str) -> None:
         logger.info(f"polydomo {__version__} device", name=own.decode())
         for endpoint in server.bound:
             logger.info("listening", zmq=endpoint)
-        for door in server.doors:
-            for endpoint in door.bound:
-                logger.info("listening", **{door.name: endpoint})
+        for extension in server.extensions:
+            for endpoint in extension.bound:
+                logger.info("listening", **{extension.name: endpoint})
 
     serve.run(serve.serve(settings, started=announce, joiners=joiners))
 

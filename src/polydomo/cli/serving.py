@@ -59,9 +59,9 @@ def announce(server: BrokerServer) -> None:
         logger.info("listening", zmq=endpoint)
     for endpoint in server.nng.bound:
         logger.info("listening", nng=endpoint)
-    for door in server.doors:
-        for endpoint in door.bound:
-            logger.info("listening", **{door.name: endpoint})
+    for extension in server.extensions:
+        for endpoint in extension.bound:
+            logger.info("listening", **{extension.name: endpoint})
     for endpoint in server.events.bound:
         logger.info("publishing", events=endpoint)
     for url in server.settings.join.up:

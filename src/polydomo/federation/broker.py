@@ -260,9 +260,9 @@ class FederationExtension(Extension, Above):
 class LendingWorker(WmpWorkerSide):
     """A worker's side whose slots are other workers'."""
 
-    def __init__(self, door: FederationExtension, random: Callable[[], float]) -> None:
+    def __init__(self, extension: FederationExtension, random: Callable[[], float]) -> None:
         super().__init__([], random, 0)
-        self.door = door
+        self.extension = extension
         self.offered = 0  # idle workers that others were last told of
 
     def lend(self, roles: list[bytes], room: int, now: float) -> None:
@@ -281,47 +281,47 @@ class LendingWorker(WmpWorkerSide):
 
     def has_room(self, roles: list[bytes]) -> bool:
         """A place for a job is a worker that is idle, and not promised to somebody else."""
-        return self.free > 0 and any(self.door.free(role) > len(self.locks) for role in roles)
+        return self.free > 0 and any(self.extension.free(role) > len(self.locks) for role in roles)
 
 
 class RemoteBroker(ClientPort):
     """Another broker, as a client here."""
 
-    def __init__(self, door: FederationExtension, name: bytes) -> None:
-        self.door = door
-        self.core: Client = door.server.broker.join_client(name, "wmp", self)
+    def __init__(self, extension: FederationExtension, name: bytes) -> None:
+        self.extension = extension
+        self.core: Client = extension.server.broker.join_client(name, "wmp", self)
         self.core.relay = True
         self.requests: dict[Job, WmpRequest] = {}
         self._taking: WmpRequest | None = None
 
     def take(self, request: WmpRequest, options: Options | None, limit: float) -> None:
         self._taking = request
-        broker = self.door.server.broker
+        broker = self.extension.server.broker
         job = broker.submit(self.core, request.service, request.body, b"", options, limit)
         self._taking = None
-        if job is not None and request.address in self.door.side.held:
+        if job is not None and request.address in self.extension.side.held:
             self.requests[job] = request
-            self.door.lent[request.address] = job
+            self.extension.lent[request.address] = job
 
     def partial(self, job: Job, body: bytes) -> None:
         request = self.requests.get(job, self._taking)
         if request is not None:
-            self.door.tell(request, body)
+            self.extension.tell(request, body)
 
     def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
         request = self.requests.get(job, self._taking)
         if request is not None:
-            self.door.event(request, kind, body)
+            self.extension.event(request, kind, body)
 
     def final(self, job: Job, body: bytes) -> None:
         request = self.requests.pop(job, None) or self._taking
         if request is not None:
-            self.door.answer(request, body)
+            self.extension.answer(request, body)
 
     def failed(self, job: Job, failure: Failure) -> None:
         request = self.requests.pop(job, None) or self._taking
         if request is not None:
-            self.door.fail(request, failure)
+            self.extension.fail(request, failure)
 
 
 def idle(service: Service) -> int:

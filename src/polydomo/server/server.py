@@ -120,7 +120,7 @@ class BrokerServer:
         self.shelf: Store  # the same, or where nothing is kept on disk, one in memory
         self._sweeper: asyncio.Task[None] | None = None
         made = [join(self) for join in joiners]
-        self.doors: list[Extension] = [door for door in made if door is not None]
+        self.extensions: list[Extension] = [extension for extension in made if extension is not None]
 
     async def start(self) -> None:
         """Listen everywhere, or nowhere: a place that cannot be bound is an error."""
@@ -138,8 +138,8 @@ class BrokerServer:
             self.context.events = self.events.bound
             for text in self.settings.broker.nng:
                 await self._listen(text, partial(NngPeer, self.nng, text), self.nng.bound)
-            for door in self.doors:
-                await door.open()
+            for extension in self.extensions:
+                await extension.open()
         except BaseException:
             self._close_listeners()
             await self.ledger.close()
@@ -187,7 +187,7 @@ class BrokerServer:
     def places(self) -> dict[str, list[str]]:
         """Where it listens, by kind."""
         found = {"zmq": self.bound, "events": self.events.bound, "nng": self.nng.bound}
-        return found | {door.name: door.bound for door in self.doors}
+        return found | {extension.name: extension.bound for extension in self.extensions}
 
     def enter(self) -> None:
         """Before anything but a peer's bytes reaches the core."""
@@ -377,8 +377,8 @@ class BrokerServer:
         self.events.inspect(now)
         self.nng.inspect(now)
         self.descriptors.inspect()
-        for door in self.doors:
-            door.inspect(now)
+        for extension in self.extensions:
+            extension.inspect(now)
         self._inspector = self.loop.call_later(self._inspection(), self._inspect)
 
     def _inspect_heap(self) -> None:
@@ -420,8 +420,8 @@ class BrokerServer:
     async def _stop(self) -> None:
         """Order matters: no newcomers, then the jobs that are here, then goodbyes, then the sockets."""
         self._close_listeners()
-        for door in self.doors:
-            door.shut()
+        for extension in self.extensions:
+            extension.shut()
         self.broker.drain()
         log.info("stopping", jobs=self.broker.active)
         end = self.loop.time() + self.settings.broker.drain
@@ -439,8 +439,8 @@ class BrokerServer:
             newcomer.cut("the broker stops")
         for peer in list(self.peers):
             peer.transport.close()
-        for door in self.doors:
-            await door.close()
+        for extension in self.extensions:
+            await extension.close()
         patience = self.loop.time() + 1.0
         while (self.peers or self.events.subscribers or self.nng.peers) and self.loop.time() < patience:
             await asyncio.sleep(0.01)
@@ -466,8 +466,8 @@ class BrokerServer:
         shown["memory_budget"] = self.budget.show()
         if self.nng.bound:
             shown["nng"] = self.nng.show()
-        for door in self.doors:
-            shown[door.name] = door.show()
+        for extension in self.extensions:
+            shown[extension.name] = extension.show()
         if self.store is not None and self.store_watch is not None:
             shown["store"] = self.store.show() | self.store_watch.show()
         if self.ledger.on:

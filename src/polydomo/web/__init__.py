@@ -14,6 +14,6 @@ def join(server: BrokerServer) -> Extension | None:
     """The HTTP door, if `broker.http` names a place. FastAPI is only loaded then: it takes half a second."""
     if not server.settings.broker.http:
         return None
-    from polydomo.web.door import HttpDoor
+    from polydomo.web.http_extension import HttpExtension
 
-    return HttpDoor(server)
+    return HttpExtension(server)

@@ -1,6 +1,6 @@
 """Clients of the REST API, as the core sees them: one for each name, however many connections it uses.
 
-A request that submits a job gets a `Ticket`. Whoever has it waits for the job's end (`outcome`), hears what happens on
+A request that submits a job gets a `PendingJob`. Whoever has it waits for the job's end (`outcome`), hears what happens on
 the way (`listen`), or lets it go: then a durable job goes on by itself, and one that lives in memory stays with its
 client until it has ended. Nothing here is a task or a queue: a ticket costs one future while somebody waits.
 """
@@ -14,7 +14,7 @@ from polydomo.core.extras import Options
 from polydomo.core.job import Failure, Job
 from polydomo.core.ports import ClientPort
 from polydomo.server.uuid7 import Uuid7Source
-from polydomo.web.happenings import (
+from polydomo.web.job_events import (
     ACCEPTED,
     ASSIGNED,
     EVENT,
@@ -22,17 +22,17 @@ from polydomo.web.happenings import (
     PARTIAL,
     STREAM,
     TAKEN,
-    Happening,
+    JobEvent,
     Listener,
 )
 from polydomo.web.loading import Loading
-from polydomo.web.tickets import Outcome, Ticket, expire, last_of
+from polydomo.web.pending import Outcome, PendingJob, expire, last_of
 
 if TYPE_CHECKING:
     from polydomo.core.client import Client
     from polydomo.server.server import BrokerServer
 
-__all__ = ["Happening", "Listener", "Outcome", "Ticket", "WebClient", "WebClients", "last_of"]
+__all__ = ["JobEvent", "Listener", "Outcome", "PendingJob", "WebClient", "WebClients", "last_of"]
 
 # Why a job of a client that has too many is refused (`api.problems`).
 TOO_MANY: Final = "too-many-jobs"
@@ -54,12 +54,12 @@ class WebClient(ClientPort):
         self.used = clients.loop.time()
         self.full = False  # too much of it is under way
         self.stalled = False  # durable jobs come faster than they can be written
-        self.tickets: dict[Job, Ticket] = {}
-        self._submitting: Ticket | None = None
+        self.tickets: dict[Job, PendingJob] = {}
+        self._submitting: PendingJob | None = None
         self._queue: list[asyncio.Future[None]] = []  # whoever waits until it is not full
         self.core: Client = self.broker.join_client(name, dialect, self)
 
-    def submit(self, service: bytes, body: bytes, options: Options | None = None) -> Ticket:
+    def submit(self, service: bytes, body: bytes, options: Options | None = None) -> PendingJob:
         """A new job (`body` canonical). A refusal is an end like any other: look at the ticket. Without an id in the
         options it gets one, by which it can be asked for later."""
         self.clients.server.enter()
@@ -67,7 +67,7 @@ class WebClient(ClientPort):
             options = Options()
         if not options.uid:
             options.uid = self.clients.new_uid()
-        ticket = Ticket(self, options.uid)
+        ticket = PendingJob(self, options.uid)
         self.used = self.loop.time()
         if self.full:
             message = f"{self.core.jobs} jobs of this client are under way; no more until some have ended"
@@ -81,11 +81,11 @@ class WebClient(ClientPort):
             self.tickets[job] = ticket
         return ticket
 
-    def watch(self, job: Job) -> Ticket:
+    def watch(self, job: Job) -> PendingJob:
         """Somebody's job: what happens to it from now on is told here, too."""
         self.clients.server.enter()
         uid = job.extra.uid if job.extra is not None else ""
-        ticket = Ticket(self, uid)
+        ticket = PendingJob(self, uid)
         ticket.accepted = True
         ticket.watched = job
         self.used = self.loop.time()
@@ -97,14 +97,14 @@ class WebClient(ClientPort):
             self.tickets[watching] = ticket
         return ticket
 
-    def unwatch(self, ticket: Ticket) -> None:
+    def unwatch(self, ticket: PendingJob) -> None:
         """No longer."""
         job = ticket.job
         if job is not None and self.tickets.pop(job, None) is not None:
             self.clients.server.enter()
             self.broker.unwatch(job)
 
-    def drop(self, ticket: Ticket) -> None:
+    def drop(self, ticket: PendingJob) -> None:
         """Nobody waits for it here."""
         job = ticket.job
         if job is None or self.tickets.pop(job, None) is None:
@@ -138,13 +138,13 @@ class WebClient(ClientPort):
         ticket = self._ticket(job)
         if ticket is not None:
             ticket.accept()
-            self._tell(ticket, Happening(ACCEPTED))
+            self._tell(ticket, JobEvent(ACCEPTED))
 
     def assigned(self, job: Job, names: list[bytes]) -> None:
         ticket = self._ticket(job)
         if ticket is not None and ticket.listener is not None:
             for name in names:
-                ticket.listener.add(Happening(ASSIGNED, name))
+                ticket.listener.add(JobEvent(ASSIGNED, name))
 
     def taken(self, job: Job, name: bytes, body: bytes) -> None:
         self._hear(job, TAKEN, name, body)
@@ -153,7 +153,7 @@ class WebClient(ClientPort):
         ticket = self._ticket(job)
         if ticket is not None:
             name = _worker_of(ticket.watched or job)
-            self._tell(ticket, Happening(PARTIAL, name, body, number=self.clients.number(job)))
+            self._tell(ticket, JobEvent(PARTIAL, name, body, number=self.clients.number(job)))
 
     def stream(self, job: Job, name: bytes, body: bytes) -> None:
         self._hear(job, STREAM, name, body)
@@ -161,12 +161,12 @@ class WebClient(ClientPort):
     def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
         ticket = self._ticket(job)
         if ticket is not None:
-            self._tell(ticket, Happening(EVENT, name, body, word=kind, number=self.clients.number(job)))
+            self._tell(ticket, JobEvent(EVENT, name, body, word=kind, number=self.clients.number(job)))
 
     def gathered(self, job: Job, name: bytes, body: bytes | None, failure: Failure | None) -> None:
         ticket = self._ticket(job)
         if ticket is not None and ticket.listener is not None:
-            ticket.listener.add(Happening(GATHERED, name, body or b"", failure=_kept(failure)))
+            ticket.listener.add(JobEvent(GATHERED, name, body or b"", failure=_kept(failure)))
 
     def final(self, job: Job, body: bytes) -> None:
         ticket = self._ticket(job)
@@ -215,7 +215,7 @@ class WebClient(ClientPort):
         self.stalled = False
         self.release()
 
-    def _ticket(self, job: Job) -> Ticket | None:
+    def _ticket(self, job: Job) -> PendingJob | None:
         ticket = self.tickets.get(job)
         if ticket is None:
             ticket = self._submitting
@@ -226,9 +226,9 @@ class WebClient(ClientPort):
     def _hear(self, job: Job, kind: str, name: bytes, body: bytes) -> None:
         ticket = self._ticket(job)
         if ticket is not None:
-            self._tell(ticket, Happening(kind, name, body))
+            self._tell(ticket, JobEvent(kind, name, body))
 
-    def _tell(self, ticket: Ticket, happening: Happening) -> None:
+    def _tell(self, ticket: PendingJob, happening: JobEvent) -> None:
         if ticket.listener is not None:
             ticket.listener.add(happening)
 

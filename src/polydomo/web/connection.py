@@ -27,7 +27,7 @@ from polydomo.core.job import NO_MEMORY
 from polydomo.server.admission import site_of
 from polydomo.server.pace import Pace
 from polydomo.server.peer_base import address_of
-from polydomo.web.api.origins import AUTHORITY
+from polydomo.web.api.origin_guard import AUTHORITY
 from polydomo.web.api.problems import problem
 from polydomo.web.crowd import Crowd
 from polydomo.web.memory import ConnectionMemory
@@ -104,7 +104,7 @@ class Connection(HttpToolsProtocol):
         self.on_gone: Callable[[], object] | None = None
         self.patient = False
         self.memory = ConnectionMemory(server_state.server.budget, self._out_of_memory)
-        self._outlet: Outlet | None = None
+        self._outlet: ConnectionOutput | None = None
         self._proxied = False  # a trusted proxy speaks for others
         self._heard = 0.0  # when something came last
         self._head_began = 0.0  # when the head began that is not complete; 0: none
@@ -128,7 +128,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self._heard = self._answered = self.loop.time()
         self.address = address_of(transport)
-        self._outlet = Outlet(self)
+        self._outlet = ConnectionOutput(self)
         _probe(transport)
         self._proxied = self.state.proxies.trusts(self.client)
         if not self.state.crowd.admit(self, self._site()):
@@ -443,7 +443,7 @@ class Connection(HttpToolsProtocol):
             self.loop.call_later(GOODBYE, self.transport.abort)
 
 
-class Outlet:
+class ConnectionOutput:
     """Stands before the transport for a request's response: notes what is written, and closes the connection so that
     a peer which still sends its body sees the response."""
 

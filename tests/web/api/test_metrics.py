@@ -74,7 +74,7 @@ class TestMetrics:
             broker.keep_service(Service(broker, b"s%d" % number, Policy(), Counts()))
         broker.policies = {b"s249": Policy()}
         server: Any = SimpleNamespace(broker=broker, management=Management(broker, "test"))
-        books = metrics.Books(server)
+        books = metrics.BrokerCollector(server)
         asyncio.run(books.choose())
         families = list(books._services())
         assert families[0].samples[0].value == metrics.SERVICES + 50

@@ -19,19 +19,19 @@ from polydomo.server.log import Log
 from polydomo.web import memodb
 from polydomo.web.api import (
     bulk,
-    dead,
+    dead_letters,
+    docs,
     files,
     health,
     inventory,
     jobs,
     metrics,
-    pages,
     peers,
     services,
     stream,
     workers,
 )
-from polydomo.web.api.origins import Guard, origin_of
+from polydomo.web.api.origin_guard import Guard, origin_of
 from polydomo.web.api.problems import Problem, problem
 from polydomo.web.clients import WebClients
 from polydomo.web.polling import PollingWorkers
@@ -135,12 +135,12 @@ def make_app(server: BrokerServer) -> FastAPI:
         stream.make_router(server, clients),
         services.make_router(server),
         peers.make_router(server),
-        dead.make_router(server),
+        dead_letters.make_router(server),
         inventory.make_router(server),
         files.make_router(server),
         health.make_router(server),
         metrics.make_router(server),
-        pages.make_router(app),
+        docs.make_router(app),
         memodb.make_router(server, clients, polling),
     ):
         app.router.routes += router.routes  # flat: an included router is looked through for every request

@@ -15,7 +15,7 @@ from typing import Any, Final
 from starlette.requests import ClientDisconnect, Request
 
 from polydomo.web.api import cbor
-from polydomo.web.api.members import is_json, is_text
+from polydomo.web.api.body_json import is_json, is_text
 from polydomo.web.api.problems import problem
 from polydomo.wire.frames import EMPTY_BODY, LONG, MORE, frame, join, split
 

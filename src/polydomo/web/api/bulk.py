@@ -25,12 +25,12 @@ from polydomo.core.extras import Options
 from polydomo.core.job import Failure
 from polydomo.core.names import parse_name
 from polydomo.dialects import options as spoken
-from polydomo.web.api import wishes
-from polydomo.web.api.answers import piece_shown
-from polydomo.web.api.members import NAMES as MEMBERS
-from polydomo.web.api.members import shown, unshown
+from polydomo.web.api import request_options
+from polydomo.web.api.body_json import NAMES as MEMBERS
+from polydomo.web.api.body_json import shown, unshown
 from polydomo.web.api.openapi import Answers, failing
 from polydomo.web.api.problems import Problem, problem, problem_of
+from polydomo.web.api.responses import piece_shown
 from polydomo.web.clients import Outcome, Ticket, WebClient, WebClients
 from polydomo.web.connection import Connection, connection_of
 
@@ -48,7 +48,7 @@ _ID_MAX: Final = 1000
 
 _DESCRIBED: Final[dict[str, Any]] = {
     "parameters": [
-        wishes.SERVICE,
+        request_options.SERVICE,
         {
             "name": "window",
             "in": "query",
@@ -56,7 +56,7 @@ _DESCRIBED: Final[dict[str, Any]] = {
             "description": "jobs that may be under way at once",
             "schema": {"type": "integer", "minimum": 1, "maximum": WINDOW_MAX, "default": WINDOW},
         },
-        *wishes.OPTIONS,
+        *request_options.OPTIONS,
     ],
     "requestBody": {
         "description": "a JSON object on each line",
@@ -93,11 +93,11 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     async def bulk(request: Request) -> Response:
         """The options in the query are those of every line that does not have its own."""
         scope = request.scope
-        headers = wishes.headers_of(scope)
+        headers = request_options.headers_of(scope)
         durable = server.settings.http.durable and server.store is not None
-        options = wishes.options_of(scope["query_string"], {}, durable, ("window",))
+        options = request_options.options_of(scope["query_string"], {}, durable, ("window",))
         window = _window(scope["query_string"])
-        client = clients.of(wishes.client_of(scope, headers))
+        client = clients.of(request_options.client_of(scope, headers))
         if server.broker.draining:
             raise problem("draining", "the broker takes no new jobs")
         return Bulk(server, client, parse_name(scope["path_params"]["service"]), options, window)
@@ -358,7 +358,7 @@ def _window(query: bytes) -> int:
     if found is None:
         return WINDOW
     try:
-        window = wishes.whole("window", found[-1])
+        window = request_options.whole("window", found[-1])
     except ValueError as error:
         raise problem("malformed", str(error)) from None
     if not 1 <= window <= WINDOW_MAX:

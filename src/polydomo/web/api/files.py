@@ -16,9 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from polydomo.services.files import Files
 from polydomo.services.folder import SCHEME, NotShared, OpenFile
+from polydomo.web.api.json_responses import settled, show, unchanged
 from polydomo.web.api.openapi import ETAG, Answers, cached, failing
 from polydomo.web.api.problems import Problem, problem
-from polydomo.web.api.replies import settled, show, unchanged
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from polydomo.web.api.json_responses import show_now
 from polydomo.web.api.openapi import failing, shows
 from polydomo.web.api.problems import problem
-from polydomo.web.api.replies import show_now
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from polydomo.services.sid import LONGEST_NAME
+from polydomo.web.api.json_responses import settled, show, show_now
 from polydomo.web.api.openapi import cached, failing, shows
 from polydomo.web.api.problems import problem
-from polydomo.web.api.replies import settled, show, show_now
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer

@@ -19,13 +19,13 @@ from polydomo.core.results import Ended
 from polydomo.services.slices import chunks
 from polydomo.store.errors import StoreError
 from polydomo.store.records import Filter
-from polydomo.web.api import times, views, wishes
-from polydomo.web.api.answers import answer
+from polydomo.web.api import request_options, times, views
 from polydomo.web.api.bodies import read_body
+from polydomo.web.api.job_results import ended_of
+from polydomo.web.api.json_responses import JSON, MOST_ROWS, ROWS, show_now, store_problem, unchanged
 from polydomo.web.api.openapi import Answers, Doc, cached, failing
 from polydomo.web.api.problems import problem
-from polydomo.web.api.recall import ended_of
-from polydomo.web.api.replies import JSON, MOST_ROWS, ROWS, show_now, store_problem, unchanged
+from polydomo.web.api.responses import answer
 from polydomo.web.api.stream import EVENT_STREAM, stream_of
 from polydomo.web.clients import Outcome, Ticket, WebClients
 from polydomo.web.connection import connection_of
@@ -70,7 +70,12 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         status_code=200,
         responses=_answered() | _accepted() | failing(*_SUBMITTING),
         openapi_extra={
-            "parameters": [wishes.SERVICE, *wishes.OPTIONS, wishes.KEY, wishes.PREFER],
+            "parameters": [
+                request_options.SERVICE,
+                *request_options.OPTIONS,
+                request_options.KEY,
+                request_options.PREFER,
+            ],
             "requestBody": {
                 "description": "one frame as it is, or several as `multipart/mixed`",
                 "required": False,
@@ -84,10 +89,10 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         to it, as it happens. With a `target` of several workers the answer is a JSON list with a member for each, or
         `multipart/mixed` if that is preferred."""
         scope = request.scope
-        headers = wishes.headers_of(scope)
+        headers = request_options.headers_of(scope)
         durable = server.settings.http.durable and server.store is not None
-        options = wishes.options_of(scope["query_string"], headers, durable)
-        name = wishes.client_of(scope, headers)
+        options = request_options.options_of(scope["query_string"], headers, durable)
+        name = request_options.client_of(scope, headers)
         service = parse_name(scope["path_params"]["service"])
         body = await read_body(request)
         accept = headers.get(b"accept", b"").decode("latin-1")
@@ -100,7 +105,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         ticket = sender.submit(service, body, options)
         if EVENT_STREAM in accept:
             return stream_of(server, ticket, connection)
-        patience = wishes.patience_of(headers.get(b"prefer"), server.settings.http.patience)
+        patience = request_options.patience_of(headers.get(b"prefer"), server.settings.http.patience)
         if patience is None:
             return await _take(ticket, service, accept)
         return await _wait(request, ticket, service, patience, accept)
@@ -177,13 +182,13 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         | _accepted("It has not ended yet.")
         | cached()
         | failing("not-found", *_SUBMITTING),
-        openapi_extra={"parameters": [wishes.PREFER]},
+        openapi_extra={"parameters": [request_options.PREFER]},
     )
     async def result(request: Request, id: Id) -> Response:
         """The answer's body, or the problem that the job failed with. 202 while it has not ended; `Prefer: wait` waits
         for its end. What it is never changes, and its `ETag` is a hash of it."""
-        headers = wishes.headers_of(request.scope)
-        patience = wishes.patience_of(headers.get(b"prefer"), server.settings.http.patience)
+        headers = request_options.headers_of(request.scope)
+        patience = request_options.patience_of(headers.get(b"prefer"), server.settings.http.patience)
         server.enter()
         job = broker.find(id)
         if job is not None and patience and not clients.closing:

@@ -41,7 +41,7 @@ def make_router(server: BrokerServer) -> APIRouter:
     """See the module's text."""
     router = APIRouter(tags=["broker"])
     registry = CollectorRegistry()
-    books = Books(server)
+    books = BrokerCollector(server)
     registry.register(books)
     ProcessCollector(registry=registry)
     text: dict[int | str, dict[str, Any]] = {
@@ -64,7 +64,7 @@ def make_router(server: BrokerServer) -> APIRouter:
     return router
 
 
-class Books(Collector):
+class BrokerCollector(Collector):
     """Reads them at each scrape."""
 
     def __init__(self, server: BrokerServer) -> None:
@@ -98,8 +98,8 @@ class Books(Collector):
         yield from self._doors()
 
     def _doors(self) -> Iterable[Metric]:
-        for door in self.server.doors:
-            for figure in door.figures():
+        for extension in self.server.extensions:
+            for figure in extension.figures():
                 kind = CounterMetricFamily if figure.counter else GaugeMetricFamily
                 family = kind(figure.name, figure.what, labels=list(figure.labels))
                 _fill(family, [(list(labels), value) for labels, value in figure.values.items()])
@@ -164,7 +164,7 @@ class Books(Collector):
         family = GaugeMetricFamily("polydomo_clients", "Clients that have sent a job.", labels=["dialect"])
         _fill(family, [([dialect], count) for dialect, count in sorted(clients.items())])
         yield family
-        shown = {door.name: door.show() for door in server.doors}
+        shown = {extension.name: extension.show() for extension in server.extensions}
         connections = {
             "zmq": len(server.peers),
             "events": len(server.events.subscribers),

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from polydomo.web.api.json_responses import MOST_ROWS, ROWS, ask, show_now
 from polydomo.web.api.openapi import failing, shows
-from polydomo.web.api.replies import MOST_ROWS, ROWS, ask, show_now
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from polydomo.core import job as jobs
 from polydomo.core.job import Failure
-from polydomo.web.api.members import shown
+from polydomo.web.api.body_json import shown
 
 MEDIA_TYPE: Final = "application/problem+json"
 BASE: Final = "/problems/"

@@ -19,9 +19,9 @@ from polydomo.services.builtin import is_internal
 from polydomo.services.management import past_row, service_row
 from polydomo.services.slices import chunks
 from polydomo.web.api.bodies import read_body
+from polydomo.web.api.json_responses import MOST_ROWS, ROWS, ask, show, show_now
 from polydomo.web.api.openapi import Doc, cached, failing, shows
 from polydomo.web.api.problems import problem
-from polydomo.web.api.replies import MOST_ROWS, ROWS, ask, show, show_now
 from polydomo.wire.frames import EMPTY_BODY
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ import msgspec
 
 from polydomo.core.gather import unpack
 from polydomo.core.names import printable
-from polydomo.web import happenings
-from polydomo.web.api.answers import piece_shown
-from polydomo.web.api.members import shown
+from polydomo.web import job_events
+from polydomo.web.api.body_json import shown
 from polydomo.web.api.problems import problem_of
-from polydomo.web.happenings import Happening
+from polydomo.web.api.responses import piece_shown
+from polydomo.web.job_events import JobEvent
 from polydomo.wire.frames import frame, split
 
 # The id of the last one. A browser that comes again with it, as they do when a stream ends, is told to stop.
@@ -40,26 +40,26 @@ QUIET: Final = b":\n\n"
 _FRAMES: Final = '{"polydomo:frames":'
 
 
-def told(happening: Happening) -> bytes:
+def told(happening: JobEvent) -> bytes:
     """One of them."""
     kind = happening.kind
     worker = printable(happening.worker)
-    if kind in (happenings.PARTIAL, happenings.STREAM):
+    if kind in (job_events.PARTIAL, job_events.STREAM):
         data = text_of(happening.body)
-    elif kind == happenings.RESULT:
+    elif kind == job_events.RESULT:
         data = _result(happening)
-    elif kind == happenings.FAILED and happening.failure is not None:
+    elif kind == job_events.FAILED and happening.failure is not None:
         data = _json(problem_of(happening.failure).document())
-    elif kind == happenings.EVENT:
+    elif kind == job_events.EVENT:
         data = _json({"worker": worker, "kind": happening.word, **shown(frame(happening.body))})
-    elif kind == happenings.GATHERED and happening.failure is not None:
+    elif kind == job_events.GATHERED and happening.failure is not None:
         data = _json({"worker": worker, "ok": False, "problem": problem_of(happening.failure).document()})
-    elif kind == happenings.GATHERED:
+    elif kind == job_events.GATHERED:
         data = _json({"worker": worker, "ok": True, **shown(happening.body)})
     else:
         data = _json({"worker": worker} if worker else {})
     number = str(happening.number) if happening.number else ""
-    return event(kind, data, END if kind in (happenings.RESULT, happenings.FAILED) else number)
+    return event(kind, data, END if kind in (job_events.RESULT, job_events.FAILED) else number)
 
 
 def event(name: str, data: str, id: str = "") -> bytes:
@@ -84,7 +84,7 @@ def text_of(body: bytes) -> str:
     return _json({"polydomo:frames": [b64encode(part).decode() for part in frames]})
 
 
-def _result(happening: Happening) -> str:
+def _result(happening: JobEvent) -> str:
     if happening.gathered:
         return _json([piece_shown(piece) for piece in unpack(happening.body)])
     return text_of(happening.body)

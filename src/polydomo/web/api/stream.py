@@ -20,14 +20,14 @@ from starlette.types import Receive, Scope, Send
 from polydomo.core.gather import unpack
 from polydomo.store.errors import StoreError
 from polydomo.store.records import EventRecord, PartialRecord
-from polydomo.web import happenings
-from polydomo.web.api import sse, views, wishes
+from polydomo.web import job_events
+from polydomo.web.api import request_options, sse, views
+from polydomo.web.api.job_results import ended_of
 from polydomo.web.api.openapi import Answers, failing
 from polydomo.web.api.problems import problem, problem_of
-from polydomo.web.api.recall import ended_of
 from polydomo.web.clients import Outcome, Ticket, WebClients, last_of
 from polydomo.web.connection import Connection, connection_of
-from polydomo.web.happenings import Happening
+from polydomo.web.job_events import JobEvent
 from polydomo.wire.frames import Message
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
             return Stream(
                 _past(server.store, id, after, outcome), connection_of(scope), kept=len(ended.body or b"")
             )
-        client = clients.of(wishes.client_of(scope, wishes.headers_of(scope)))
+        client = clients.of(request_options.client_of(scope, request_options.headers_of(scope)))
         ticket = client.watch(job)
         ticket.listen()
         store = server.store if job.extra.durable else None
@@ -177,7 +177,7 @@ async def _submitted(server: BrokerServer, ticket: Ticket) -> AsyncIterator[byte
     await ticket.acceptance(server.settings.http.patience)
     if ticket.job is not None and ticket.job.extra is not None and ticket.accepted:
         described = views.living(server.broker, ticket.job)
-        yield sse.event(happenings.ACCEPTED, msgspec.json.encode(described).decode())
+        yield sse.event(job_events.ACCEPTED, msgspec.json.encode(described).decode())
     async for chunk in _live(ticket):
         yield chunk
 
@@ -190,7 +190,7 @@ async def _watched(
         try:
             await _written(store)
         except StoreError:  # the broker stops
-            yield sse.told(Happening(happenings.CUT))
+            yield sse.told(JobEvent(job_events.CUT))
             return
         async for chunk in _kept(store, uid, after, latest):
             yield chunk
@@ -210,7 +210,7 @@ async def _live(ticket: Ticket) -> AsyncIterator[bytes]:
     while not listener.over:
         happening = await listener.next(HEARTBEAT)
         if happening is not None:
-            if happening.kind != happenings.ACCEPTED:
+            if happening.kind != job_events.ACCEPTED:
                 yield sse.told(happening)
         elif not listener.over:
             yield sse.QUIET
@@ -236,7 +236,7 @@ async def _kept(store: Store, uid: str, after: int, until: int) -> AsyncIterator
             partials = await store.partials(uid, after, most)
             events = await store.events(uid, after, most)
         except StoreError:
-            yield sse.told(Happening(happenings.CUT))
+            yield sse.told(JobEvent(job_events.CUT))
             return
         # Behind the end of a list that is full, the other one is not complete.
         full = [rows[-1].number for rows in (partials, events) if len(rows) == most]
@@ -250,16 +250,16 @@ async def _kept(store: Store, uid: str, after: int, until: int) -> AsyncIterator
         after = stop
 
 
-def _partial(record: PartialRecord) -> Happening:
+def _partial(record: PartialRecord) -> JobEvent:
     """One of attempt 0 is what one of several workers answered (`server.store_adapter`)."""
     if record.attempt:
-        return Happening(happenings.PARTIAL, body=record.body, number=record.number)
+        return JobEvent(job_events.PARTIAL, body=record.body, number=record.number)
     message = Message(record.body, 0, len(record.body))
     message.take()
     piece = unpack(message.rest())[0]
     body = b"" if piece.reason else piece.body or b""
-    return Happening(happenings.GATHERED, piece.name, body, failure=piece.failure(), number=record.number)
+    return JobEvent(job_events.GATHERED, piece.name, body, failure=piece.failure(), number=record.number)
 
 
-def _event(record: EventRecord) -> Happening:
-    return Happening(happenings.EVENT, record.worker, record.body, word=record.kind, number=record.number)
+def _event(record: EventRecord) -> JobEvent:
+    return JobEvent(job_events.EVENT, record.worker, record.body, word=record.kind, number=record.number)

@@ -20,10 +20,10 @@ from starlette.responses import Response
 
 from polydomo.core.job import WORKER_ERROR, Failure, Job
 from polydomo.core.names import parse_name
-from polydomo.web.api.answers import header
 from polydomo.web.api.bodies import read_body, read_bytes, write_body
 from polydomo.web.api.openapi import Answers, Doc, failing
 from polydomo.web.api.problems import problem
+from polydomo.web.api.responses import header
 from polydomo.web.connection import connection_of
 from polydomo.web.polling import Crowded, PollingWorker, PollingWorkers, Unwilling
 from polydomo.wire.frames import EMPTY_BODY, frame

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 
-from polydomo.web.memodb import calls, heads, hiring, nodes
-from polydomo.web.memodb.evaluating import Evaluations
-from polydomo.web.memodb.library import Library
+from polydomo.web.memodb import calls, heads, nodes, worker_routes
+from polydomo.web.memodb.content_store import ContentStore
+from polydomo.web.memodb.evaluations import Evaluations
+from polydomo.web.memodb.rest_workers import RestWorkers
 from polydomo.web.memodb.routing import WrittenRoute
-from polydomo.web.memodb.working import Hands
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 def make_router(server: BrokerServer, clients: WebClients, workers: PollingWorkers) -> APIRouter:
     """All paths, under `/memodb/v1`."""
     router = APIRouter(prefix="/memodb/v1", tags=["memodb"], route_class=WrittenRoute)
-    library = Library(server)
-    hands = Hands(server, workers, library)
+    library = ContentStore(server)
+    hands = RestWorkers(server, workers, library)
     nodes.add_routes(router, server, library, clients.loading)
     heads.add_routes(router, server, library)
     calls.add_routes(router, server, library, Evaluations(server, clients, library), hands)
-    hiring.add_routes(router, server, library, hands)
+    worker_routes.add_routes(router, server, library, hands)
     return router

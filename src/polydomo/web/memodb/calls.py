@@ -10,15 +10,15 @@ from starlette.responses import Response
 
 from polydomo.dialects.options import LONGEST
 from polydomo.web.api.problems import problem
-from polydomo.web.api.wishes import client_of, headers_of, patience_of
-from polydomo.web.memodb import documents
-from polydomo.web.memodb.documents import LINK, SETTINGS, After, ArgsPath, FuncPath
-from polydomo.web.memodb.evaluating import Evaluations
-from polydomo.web.memodb.forms import PASSING, read_link, read_node, show_node
+from polydomo.web.api.request_options import client_of, headers_of, patience_of
+from polydomo.web.memodb import openapi
+from polydomo.web.memodb.content_store import ContentStore
+from polydomo.web.memodb.content_types import PASSING, read_link, read_node, show_node
+from polydomo.web.memodb.evaluations import Evaluations
 from polydomo.web.memodb.heads import listing
-from polydomo.web.memodb.library import Library
+from polydomo.web.memodb.openapi import LINK, SETTINGS, After, ArgsPath, FuncPath
+from polydomo.web.memodb.rest_workers import RestWorkers
 from polydomo.web.memodb.routing import call_of, func_of, step
-from polydomo.web.memodb.working import Hands
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -40,7 +40,11 @@ JOB: Final = (
 
 
 def add_routes(
-    router: APIRouter, server: BrokerServer, library: Library, evaluations: Evaluations, hands: Hands
+    router: APIRouter,
+    server: BrokerServer,
+    library: ContentStore,
+    evaluations: Evaluations,
+    hands: RestWorkers,
 ) -> None:
     """See the module's text."""
     _add_lists(router, library)
@@ -48,9 +52,9 @@ def add_routes(
     @router.get(
         "/call/{func}/{args}",
         summary="Get a call's result, if it is known",
-        responses=documents.value("A link to the result.", {"cid": "uAXEAAQQ"})
-        | documents.unchanged()
-        | documents.fails("invalid-or-unsupported-cid", "invalid-string", "not-found", "not-acceptable"),
+        responses=openapi.value("A link to the result.", {"cid": "uAXEAAQQ"})
+        | openapi.unchanged()
+        | openapi.fails("invalid-or-unsupported-cid", "invalid-string", "not-found", "not-acceptable"),
     )
     async def show(request: Request, func: FuncPath, args: ArgsPath) -> Response:
         """Nothing is evaluated by this."""
@@ -65,16 +69,16 @@ def add_routes(
         summary="Record a call's result",
         status_code=201,
         response_class=Response,
-        responses=documents.nothing("It is recorded.", 201)
-        | documents.fails(
-            *documents.READ,
+        responses=openapi.nothing("It is recorded.", 201)
+        | openapi.fails(
+            *openapi.READ,
             "invalid-or-unsupported-cid",
             "invalid-string",
             "expected-cid",
             "unknown-cid",
             "memodb-full",
         ),
-        openapi_extra=documents.body(LINK, {"cid": "uAXEAAQQ"}),
+        openapi_extra=openapi.body(LINK, {"cid": "uAXEAAQQ"}),
     )
     async def record(request: Request, func: FuncPath, args: ArgsPath) -> Response:
         """For workers: this ends the jobs that are this call. Its value must be stored before."""
@@ -98,8 +102,8 @@ def add_routes(
         summary="Forget a call's result",
         status_code=204,
         response_class=Response,
-        responses=documents.nothing("It will be evaluated anew.", 204)
-        | documents.fails("invalid-or-unsupported-cid", "invalid-string", "not-found"),
+        responses=openapi.nothing("It will be evaluated anew.", 204)
+        | openapi.fails("invalid-or-unsupported-cid", "invalid-string", "not-found"),
     )
     async def forget(func: FuncPath, args: ArgsPath) -> Response:
         """Whoever asks for it next has it evaluated again."""
@@ -110,10 +114,10 @@ def add_routes(
     @router.post(
         "/call/{func}/{args}/evaluate",
         summary="Evaluate a call",
-        responses=documents.value("A link to the result.", {"cid": "uAXEAAQQ"})
-        | documents.nothing("A worker has it, or will have it: ask again.", 202)
-        | documents.fails(
-            *documents.READ,
+        responses=openapi.value("A link to the result.", {"cid": "uAXEAAQQ"})
+        | openapi.nothing("A worker has it, or will have it: ask again.", 202)
+        | openapi.fails(
+            *openapi.READ,
             *JOB,
             "malformed",
             "invalid-or-unsupported-cid",
@@ -122,8 +126,8 @@ def add_routes(
             "memodb-full",
             "not-acceptable",
         ),
-        openapi_extra=documents.body(SETTINGS, {"map": {"timeout": 600}}, required=False)
-        | {"parameters": [documents.PREFER]},
+        openapi_extra=openapi.body(SETTINGS, {"map": {"timeout": 600}}, required=False)
+        | {"parameters": [openapi.PREFER]},
     )
     async def evaluate(request: Request, func: FuncPath, args: ArgsPath) -> Response:
         """A result that is known is given at once. Otherwise the call is a job for the service of this name; ask again
@@ -139,13 +143,13 @@ def add_routes(
         return show_node(request, result, headers=PASSING)
 
 
-def _add_lists(router: APIRouter, library: Library) -> None:
+def _add_lists(router: APIRouter, library: ContentStore) -> None:
     @router.get(
         "/call",
         summary="List functions",
-        responses=documents.value("Their paths.", ["/call/test.add"])
-        | documents.unchanged()
-        | documents.fails("not-acceptable", "malformed"),
+        responses=openapi.value("Their paths.", ["/call/test.add"])
+        | openapi.unchanged()
+        | openapi.fails("not-acceptable", "malformed"),
     )
     async def list_funcs(request: Request, after: After = "") -> Response:
         """Those of which a result is known. If there are more, the header `Link` says where."""
@@ -155,9 +159,9 @@ def _add_lists(router: APIRouter, library: Library) -> None:
     @router.get(
         "/call/{func}",
         summary="List a function's calls",
-        responses=documents.value("Their paths.", ["/call/test.add/uAXEAAQI,uAXEAAQI"])
-        | documents.unchanged()
-        | documents.fails("invalid-string", "invalid-or-unsupported-cid", "not-acceptable"),
+        responses=openapi.value("Their paths.", ["/call/test.add/uAXEAAQI,uAXEAAQI"])
+        | openapi.unchanged()
+        | openapi.fails("invalid-string", "invalid-or-unsupported-cid", "not-acceptable"),
     )
     async def list_calls(request: Request, func: FuncPath, after: After = "") -> Response:
         """Those of which the result is known. If there are more, the header `Link` says where."""
@@ -171,8 +175,7 @@ def _add_lists(router: APIRouter, library: Library) -> None:
         summary="Forget all results of a function",
         status_code=204,
         response_class=Response,
-        responses=documents.nothing("Its calls will be evaluated anew.", 204)
-        | documents.fails("invalid-string"),
+        responses=openapi.nothing("Its calls will be evaluated anew.", 204) | openapi.fails("invalid-string"),
     )
     async def forget_all(func: FuncPath) -> Response:
         """When the function is another now, or its results are not needed any more."""

@@ -9,25 +9,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from polydomo.web.api.problems import problem
-from polydomo.web.memodb import documents
-from polydomo.web.memodb.documents import LINK, After, HeadPath
-from polydomo.web.memodb.forms import MUTABLE, PASSING, read_link, show_node
-from polydomo.web.memodb.library import Library
+from polydomo.web.memodb import openapi
+from polydomo.web.memodb.content_store import ContentStore
+from polydomo.web.memodb.content_types import MUTABLE, PASSING, read_link, show_node
+from polydomo.web.memodb.openapi import LINK, After, HeadPath
 from polydomo.web.memodb.routing import head_of, steps, written_path
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
 
-def add_routes(router: APIRouter, server: BrokerServer, library: Library) -> None:
+def add_routes(router: APIRouter, server: BrokerServer, library: ContentStore) -> None:
     """See the module's text."""
 
     @router.get(
         "/head",
         summary="List heads",
-        responses=documents.value("Their paths.", ["/head/a", "/head/b"])
-        | documents.unchanged()
-        | documents.fails("not-acceptable", "malformed"),
+        responses=openapi.value("Their paths.", ["/head/a", "/head/b"])
+        | openapi.unchanged()
+        | openapi.fails("not-acceptable", "malformed"),
     )
     async def show_all(request: Request, after: After = "") -> Response:
         """In the order of their names. If there are more, the header `Link` says where."""
@@ -37,9 +37,9 @@ def add_routes(router: APIRouter, server: BrokerServer, library: Library) -> Non
     @router.get(
         "/head/{name:path}",
         summary="See where a head points",
-        responses=documents.value("A link.", {"cid": "uAXEAAQI"})
-        | documents.unchanged()
-        | documents.fails("invalid-string", "not-found", "not-acceptable"),
+        responses=openapi.value("A link.", {"cid": "uAXEAAQI"})
+        | openapi.unchanged()
+        | openapi.fails("invalid-string", "not-found", "not-acceptable"),
     )
     async def show(request: Request, name: HeadPath) -> Response:
         """To the value that it was set to last."""
@@ -54,9 +54,9 @@ def add_routes(router: APIRouter, server: BrokerServer, library: Library) -> Non
         summary="Let a head point to a value",
         status_code=201,
         response_class=Response,
-        responses=documents.nothing("It does.", 201)
-        | documents.fails(*documents.READ, "invalid-string", "expected-cid", "memodb-full"),
-        openapi_extra=documents.body(LINK, {"cid": "uAXEAAQI"}),
+        responses=openapi.nothing("It does.", 201)
+        | openapi.fails(*openapi.READ, "invalid-string", "expected-cid", "memodb-full"),
+        openapi_extra=openapi.body(LINK, {"cid": "uAXEAAQI"}),
     )
     async def set_head(request: Request, name: HeadPath) -> Response:
         """Whether there was such a head or not."""
@@ -69,8 +69,8 @@ def add_routes(router: APIRouter, server: BrokerServer, library: Library) -> Non
         summary="Remove a head",
         status_code=204,
         response_class=Response,
-        responses=documents.nothing("It is gone; the value stays.", 204)
-        | documents.fails("invalid-string", "not-found"),
+        responses=openapi.nothing("It is gone; the value stays.", 204)
+        | openapi.fails("invalid-string", "not-found"),
     )
     async def drop(name: HeadPath) -> Response:
         """Nothing has this name any more."""

@@ -12,12 +12,20 @@ from starlette.responses import Response
 from polydomo.web.api.problems import problem
 from polydomo.web.connection import connection_of
 from polydomo.web.loading import Loading
-from polydomo.web.memodb import dagcbor, documents, memojson
+from polydomo.web.memodb import dagcbor, memojson, openapi
 from polydomo.web.memodb.cid import Cid
+from polydomo.web.memodb.content_store import ContentStore
+from polydomo.web.memodb.content_types import (
+    MUTABLE,
+    PASSING,
+    parse_cid,
+    read_node,
+    show_json,
+    show_node,
+    show_value,
+)
 from polydomo.web.memodb.dagcbor import BadCbor
-from polydomo.web.memodb.documents import CidPath, Depth
-from polydomo.web.memodb.forms import MUTABLE, PASSING, parse_cid, read_node, show_json, show_node, show_value
-from polydomo.web.memodb.library import Library
+from polydomo.web.memodb.openapi import CidPath, Depth
 from polydomo.web.memodb.routing import text_of
 from polydomo.web.memodb.values import Value, aside
 
@@ -29,16 +37,16 @@ SHOWN_VALUES: Final = 1000
 SHOWN_BYTES: Final = 16 * 1024 * 1024
 
 
-def add_routes(router: APIRouter, server: BrokerServer, library: Library, loading: Loading) -> None:
+def add_routes(router: APIRouter, server: BrokerServer, library: ContentStore, loading: Loading) -> None:
     """See the module's text."""
 
     @router.post(
         "/cid",
         summary="Store a value",
         status_code=201,
-        responses=documents.value("It is stored; a link to it.", {"cid": "uAXEAAQI"}, 201)
-        | documents.fails(*documents.READ, "memodb-full"),
-        openapi_extra=documents.body("a value", 2, octets=True),
+        responses=openapi.value("It is stored; a link to it.", {"cid": "uAXEAAQI"}, 201)
+        | openapi.fails(*openapi.READ, "memodb-full"),
+        openapi_extra=openapi.body("a value", 2, octets=True),
     )
     async def store(request: Request) -> Response:
         """The same value always has the same CID, and is stored once."""
@@ -55,9 +63,9 @@ def add_routes(router: APIRouter, server: BrokerServer, library: Library, loadin
     @router.get(
         "/cid/{cid}",
         summary="Get a value",
-        responses=documents.value("The value. It never changes.", 2, octets=True)
-        | documents.unchanged()
-        | documents.fails("invalid-or-unsupported-cid", "invalid-string", "unknown-cid", "not-acceptable"),
+        responses=openapi.value("The value. It never changes.", 2, octets=True)
+        | openapi.unchanged()
+        | openapi.fails("invalid-or-unsupported-cid", "invalid-string", "unknown-cid", "not-acceptable"),
     )
     async def fetch(request: Request, cid: CidPath, depth: Depth = 0) -> Response:
         """A value that is inside its CID is there even if nobody has stored it."""
@@ -79,8 +87,8 @@ def add_routes(router: APIRouter, server: BrokerServer, library: Library, loadin
         summary="Remove a value",
         status_code=204,
         response_class=Response,
-        responses=documents.nothing("It is gone from here.", 204)
-        | documents.fails("invalid-or-unsupported-cid", "invalid-string", "unknown-cid", "conflict"),
+        responses=openapi.nothing("It is gone from here.", 204)
+        | openapi.fails("invalid-or-unsupported-cid", "invalid-string", "unknown-cid", "conflict"),
     )
     async def drop(cid: CidPath) -> Response:
         """To make room: links to it stay, and lead nowhere until somebody stores it again. A value that is inside its
@@ -110,7 +118,7 @@ class _Unfolding:
     """Values inside values, within bounds: what does not fit stays a link, and so does what is not there. A value that
     is linked to twice is shown twice, so a few small ones could be endless: what counts is how much is shown."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: ContentStore) -> None:
         self.library = library
         self.left = SHOWN_VALUES
         self.known: dict[tuple[Cid, int], tuple[Any, int] | None] = {}

@@ -11,8 +11,8 @@ from starlette.types import Scope
 
 from polydomo.store.base import NAME_BYTES
 from polydomo.web.api.problems import problem
-from polydomo.web.memodb.forms import parse_cid
-from polydomo.web.memodb.library import FUNC_BYTES, Call
+from polydomo.web.memodb.content_store import FUNC_BYTES, Call
+from polydomo.web.memodb.content_types import parse_cid
 
 # Arguments of a call that somebody names: more would not fit into the head of a request.
 MOST_ARGUMENTS: Final = 1000

@@ -17,8 +17,8 @@ from polydomo.core import job as jobs
 from polydomo.core.job import Failure, Job
 from polydomo.web.api.problems import Problem, problem
 from polydomo.web.memodb.cid import Cid
-from polydomo.web.memodb.evaluating import DIALECT, cids_of
-from polydomo.web.memodb.library import Call, Library
+from polydomo.web.memodb.content_store import Call, ContentStore
+from polydomo.web.memodb.evaluations import DIALECT, cids_of
 from polydomo.web.memodb.values import Value, arguments, aside
 from polydomo.web.polling import Crowded, Poll, PollingWorker, Unwilling
 from polydomo.wire.frames import frame
@@ -35,10 +35,10 @@ PREFIX: Final = b"memodb-"
 TIDY: Final = 256
 
 
-class Hands:
+class RestWorkers:
     """All of a server."""
 
-    def __init__(self, server: BrokerServer, workers: PollingWorkers, library: Library) -> None:
+    def __init__(self, server: BrokerServer, workers: PollingWorkers, library: ContentStore) -> None:
         self.server = server
         self.workers = workers
         self.library = library

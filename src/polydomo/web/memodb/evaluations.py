@@ -24,7 +24,7 @@ from polydomo.core.job import Failure, Job
 from polydomo.server.log import Log
 from polydomo.web.api.problems import Problem, problem, problem_of
 from polydomo.web.memodb.cid import DAG_CBOR, RAW, UNRESTRICTED, Cid
-from polydomo.web.memodb.library import Call, Library
+from polydomo.web.memodb.content_store import Call, ContentStore
 from polydomo.web.memodb.values import answer, aside
 from polydomo.wire.frames import join, split
 
@@ -66,7 +66,7 @@ class Evaluation:
 class Evaluations:
     """All of a server."""
 
-    def __init__(self, server: BrokerServer, clients: WebClients, library: Library) -> None:
+    def __init__(self, server: BrokerServer, clients: WebClients, library: ContentStore) -> None:
         self.server = server
         self.clients = clients
         self.library = library

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from polydomo.core.gather import Piece
 from polydomo.core.names import printable
 from polydomo.web.api.bodies import MIXED, preferred, write_body
-from polydomo.web.api.members import shown
+from polydomo.web.api.body_json import shown
 from polydomo.web.api.problems import MEDIA_TYPE, problem_of
 from polydomo.web.clients import Outcome
 

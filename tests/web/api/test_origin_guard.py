@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from polydomo.web.api.origins import AUTHORITY, Guard
+from polydomo.web.api.origin_guard import AUTHORITY, Guard
 from tests.support.broker import BrokerProcess
 from tests.web.api.site import Site, is_problem
 

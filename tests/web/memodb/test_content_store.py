@@ -11,22 +11,22 @@ import pytest
 
 from polydomo.store import open_store
 from polydomo.web.api.problems import Problem
-from polydomo.web.memodb import library as module
+from polydomo.web.memodb import content_store as module
 from polydomo.web.memodb.cid import DAG_CBOR, RAW, Cid
-from polydomo.web.memodb.library import COST, Call, Library
+from polydomo.web.memodb.content_store import COST, Call, ContentStore
 from polydomo.web.memodb.values import Value
 
 TWO = Cid.of(DAG_CBOR, b"\x02")
 
 
-def run(test: Callable[[Library], Awaitable[None]], size: int = 1 << 20) -> None:
+def run(test: Callable[[ContentStore], Awaitable[None]], size: int = 1 << 20) -> None:
     """With a library of its own."""
 
     async def go() -> None:
         store = open_store("memory:", asyncio.get_running_loop().call_soon_threadsafe)
         settings = SimpleNamespace(memodb=SimpleNamespace(bytes=size))
         server: Any = SimpleNamespace(settings=settings, shelf=store)
-        await test(Library(server))
+        await test(ContentStore(server))
 
     asyncio.run(go())
 
@@ -36,7 +36,7 @@ def raw(size: int, letter: bytes = b"x") -> Value:
 
 
 def test_values_are_kept_once_and_counted_once() -> None:
-    async def test(library: Library) -> None:
+    async def test(library: ContentStore) -> None:
         value = raw(1000)
         await asyncio.gather(*[library.keep(value) for _ in range(50)])
         found = await library.value(value.cid)
@@ -58,7 +58,7 @@ def test_values_are_kept_once_and_counted_once() -> None:
 
 
 def test_a_full_store_can_still_be_emptied() -> None:
-    async def test(library: Library) -> None:
+    async def test(library: ContentStore) -> None:
         call = Call("f", (TWO,))
         await library.record(call, TWO)
         await library.keep(raw(1000))
@@ -75,7 +75,7 @@ def test_a_full_store_can_still_be_emptied() -> None:
 
 
 def test_a_function_starts_anew_when_its_results_are_forgotten() -> None:
-    async def test(library: Library) -> None:
+    async def test(library: ContentStore) -> None:
         assert await library.epoch("f") == b""
         await library.forget_all("f")
         first = await library.epoch("f")
@@ -90,7 +90,7 @@ def test_a_function_starts_anew_when_its_results_are_forgotten() -> None:
 
 
 def test_calls_of_all_lengths_are_listed_by_function() -> None:
-    async def test(library: Library) -> None:
+    async def test(library: ContentStore) -> None:
         long = tuple(raw(100, bytes((65 + n,))).cid for n in range(40))
         calls = [Call("f", (TWO,)), Call("f", (TWO, TWO)), Call("f", long), Call("f", (*long, TWO))]
         for call in [*calls, Call("f\x01", (TWO,)), Call("fa", (TWO,)), Call("a", (TWO,)), Call("é", long)]:
@@ -113,7 +113,7 @@ def test_long_lists_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAGE", 2)
     monkeypatch.setattr(module, "MOST", 4)
 
-    async def test(library: Library) -> None:
+    async def test(library: ContentStore) -> None:
         for number in range(7):
             await library.set_head(f"h{number}", TWO)
             await library.record(Call("f", (Cid.of(DAG_CBOR, bytes((number,))),)), TWO)
@@ -134,7 +134,7 @@ def test_long_lists_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_heads_come_and_go() -> None:
-    async def test(library: Library) -> None:
+    async def test(library: ContentStore) -> None:
         assert await library.head("a") is None
         assert not await library.drop_head("a")
         await library.set_head("a", TWO)

@@ -21,8 +21,8 @@ from polydomo.store import Store
 from polydomo.store.base import NAME_BYTES
 from polydomo.store.errors import StoreError
 from polydomo.store.rules import Done
+from polydomo.web.api.json_responses import store_problem
 from polydomo.web.api.problems import problem
-from polydomo.web.api.replies import store_problem
 from polydomo.web.memodb.cid import Cid
 from polydomo.web.memodb.values import Value
 
@@ -72,7 +72,7 @@ class Call(NamedTuple):
         return f"{self.func}/{','.join(map(str, self.args))}"
 
 
-class Library:
+class ContentStore:
     """See the module's text."""
 
     def __init__(self, server: BrokerServer) -> None:

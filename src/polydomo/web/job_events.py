@@ -29,7 +29,7 @@ MOST_BYTES: Final = 64 * 1024 * 1024
 OVERHEAD: Final = 256
 
 
-class Happening:
+class JobEvent:
     """One of them. `body` is canonical, but for an event's, which is one frame as it is."""
 
     __slots__ = ("body", "failure", "gathered", "kind", "number", "word", "worker")
@@ -63,18 +63,18 @@ class Listener:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._heard: deque[Happening] = deque()
+        self._heard: deque[JobEvent] = deque()
         self._size = 0
         self.on_size: Callable[[int], object] | None = None  # called with the bytes that are not read yet
         self._over = False  # nothing will be added
         self._future: asyncio.Future[None] | None = None
 
-    def add(self, happening: Happening) -> None:
+    def add(self, happening: JobEvent) -> None:
         """From the core, which does not wait: too much at once ends it."""
         if self._over:
             return
         if len(self._heard) >= MOST or self._size + len(happening.body) > MOST_BYTES:
-            happening = Happening(CUT)
+            happening = JobEvent(CUT)
         self._size += len(happening.body) + OVERHEAD
         self._heard.append(happening)
         self._over = happening.last()
@@ -94,7 +94,7 @@ class Listener:
         self._size = 0
         self.close()
 
-    async def next(self, timeout: float) -> Happening | None:
+    async def next(self, timeout: float) -> JobEvent | None:
         """The next one. None: nothing within `timeout` seconds, or `over`."""
         if not self._heard and not self._over:
             future: asyncio.Future[None] = self._loop.create_future()
@@ -121,7 +121,7 @@ class Listener:
     def __aiter__(self) -> Listener:
         return self
 
-    async def __anext__(self) -> Happening:
+    async def __anext__(self) -> JobEvent:
         while not self.over:
             happening = await self.next(3600.0)
             if happening is not None:

@@ -10,9 +10,9 @@ from fastapi import APIRouter, FastAPI, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from polydomo.web.api.json_responses import JSON, show, tagged
 from polydomo.web.api.openapi import cached, document, failing
 from polydomo.web.api.problems import KINDS, problem
-from polydomo.web.api.replies import JSON, show, tagged
 
 # Nothing is loaded from anywhere.
 SAFE = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}

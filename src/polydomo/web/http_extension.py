@@ -9,11 +9,11 @@ from polydomo.server.extensions import Extension
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
     from polydomo.web.clients import WebClients
+    from polydomo.web.http_server import HttpServer
     from polydomo.web.polling import PollingWorkers
-    from polydomo.web.server import HttpServer
 
 
-class HttpDoor(Extension):
+class HttpExtension(Extension):
     """FastAPI on uvicorn's protocol, on the broker's own loop.
 
     While the broker finishes its jobs it still listens: workers that come with a new connection for every request
@@ -31,7 +31,7 @@ class HttpDoor(Extension):
 
     async def open(self) -> None:
         from polydomo.web.api.app import make_app
-        from polydomo.web.server import HttpServer
+        from polydomo.web.http_server import HttpServer
 
         app = make_app(self.server)
         self.clients = getattr(app.state, "clients", None)

@@ -9,32 +9,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from polydomo.web.api.problems import problem
-from polydomo.web.api.wishes import client_of, headers_of, patience_of
+from polydomo.web.api.request_options import client_of, headers_of, patience_of
 from polydomo.web.connection import connection_of
-from polydomo.web.memodb import documents
+from polydomo.web.memodb import openapi
 from polydomo.web.memodb.cid import Cid
+from polydomo.web.memodb.content_store import FUNC_BYTES, ContentStore
+from polydomo.web.memodb.content_types import PASSING, choose, read_node, show_node
 from polydomo.web.memodb.dagcbor import BadCbor, Node
-from polydomo.web.memodb.forms import PASSING, choose, read_node, show_node
-from polydomo.web.memodb.library import FUNC_BYTES, Library
+from polydomo.web.memodb.rest_workers import RestWorkers
 from polydomo.web.memodb.values import Value
-from polydomo.web.memodb.working import Hands
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
 
-def add_routes(router: APIRouter, server: BrokerServer, library: Library, hands: Hands) -> None:
+def add_routes(router: APIRouter, server: BrokerServer, library: ContentStore, hands: RestWorkers) -> None:
     """See the module's text."""
 
     @router.post(
         "/worker",
         summary="Ask for a call to do",
-        responses=documents.value(
+        responses=openapi.value(
             "A call to do, or null.",
             {"map": {"args": [{"cid": "uAXEAAQI"}, {"cid": "uAXEAAQI"}], "func": "test.add"}},
         )
-        | documents.fails(
-            *documents.READ,
+        | openapi.fails(
+            *openapi.READ,
             "invalid-worker-info",
             "unknown-cid",
             "too-many-requests",
@@ -42,8 +42,8 @@ def add_routes(router: APIRouter, server: BrokerServer, library: Library, hands:
             "not-acceptable",
             "draining",
         ),
-        openapi_extra=documents.body(documents.INFO, {"cid": "uAXEAEaFlZnVuY3OBaHRlc3QuYWRk"})
-        | {"parameters": [documents.PREFER]},
+        openapi_extra=openapi.body(openapi.INFO, {"cid": "uAXEAEaFlZnVuY3OBaHRlc3QuYWRk"})
+        | {"parameters": [openapi.PREFER]},
     )
     async def work(request: Request) -> Response:
         """The body is a link to what the worker can do, `{"map": {"funcs": ["test.add"]}}`, or that value itself. The

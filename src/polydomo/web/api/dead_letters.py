@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from polydomo.store.errors import StoreError
 from polydomo.store.records import DEAD, JobRecord
+from polydomo.web.api.json_responses import MOST_ROWS, ROWS, ask, show, show_now, store_problem
 from polydomo.web.api.openapi import cached, failing, nothing, shows
 from polydomo.web.api.problems import problem
-from polydomo.web.api.replies import MOST_ROWS, ROWS, ask, show, show_now, store_problem
 from polydomo.web.api.times import dated
 
 if TYPE_CHECKING:

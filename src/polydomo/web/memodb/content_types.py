@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from polydomo.web.api.bodies import CBOR, JSON, OCTETS, media_type, preferred, read_bytes
+from polydomo.web.api.json_responses import unchanged
 from polydomo.web.api.problems import problem
-from polydomo.web.api.replies import unchanged
 from polydomo.web.memodb import dagcbor, memojson
 from polydomo.web.memodb.cid import RAW, BadCid, Cid
 from polydomo.web.memodb.dagcbor import BadCbor, Node

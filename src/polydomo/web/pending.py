@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from polydomo.core import job as jobs
 from polydomo.core.gather import Piece, unpack
 from polydomo.core.job import Failure, Job
-from polydomo.web.happenings import FAILED, RESULT, Happening, Listener
+from polydomo.web.job_events import FAILED, RESULT, JobEvent, Listener
 
 if TYPE_CHECKING:
     from polydomo.web.clients import WebClient
@@ -34,7 +34,7 @@ class Outcome:
         return unpack(self.body) if self.gathered and self.body is not None else None
 
 
-class Ticket:
+class PendingJob:
     """One job of one request."""
 
     __slots__ = (
@@ -60,7 +60,7 @@ class Ticket:
         self.accepted = False  # the core has taken it; if it is durable, it is on disk
         self.ended: Outcome | None = None
         self.listener: Listener | None = None
-        self.on_end: Callable[[Ticket], None] | None = None  # called with it, for whoever has very many
+        self.on_end: Callable[[PendingJob], None] | None = None  # called with it, for whoever has very many
         self._future: asyncio.Future[None] | None = None
         self._wants_end = True
 
@@ -140,11 +140,11 @@ class Ticket:
             self.on_end(self)
 
 
-def last_of(outcome: Outcome) -> Happening:
+def last_of(outcome: Outcome) -> JobEvent:
     """A job's end as the last thing that happens to it."""
     if outcome.failure is not None:
-        return Happening(FAILED, failure=outcome.failure)
-    return Happening(RESULT, outcome.worker, outcome.body or b"", gathered=outcome.gathered)
+        return JobEvent(FAILED, failure=outcome.failure)
+    return JobEvent(RESULT, outcome.worker, outcome.body or b"", gathered=outcome.gathered)
 
 
 def expire(future: asyncio.Future[None]) -> None:
