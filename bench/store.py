@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from polydomo.store import Store, open_store
-from polydomo.store.base import BATCH
 from polydomo.store.records import DONE, JobRecord
+from polydomo.store.store import BATCH
 
 
 @dataclass

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from polydomo.store import Store, open_store
-from polydomo.store.books import Books
+from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreError, StoreRefusal
 from polydomo.store.memory import MemoryStore
+from polydomo.store.operations import Op
 from polydomo.store.records import JobRecord, Progress
-from polydomo.store.reply import Reply
-from polydomo.store.rules import Op
+from polydomo.store.repository import Repository
 
 T = TypeVar("T")
 
@@ -35,12 +35,12 @@ class Gate(Op):
     def ids(self) -> Sequence[str]:
         return ()
 
-    def apply(self, books: Books) -> StoreRefusal | None:
+    def apply(self, books: Repository) -> StoreRefusal | None:
         self.reached.set()
         assert self.opened.wait(PATIENCE)
         return None
 
-    def change(self, books: Books, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
         raise AssertionError
 
 
@@ -60,7 +60,7 @@ class Desk:
         self.until(lambda: bool(outcomes))
         return outcomes[0]
 
-    def ask(self, reply: Reply[T]) -> T:
+    def ask(self, reply: Deferred[T]) -> T:
         found: list[T] = []
         failed: list[StoreError] = []
         reply.then(found.append, failed.append)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from polydomo.store import open_store
+from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreBusy, StoreClosed, StoreError, StoreInvalid
 from polydomo.store.records import DONE, Filter
-from polydomo.store.reply import Reply
 from tests.store.desk import NOW, Desk, job, name
 
 
@@ -111,7 +111,7 @@ def test_too_much_waiting_refuses_new_jobs_only(new_url: Callable[[str], str]) -
 def test_a_long_queue_is_several_transactions(
     kind: str, new_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("polydomo.store.threads.BATCH_BYTES", 50_000)
+    monkeypatch.setattr("polydomo.store.writer.BATCH_BYTES", 50_000)
     desk = Desk(new_url(kind), batch=10)
     gate = desk.hold()
     for number in range(1, 31):
@@ -174,7 +174,7 @@ async def test_replies_can_be_awaited(new_url: Callable[[str], str]) -> None:
 
 
 async def test_an_answer_to_somebody_who_has_left_is_dropped() -> None:
-    reply: Reply[int] = Reply()
+    reply: Deferred[int] = Deferred()
     waiting = asyncio.ensure_future(asyncio.wait_for(reply, 10))
     await asyncio.sleep(0)
     waiting.cancel()

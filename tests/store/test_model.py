@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from polydomo.store.queries import Query
 from polydomo.store.records import CANCELLED, DEAD, DELAYED, DONE, FAILED, WAITING, Change, Filter, Retention
+from polydomo.store.sql import SqlStore
 from polydomo.store.sqlite import SqliteStore
-from polydomo.store.sqlstore import SqlStore
 from tests.store.desk import NOW, Desk, code, job, name
 from tests.support.effort import examples
 

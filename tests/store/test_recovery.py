@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from polydomo.store import base, memory, open_store, sqlstore
+from polydomo.store import memory, open_store, sql
 from polydomo.store.records import DEAD, DELAYED, DONE, RUNNING, WAITING, JobRecord
 from tests.store.desk import NOW, Desk, job, name
 
@@ -66,7 +66,7 @@ def test_everything_survives_a_restart(lasting: Desk) -> None:
 
 
 def test_large_bodies_come_a_few_at_a_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sqlstore, memory):
+    for module in (sql, memory):
         monkeypatch.setattr(module, "RECOVERY_BYTES", 250)
     for number in range(1, 11):
         desk.store.add(job(number, body=bytes(1000 if number == 3 else 100)))
@@ -103,5 +103,5 @@ async def test_recover_streams_everything(new_url: Callable[[str], str]) -> None
     await last
     found = [record.id async for jobs in store.recover(limit=300) for record in jobs]
     assert found == [name(number) for number in range(1, 1001)]
-    assert base.RECOVERY_JOBS > 300
+    assert store.RECOVERY_JOBS > 300
     await loop.run_in_executor(None, store.close)

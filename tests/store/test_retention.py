@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.store import base
+from polydomo.store import store
 from polydomo.store.records import CANCELLED, DEAD, DONE, FAILED, Filter, Retention
 from tests.store.desk import NOW, SECOND, Desk, job, name
 
@@ -62,7 +62,7 @@ def test_what_belongs_to_a_job_goes_with_it(desk: Desk) -> None:
 
 
 def test_many_jobs_go_in_small_transactions(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "SWEEP_JOBS", 10)
+    monkeypatch.setattr(store, "SWEEP_JOBS", 10)
     for number in range(1, 36):
         desk.store.add(job(number))
         desk.store.finish(name(number), 0, FAILED, None, NOW)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from polydomo.store.errors import StoreError
-from polydomo.store.postgres import Line, PostgresDatabase, PostgresStore
+from polydomo.store.postgres import PostgresConnection, PostgresDatabase, PostgresStore
 from polydomo.store.queries import Query
 from polydomo.store.records import DONE, Filter
 from tests.store.desk import NOW, Desk, code, job, name
@@ -131,15 +131,15 @@ def test_what_was_reported_as_failed_is_not_there_later(
     assert isinstance(desk.store, PostgresStore)
     assert desk.do(desk.store.add, job(1)) is None
     desk.store._writing._patience = 0.2
-    connect = Line._connect
+    connect = PostgresConnection._connect
     away = True
 
-    def unreachable(line: Line) -> PostgresDatabase:
+    def unreachable(line: PostgresConnection) -> PostgresDatabase:
         if away:
             raise psycopg.OperationalError("connection refused")
         return connect(line)
 
-    monkeypatch.setattr(Line, "_connect", unreachable)
+    monkeypatch.setattr(PostgresConnection, "_connect", unreachable)
     break_once(monkeypatch, at)
     assert code(desk.do(desk.store.add, job(2))) == "store-unreachable"
     started = time.monotonic()

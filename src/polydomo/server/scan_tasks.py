@@ -20,9 +20,9 @@ from polydomo.core.names import parse_name, printable
 from polydomo.server.record_codec import several
 from polydomo.services.builtin import Later, Raw
 from polydomo.services.management import Management
-from polydomo.store.base import Store
 from polydomo.store.errors import StoreError
 from polydomo.store.records import DONE, EventRecord, Filter, JobRecord, Page, ResultRecord
+from polydomo.store.store import Store
 from polydomo.wire.frames import split
 
 TASKS: Final = ("scan_bounds", "scan_jobs", "scan_endings", "scan_events", "trace_jobs")

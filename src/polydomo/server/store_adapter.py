@@ -22,7 +22,6 @@ from polydomo.server.deliveries import Deliveries, outcome
 from polydomo.server.log import Log
 from polydomo.server.record_codec import read_options, rest_of, several, written_target
 from polydomo.store import Store
-from polydomo.store.base import READY
 from polydomo.store.errors import (
     AlreadyFinished,
     DuplicateJob,
@@ -44,6 +43,7 @@ from polydomo.store.records import (
     ResultRecord,
     Retention,
 )
+from polydomo.store.store import READY
 from polydomo.wire.frames import Message, frame
 
 log = Log()

@@ -6,8 +6,8 @@ out. The rules of what may happen to a job are in `rules.py`, the same for all o
 
 from __future__ import annotations
 
-from polydomo.store.base import BACKLOG, BATCH, Call, Store
 from polydomo.store.errors import StoreInvalid, StoreUnusable
+from polydomo.store.store import BACKLOG, BATCH, Call, Store
 
 __all__ = ["Call", "Store", "open_store"]
 

@@ -13,10 +13,11 @@ from typing import Final
 from msgspec.structs import astuple
 
 from polydomo.store import queries
-from polydomo.store.books import Books
 from polydomo.store.database import Database, Row
 from polydomo.store.errors import StoreError
+from polydomo.store.kv_batch import KvBatch
 from polydomo.store.memory import revise
+from polydomo.store.operations import Add, Op
 from polydomo.store.records import (
     AttemptRecord,
     Change,
@@ -25,8 +26,7 @@ from polydomo.store.records import (
     PartialRecord,
     Progress,
 )
-from polydomo.store.rules import Add, Op
-from polydomo.store.shelf_batch import ShelfBatch
+from polydomo.store.repository import Repository
 
 REQUEST_FIELDS: Final = 3  # body, envelope, options: the end of a JobRecord
 
@@ -40,7 +40,7 @@ def execute(database: Database, ops: Sequence[Op]) -> list[StoreError | None]:
     return outcomes
 
 
-class Batch(Books):
+class Batch(Repository):
     """What is known of the jobs of one batch, and what is to be written."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Batch(Books):
         self._aliases: dict[str, int] = {}
         self._ending = 0  # the highest that was taken back
         self._settled = 0
-        self._shelf = ShelfBatch()
+        self._shelf = KvBatch()
         self._unnamed: set[str] = set()  # names that went with the job that had taken them
 
     def load(self, database: Database, ops: Sequence[Op]) -> None:
@@ -80,7 +80,7 @@ class Batch(Books):
                 self._own((service, key), self._jobs.get(job_id) or Progress(job_id, service, seq))
 
     @property
-    def shelf(self) -> ShelfBatch:
+    def shelf(self) -> KvBatch:
         return self._shelf
 
     def find(self, job_id: str) -> Progress | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from polydomo.store.errors import StoreNewer
-from polydomo.store.queries import SET_VERSION, VERSION, Bulk, Query, Table
+from polydomo.store.queries import SET_VERSION, VERSION, BulkInsert, Query, SqlTable
 from polydomo.store.schema import META, MIGRATIONS, Migration
 
 Row = tuple[Any, ...]
@@ -30,15 +30,15 @@ class Database(ABC):
         same."""
 
     @abstractmethod
-    def append(self, table: Table, rows: Sequence[Row]) -> None:
+    def append(self, table: SqlTable, rows: Sequence[Row]) -> None:
         """New rows."""
 
     @abstractmethod
-    def change(self, bulk: Bulk, rows: Sequence[Row]) -> None:
+    def change(self, bulk: BulkInsert, rows: Sequence[Row]) -> None:
         """A statement about many rows."""
 
     @abstractmethod
-    def ask(self, bulk: Bulk, rows: Sequence[Row], limit: int = 0) -> list[Row]:
+    def ask(self, bulk: BulkInsert, rows: Sequence[Row], limit: int = 0) -> list[Row]:
         """A question about many rows. `limit` fills its place in the text."""
 
     @abstractmethod

@@ -7,18 +7,10 @@ from copy import copy
 from itertools import islice
 from typing import TypeVar
 
-from polydomo.store.base import (
-    BACKLOG,
-    BATCH,
-    ENDINGS,
-    RECOVERY_BYTES,
-    RECOVERY_JOBS,
-    Call,
-    Store,
-    page_position,
-)
-from polydomo.store.books import Books
+from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreClosed, StoreError
+from polydomo.store.kv import MemoryKv
+from polydomo.store.operations import Op
 from polydomo.store.records import (
     DEAD,
     AttemptRecord,
@@ -34,14 +26,22 @@ from polydomo.store.records import (
     ResultRecord,
     Retention,
 )
-from polydomo.store.reply import Reply
-from polydomo.store.rules import Op
-from polydomo.store.shelf import MemoryShelf
+from polydomo.store.repository import Repository
+from polydomo.store.store import (
+    BACKLOG,
+    BATCH,
+    ENDINGS,
+    RECOVERY_BYTES,
+    RECOVERY_JOBS,
+    Call,
+    Store,
+    page_position,
+)
 
 T = TypeVar("T")
 
 
-class MemoryBooks(Books):
+class MemoryRepository(Repository):
     """Everything by the job's `seq`."""
 
     def __init__(self) -> None:
@@ -55,10 +55,10 @@ class MemoryBooks(Books):
         self.results: dict[int, bytes] = {}
         self.aliases: dict[str, int] = {}
         self.ledger = 0
-        self._shelf = MemoryShelf()
+        self._shelf = MemoryKv()
 
     @property
-    def shelf(self) -> MemoryShelf:
+    def shelf(self) -> MemoryKv:
         return self._shelf
 
     def find(self, job_id: str) -> JobRecord | None:
@@ -146,16 +146,16 @@ class MemoryStore(Store):
 
     def __init__(self, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
         super().__init__(call, backlog_limit, batch)
-        self._books = MemoryBooks()
+        self._books = MemoryRepository()
         self._settled: list[tuple[Op, StoreError | None]] = []
 
-    def get(self, job_id: str) -> Reply[JobRecord | None]:
+    def get(self, job_id: str) -> Deferred[JobRecord | None]:
         return self._read(lambda: _copy(self._books.named(job_id)))
 
-    def by_key(self, service: bytes, key: str) -> Reply[JobRecord | None]:
+    def by_key(self, service: bytes, key: str) -> Deferred[JobRecord | None]:
         return self._read(lambda: _copy(self._books.holder(service, key)))
 
-    def result(self, job_id: str) -> Reply[ResultRecord | None]:
+    def result(self, job_id: str) -> Deferred[ResultRecord | None]:
         def look() -> ResultRecord | None:
             job = self._books.named(job_id)
             if job is None or job.finished is None:
@@ -175,7 +175,7 @@ class MemoryStore(Store):
 
         return self._read(look)
 
-    def attempts(self, job_id: str) -> Reply[list[AttemptRecord]]:
+    def attempts(self, job_id: str) -> Deferred[list[AttemptRecord]]:
         def look() -> list[AttemptRecord]:
             job = self._books.find(job_id)
             if job is None:
@@ -190,21 +190,21 @@ class MemoryStore(Store):
 
         return self._read(look)
 
-    def partials(self, job_id: str, after: int = 0, limit: int = 1000) -> Reply[list[PartialRecord]]:
+    def partials(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[PartialRecord]]:
         def look() -> list[PartialRecord]:
             records = self._books.partials.get(self._books.seqs.get(job_id, 0), [])
             return [record for record in records if record.number > after][:limit]
 
         return self._read(look)
 
-    def events(self, job_id: str, after: int = 0, limit: int = 1000) -> Reply[list[EventRecord]]:
+    def events(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[EventRecord]]:
         def look() -> list[EventRecord]:
             records = self._books.events.get(self._books.seqs.get(job_id, 0), [])
             return [record for record in records if record.number > after][:limit]
 
         return self._read(look)
 
-    def find(self, filter: Filter) -> Reply[Page]:
+    def find(self, filter: Filter) -> Deferred[Page]:
         def look() -> Page:
             behind = page_position(filter)
             jobs = [job for job in self._books.jobs.values() if _matches(job, filter, behind)]
@@ -215,7 +215,7 @@ class MemoryStore(Store):
 
         return self._read(look)
 
-    def counts(self) -> Reply[list[Count]]:
+    def counts(self) -> Deferred[list[Count]]:
         def look() -> list[Count]:
             tally: dict[tuple[bytes, str], int] = {}
             for job in self._books.jobs.values():
@@ -224,14 +224,14 @@ class MemoryStore(Store):
 
         return self._read(look)
 
-    def aliases(self) -> Reply[list[tuple[str, str]]]:
+    def aliases(self) -> Deferred[list[tuple[str, str]]]:
         def look() -> list[tuple[str, str]]:
             jobs = {seq: job.id for seq, job in self._books.jobs.items() if job.finished is None}
             return [(name, jobs[seq]) for name, seq in self._books.aliases.items() if seq in jobs]
 
         return self._read(look)
 
-    def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Reply[list[JobRecord]]:
+    def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Deferred[list[JobRecord]]:
         def look() -> list[JobRecord]:
             jobs = (job for job in self._books.jobs.values() if job.finished is None and job.seq > after)
             found: list[JobRecord] = []
@@ -245,7 +245,7 @@ class MemoryStore(Store):
 
         return self._read(look)
 
-    def endings(self, after: int, limit: int = ENDINGS) -> Reply[list[JobRecord]]:
+    def endings(self, after: int, limit: int = ENDINGS) -> Deferred[list[JobRecord]]:
         def look() -> list[JobRecord]:
             ended = [(job.ending, job) for job in self._books.jobs.values() if (job.ending or 0) > after]
             ended.sort(key=lambda pair: pair[0] or 0)
@@ -253,19 +253,19 @@ class MemoryStore(Store):
 
         return self._read(look)
 
-    def settled(self) -> Reply[int]:
+    def settled(self) -> Deferred[int]:
         return self._read(lambda: self._books.ledger)
 
-    def item(self, space: str, name: bytes) -> Reply[Item | None]:
+    def item(self, space: str, name: bytes) -> Deferred[Item | None]:
         return self._read(lambda: self._books.shelf.item(space, name))
 
-    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Reply[list[Item]]:
+    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[Item]]:
         return self._read(lambda: self._books.shelf.items(space, after, limit))
 
-    def room(self, space: str) -> Reply[tuple[int, int]]:
+    def room(self, space: str) -> Deferred[tuple[int, int]]:
         return self._read(lambda: self._books.shelf.room(space))
 
-    def spaces(self, prefix: str = "") -> Reply[list[str]]:
+    def spaces(self, prefix: str = "") -> Deferred[list[str]]:
         return self._read(lambda: self._books.shelf.spaces(prefix))
 
     def close(self) -> None:
@@ -282,7 +282,7 @@ class MemoryStore(Store):
         self._settled = []
         self._finish([op for op, _ in settled], [outcome for _, outcome in settled])
 
-    def _expired(self, now: int, retention: Retention, limit: int) -> Reply[list[str]]:
+    def _expired(self, now: int, retention: Retention, limit: int) -> Deferred[list[str]]:
         def over(job: JobRecord) -> bool:
             cutoff = retention.cutoff(job.service, now)
             return (
@@ -294,8 +294,8 @@ class MemoryStore(Store):
 
         return self._read(lambda: [job.id for job in self._books.jobs.values() if over(job)][:limit])
 
-    def _read(self, look: Callable[[], T]) -> Reply[T]:
-        reply: Reply[T] = Reply()
+    def _read(self, look: Callable[[], T]) -> Deferred[T]:
+        reply: Deferred[T] = Deferred()
 
         def answer() -> None:
             try:

@@ -18,7 +18,6 @@ import msgspec
 import psycopg
 
 from polydomo.store import queries
-from polydomo.store.base import BACKLOG, BATCH, Call
 from polydomo.store.batch import execute
 from polydomo.store.database import Database, Row, migrate
 from polydomo.store.errors import (
@@ -31,11 +30,12 @@ from polydomo.store.errors import (
     StoreUnreachable,
     StoreUnusable,
 )
-from polydomo.store.queries import Bulk, Query, Table
-from polydomo.store.rules import Add, Forget, Op
+from polydomo.store.operations import Add, Forget, Op
+from polydomo.store.queries import BulkInsert, Query, SqlTable
 from polydomo.store.schema import Migration
-from polydomo.store.sqlstore import SqlStore
-from polydomo.store.threads import Outcomes
+from polydomo.store.sql import SqlStore
+from polydomo.store.store import BACKLOG, BATCH, Call
+from polydomo.store.writer import Outcomes
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ class PostgresDatabase(Database):
         except psycopg.Error:
             self.connection.close()
 
-    def append(self, table: Table, rows: Sequence[Row]) -> None:
+    def append(self, table: SqlTable, rows: Sequence[Row]) -> None:
         names = ", ".join(column.name for column in table.columns)
         text = f"COPY {table.name} ({names}) FROM STDIN (FORMAT BINARY)"
         with self.connection.cursor() as cursor, cursor.copy(text) as copy:
@@ -108,10 +108,10 @@ class PostgresDatabase(Database):
             for row in rows:
                 copy.write_row(row)
 
-    def change(self, bulk: Bulk, rows: Sequence[Row]) -> None:
+    def change(self, bulk: BulkInsert, rows: Sequence[Row]) -> None:
         self._run(_with(bulk), {"rows": _encode(rows)})
 
-    def ask(self, bulk: Bulk, rows: Sequence[Row], limit: int = 0) -> list[Row]:
+    def ask(self, bulk: BulkInsert, rows: Sequence[Row], limit: int = 0) -> list[Row]:
         return self._run(_with(bulk).format(limit=limit), {"rows": _encode(rows)}).fetchall()
 
     def fetch(self, query: Query, **parameters: object) -> list[Row]:
@@ -159,7 +159,7 @@ class PostgresDatabase(Database):
         return self.connection.execute(text, parameters)
 
 
-class Line:
+class PostgresConnection:
     """A connection that is made again when it was lost."""
 
     def __init__(self, url: str, patience: float, exclusive: bool) -> None:
@@ -220,7 +220,7 @@ class Line:
         return database
 
 
-class Doubt(NamedTuple):
+class UncertainCommit(NamedTuple):
     """A batch that may or may not have been committed."""
 
     number: int
@@ -240,9 +240,9 @@ class PostgresStore(SqlStore):
         patience: float = PATIENCE,
     ) -> None:
         super().__init__(call, backlog_limit, batch)
-        self._writing = Line(url, patience, exclusive=True)
-        self._reading = Line(url, patience, exclusive=False)
-        self._doubt: Doubt | None = None
+        self._writing = PostgresConnection(url, patience, exclusive=True)
+        self._reading = PostgresConnection(url, patience, exclusive=False)
+        self._doubt: UncertainCommit | None = None
         try:
             database = self._writing.connected(time.monotonic() + LOCK_PATIENCE)
             migrate(database)
@@ -279,7 +279,7 @@ class PostgresStore(SqlStore):
         outcomes = execute(database, ops)
         number = secrets.randbits(62)  # nobody else's, not even another broker's that was here in between
         database.execute(queries.MARK, batch=number)
-        self._doubt = Doubt(number, ops, outcomes)
+        self._doubt = UncertainCommit(number, ops, outcomes)
         database.commit()
         self._doubt = None
         return outcomes
@@ -375,7 +375,7 @@ ELEMENTS: Final = {"int": "(e->>{n})::int8", "text": "e->>{n}", "bytes": "decode
 
 
 @cache
-def _with(bulk: Bulk) -> str:
+def _with(bulk: BulkInsert) -> str:
     """The rows are one JSON parameter: made and taken apart in C, on both sides."""
     names = ", ".join(column.name for column in bulk.columns)
     values = ", ".join(ELEMENTS[column.kind].format(n=n) for n, column in enumerate(bulk.columns))

@@ -1,7 +1,7 @@
 """Every SQL statement of the store, each with a sentence. The same text runs on SQLite and PostgreSQL.
 
-A `Query` has named parameters (`:id`). A `Bulk` works on many rows at once: they are the table `v` in its
-text, with the given columns. A `Table` is what rows are simply appended to.
+A `Query` has named parameters (`:id`). A `BulkInsert` works on many rows at once: they are the table `v` in its
+text, with the given columns. A `SqlTable` is what rows are simply appended to.
 
 Why many rows at once: a statement per row would be easier, but Python gives up its global lock for each one,
 and next to a busy event loop getting it back takes longer than the statement (measured: 200 to 600 µs per row
@@ -20,7 +20,7 @@ Kind = Literal["int", "text", "bytes"]
 KINDS: Final[dict[str, Kind]] = {"int": "int", "text": "text", "bytes": "bytes"}
 
 
-class Column(NamedTuple):
+class SqlColumn(NamedTuple):
     name: str
     kind: Kind
 
@@ -30,28 +30,28 @@ class Query(NamedTuple):
     text: str
 
 
-class Table(NamedTuple):
+class SqlTable(NamedTuple):
     """Rows with these columns, in this order, are appended."""
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[SqlColumn, ...]
 
 
-class Bulk(NamedTuple):
+class BulkInsert(NamedTuple):
     """`text` with the rows `v`. If it is a question, `answer` are the columns of its answer."""
 
     about: str
-    columns: tuple[Column, ...]
+    columns: tuple[SqlColumn, ...]
     text: str
-    answer: tuple[Column, ...] = ()
+    answer: tuple[SqlColumn, ...] = ()
 
 
-def _columns(text: str) -> tuple[Column, ...]:
+def _columns(text: str) -> tuple[SqlColumn, ...]:
     """From "name:kind name:kind"; without a kind it is int."""
     found = []
     for word in text.split():
         name, _, kind = word.partition(":")
-        found.append(Column(name, KINDS[kind or "int"]))
+        found.append(SqlColumn(name, KINDS[kind or "int"]))
     return tuple(found)
 
 
@@ -68,29 +68,29 @@ JOB: Final = ", ".join(f"jobs.{column.name}" for column in PROGRESS + REST)
 
 # The writer
 
-JOBS: Final = Table("jobs", (*PROGRESS, *REST, Column("key_service", "bytes")))
-REQUESTS: Final = Table("requests", _columns("seq body:bytes envelope:bytes options:bytes"))
-RESULTS: Final = Table("results", _columns("seq body:bytes"))
-ATTEMPTS: Final = Table(
+JOBS: Final = SqlTable("jobs", (*PROGRESS, *REST, SqlColumn("key_service", "bytes")))
+REQUESTS: Final = SqlTable("requests", _columns("seq body:bytes envelope:bytes options:bytes"))
+RESULTS: Final = SqlTable("results", _columns("seq body:bytes"))
+ATTEMPTS: Final = SqlTable(
     "attempts", _columns("seq number worker:bytes started ended outcome:text token:bytes")
 )
-PARTIALS: Final = Table("partials", _columns("number seq attempt at body:bytes"))
-EVENTS: Final = Table("events", _columns("number seq at worker:bytes kind:text body:bytes"))
+PARTIALS: Final = SqlTable("partials", _columns("number seq attempt at body:bytes"))
+EVENTS: Final = SqlTable("events", _columns("number seq at worker:bytes kind:text body:bytes"))
 
-LOAD: Final = Bulk(
+LOAD: Final = BulkInsert(
     "The progress of the jobs that a batch of writes is about.",
     _columns("id:text"),
     f"SELECT {', '.join(column.name for column in PROGRESS)} FROM jobs WHERE id IN (SELECT id FROM v)",
     PROGRESS,
 )
-HOLDERS: Final = Bulk(
+HOLDERS: Final = BulkInsert(
     "Which of these idempotency keys are taken, and by which job.",
     _columns("key:text key_service:bytes"),
     "SELECT jobs.key_service, jobs.key, jobs.id, jobs.seq FROM v "
     "JOIN jobs ON jobs.key = v.key AND jobs.key_service = v.key_service AND jobs.key IS NOT NULL",
     _columns("key_service:bytes key:text id:text seq"),
 )
-CHANGE: Final = Bulk(
+CHANGE: Final = BulkInsert(
     "A job's progress. Its service is left alone: it belongs to indexes and hardly ever changes.",
     _columns(
         "seq state:text attempt worker:bytes queued not_before dispatched finished "
@@ -104,7 +104,7 @@ CHANGE: Final = Bulk(
     FROM v WHERE jobs.seq = v.seq
     """,
 )
-REVISE: Final = Bulk(
+REVISE: Final = BulkInsert(
     "The rest of a job; what is not given stays as it is.",
     _columns("seq service:bytes target:text priority max_attempts timeout deadline size_in release_key"),
     """
@@ -117,7 +117,7 @@ REVISE: Final = Bulk(
     FROM v WHERE jobs.seq = v.seq
     """,
 )
-REWRITE: Final = Bulk(
+REWRITE: Final = BulkInsert(
     "A request that was passed on with another body, or other options.",
     _columns("seq body:bytes options:bytes"),
     """
@@ -125,7 +125,7 @@ REWRITE: Final = Bulk(
     requests.options) FROM v WHERE requests.seq = v.seq
     """,
 )
-TALLY: Final = Bulk(
+TALLY: Final = BulkInsert(
     "So many jobs more, or fewer, of a service are in a state.",
     _columns("service:bytes state:text jobs"),
     """
@@ -135,9 +135,9 @@ TALLY: Final = Bulk(
 )
 
 
-def _remove(table: str) -> Bulk:
+def _remove(table: str) -> BulkInsert:
     about = f"The rows of {table} that belong to removed jobs."
-    return Bulk(about, _columns("seq"), f"DELETE FROM {table} WHERE seq IN (SELECT seq FROM v)")
+    return BulkInsert(about, _columns("seq"), f"DELETE FROM {table} WHERE seq IN (SELECT seq FROM v)")
 
 
 REMOVE_RESULTS: Final = _remove("results")
@@ -150,12 +150,12 @@ REMOVE: Final = (
     _remove("events"),
     _remove("aliases"),
 )
-ALIAS: Final = Bulk(
+ALIAS: Final = BulkInsert(
     "Further names of jobs. One that was another job's is this one's now.",
     _columns("id:text seq"),
     "INSERT INTO aliases (id, seq) SELECT id, seq FROM v WHERE true ON CONFLICT (id) DO UPDATE SET seq = excluded.seq",
 )
-REMOVE_NAMES: Final = Bulk(
+REMOVE_NAMES: Final = BulkInsert(
     "Further names that nobody has any more.",
     _columns("id:text"),
     "DELETE FROM aliases WHERE id IN (SELECT id FROM v)",
@@ -185,32 +185,32 @@ MARKED: Final = Query(
 
 # The writer, at the shelf
 
-SHELF: Final = Table("shelf", _columns("space:bytes name:bytes at until size value:bytes"))
-SHELVED: Final = Bulk(
+SHELF: Final = SqlTable("shelf", _columns("space:bytes name:bytes at until size value:bytes"))
+SHELVED: Final = BulkInsert(
     "Which of these items are there, and how large they are.",
     _columns("space:bytes name:bytes"),
     "SELECT shelf.space, shelf.name, shelf.size FROM v "
     "JOIN shelf ON shelf.space = v.space AND shelf.name = v.name",
     _columns("space:bytes name:bytes size"),
 )
-UNSHELVE: Final = Bulk(
+UNSHELVE: Final = BulkInsert(
     "Items that are replaced, or not wanted any more.",
     _columns("space:bytes name:bytes"),
     "DELETE FROM shelf WHERE (space, name) IN (SELECT space, name FROM v)",
 )
 CLEAR: Final = (
-    Bulk(
+    BulkInsert(
         "All items of spaces.",
         _columns("space:bytes"),
         "DELETE FROM shelf WHERE space IN (SELECT space FROM v)",
     ),
-    Bulk(
+    BulkInsert(
         "And that there were any.",
         _columns("space:bytes"),
         "DELETE FROM spaces WHERE space IN (SELECT space FROM v)",
     ),
 )
-FILL: Final = Bulk(
+FILL: Final = BulkInsert(
     "So many items and bytes more, or fewer, are in a space.",
     _columns("space:bytes items size"),
     """
@@ -353,7 +353,7 @@ SWEEPABLE: Final = Query(
     "Services that have finished jobs which are not dead letters.",
     "SELECT DISTINCT service FROM tallies WHERE jobs > 0 AND state IN ('done', 'failed', 'cancelled')",
 )
-EXPIRED: Final = Bulk(
+EXPIRED: Final = BulkInsert(
     "Finished jobs of these services that ended before their retention time.",
     _columns("service:bytes cutoff"),
     "SELECT jobs.id FROM v JOIN jobs ON jobs.service = v.service AND jobs.finished <= v.cutoff "

@@ -20,11 +20,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from polydomo import private_files
-from polydomo.store.base import BACKLOG, BATCH, Call
 from polydomo.store.batch import execute
 from polydomo.store.checkpoint import Checkpointer
 from polydomo.store.damage import Check, LogScan, lost_in_log, quick_check, scan_log, set_aside
 from polydomo.store.database import Database, Row, migrate
+from polydomo.store.deferred import Deferred
 from polydomo.store.disk import explain, inspect
 from polydomo.store.errors import (
     StoreError,
@@ -34,12 +34,12 @@ from polydomo.store.errors import (
     StoreTrouble,
     StoreUnusable,
 )
-from polydomo.store.queries import Bulk, Column, Query, Table
-from polydomo.store.reply import Reply
-from polydomo.store.rules import Op
+from polydomo.store.operations import Op
+from polydomo.store.queries import BulkInsert, Query, SqlColumn, SqlTable
 from polydomo.store.schema import Migration
-from polydomo.store.sqlstore import Counters, SqlStore
-from polydomo.store.threads import Outcomes
+from polydomo.store.sql import Counters, SqlStore
+from polydomo.store.store import BACKLOG, BATCH, Call
+from polydomo.store.writer import Outcomes
 
 T = TypeVar("T")
 
@@ -90,15 +90,15 @@ class SqliteDatabase(Database):
         except sqlite3.Error:
             self.stale = True
 
-    def append(self, table: Table, rows: Sequence[Row]) -> None:
+    def append(self, table: SqlTable, rows: Sequence[Row]) -> None:
         for chunk in _chunks(rows):
             self._connection.execute(_insert(table, len(chunk)), list(chain.from_iterable(chunk)))
 
-    def change(self, bulk: Bulk, rows: Sequence[Row]) -> None:
+    def change(self, bulk: BulkInsert, rows: Sequence[Row]) -> None:
         for chunk in _chunks(rows):
             self._connection.execute(_with(bulk, len(chunk)), list(chain.from_iterable(chunk)))
 
-    def ask(self, bulk: Bulk, rows: Sequence[Row], limit: int = 0) -> list[Row]:
+    def ask(self, bulk: BulkInsert, rows: Sequence[Row], limit: int = 0) -> list[Row]:
         """The whole answer is one JSON text: each row fetched would cost a turn of Python's lock (see
         queries)."""
         found: list[Row] = []
@@ -196,7 +196,7 @@ class SqliteStore(SqlStore):
         self.trouble = self.unopened
         self._start_threads()
 
-    def reopen(self) -> Reply[None]:
+    def reopen(self) -> Deferred[None]:
         def opened(counters: Counters) -> None:
             self._set_counters(counters)
             self.unopened = None
@@ -207,7 +207,7 @@ class SqliteStore(SqlStore):
                 self.unopened = error
             reply.fail(error)
 
-        reply: Reply[None] = Reply()
+        reply: Deferred[None] = Deferred()
         if self.unopened is None:
             reply.settle(None)
         else:
@@ -336,19 +336,19 @@ def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 
 
 @cache
-def _insert(table: Table, rows: int) -> str:
+def _insert(table: SqlTable, rows: int) -> str:
     names = ", ".join(column.name for column in table.columns)
     return f"INSERT INTO {table.name} ({names}) VALUES {_values(len(table.columns), rows)}"
 
 
 @cache
-def _with(bulk: Bulk, rows: int) -> str:
+def _with(bulk: BulkInsert, rows: int) -> str:
     names = ", ".join(column.name for column in bulk.columns)
     return f"WITH v ({names}) AS (VALUES {_values(len(bulk.columns), rows)}) {bulk.text}"
 
 
 @cache
-def _question(bulk: Bulk, rows: int, limit: int) -> str:
+def _question(bulk: BulkInsert, rows: int, limit: int) -> str:
     names = ", ".join(column.name for column in bulk.columns)
     answer = ", ".join(
         f"hex({column.name})" if column.kind == "bytes" else column.name for column in bulk.answer
@@ -363,7 +363,7 @@ def _values(columns: int, rows: int) -> str:
     return ", ".join([f"({', '.join('?' * columns)})"] * rows)
 
 
-def _decode(columns: Sequence[Column], rows: list[list[Any]]) -> list[Row]:
+def _decode(columns: Sequence[SqlColumn], rows: list[list[Any]]) -> list[Row]:
     """JSON has no bytes; they came as hexadecimal digits."""
     for place in [place for place, column in enumerate(columns) if column.kind == "bytes"]:
         for row in rows:

@@ -18,9 +18,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from polydomo.store import Store
-from polydomo.store.base import NAME_BYTES
 from polydomo.store.errors import StoreError
-from polydomo.store.rules import Done
+from polydomo.store.operations import Done
+from polydomo.store.store import NAME_BYTES
 from polydomo.web.api.json_responses import store_problem
 from polydomo.web.api.problems import problem
 from polydomo.web.memodb.cid import Cid

@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import Match
 from starlette.types import Scope
 
-from polydomo.store.base import NAME_BYTES
+from polydomo.store.store import NAME_BYTES
 from polydomo.web.api.problems import problem
 from polydomo.web.memodb.content_store import FUNC_BYTES, Call
 from polydomo.web.memodb.content_types import parse_cid

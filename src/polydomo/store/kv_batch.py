@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from polydomo.store import queries
-from polydomo.store.books import ShelfBooks
 from polydomo.store.database import Database, Row
 from polydomo.store.records import Item
+from polydomo.store.repository import KvRepository
 
 # How many of the oldest items are looked at together.
 LOOK: Final = 500
@@ -24,7 +24,7 @@ LOOK: Final = 500
 NEVER: Final = -(1 << 63)  # before all times
 
 
-class ShelfBatch(ShelfBooks):
+class KvBatch(KvRepository):
     """What is to be done, round by round."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """What each write means: the only place that knows which writes a job's state allows.
 
 The three stores differ in where the jobs are, not in what may happen to them. So a write is an `Op` that says
-what it does to `Books`; memory's books are dictionaries, the databases' are a batch that was loaded before
+what it does to `Repository`; memory's books are dictionaries, the databases' are a batch that was loaded before
 and is written after. All writes run one after the other in the order they were made, in the store's one
 writer.
 
@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Final
 
-from polydomo.store.books import Books
 from polydomo.store.errors import (
     AlreadyFinished,
     DuplicateJob,
@@ -41,6 +40,7 @@ from polydomo.store.records import (
     PartialRecord,
     Progress,
 )
+from polydomo.store.repository import Repository
 
 Done = Callable[[StoreError | None], object]
 
@@ -65,14 +65,14 @@ class Op:
         """The jobs it looks at."""
         return (self.job_id,)
 
-    def apply(self, books: Books) -> StoreRefusal | None:
+    def apply(self, books: Repository) -> StoreRefusal | None:
         """Do it, or say why not."""
         job = books.find(self.job_id)
         if job is None:
             return UnknownJob(f"there is no job {self.job_id}")
         return self.change(books, job)
 
-    def change(self, books: Books, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
         """What it does to a job that exists: nothing, unless the write says otherwise."""
         return None
 
@@ -86,7 +86,7 @@ class Add(Op):
         super().__init__(job.id, done, size)
         self.job = job
 
-    def apply(self, books: Books) -> StoreRefusal | None:
+    def apply(self, books: Repository) -> StoreRefusal | None:
         job = self.job
         if books.find(job.id) is not None:
             return DuplicateJob(f"there is a job {job.id} already")
@@ -112,7 +112,7 @@ class Attempt(Op):
         self.worker = worker
         self.at = at
 
-    def change(self, books: Books, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
         if job.finished is not None:
             return _finished(job)
         if self.number <= job.attempt:
@@ -140,7 +140,7 @@ class Requeue(Op):
         self.at = at
         self.not_before = not_before
 
-    def change(self, books: Books, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
         refusal = _fence(books, job, self.attempt, self.at)
         if refusal is not None:
             return refusal
@@ -160,7 +160,7 @@ class Partial(Op):
         super().__init__(job_id, done, len(record.body))
         self.record = record
 
-    def change(self, books: Books, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
         refusal = _fence(books, job, self.record.attempt, self.record.at)
         if refusal is not None:
             return refusal
@@ -179,7 +179,7 @@ class Event(Op):
         super().__init__(job_id, done, len(record.body))
         self.record = record
 
-    def change(self, books: Books, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
         books.event(job, self.record)
         return None
 
@@ -193,7 +193,7 @@ class Alias(Op):
         super().__init__(job_id, done, len(name))
         self.name = name
 
-    def change(self, books: Books, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
         books.alias(job, self.name)
         return None
 
@@ -224,7 +224,7 @@ class Finish(Op):
         self.at = at
         self.ending = ending
 
-    def change(self, books: Books, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
         lost = 0 < self.attempt == job.attempt and job.dispatched is None and job.finished is None
         if (
             lost and self.state == DONE
@@ -254,7 +254,7 @@ class Cancel(Op):
         self.at = at
         self.ending = ending
 
-    def change(self, books: Books, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
         if job.finished is not None:
             return _finished(job)
         job.code = CANCELLED
@@ -273,7 +273,7 @@ class Revive(Op):
         super().__init__(job_id, done)
         self.at = at
 
-    def change(self, books: Books, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
         if job.finished is None or job.state == DONE:
             return WrongState(
                 f"job {job.id} is {job.state}; only what ended without a result can be sent again"
@@ -302,7 +302,7 @@ class Update(Op):
         super().__init__(job_id, done, len(revision.body or b"") + len(revision.options or b""))
         self.revision = revision
 
-    def change(self, books: Books, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
         revision = self.revision
         if job.finished is not None:
             if not _only_key(revision):
@@ -335,7 +335,7 @@ class Settle(Op):
     def ids(self) -> Sequence[str]:
         return ()
 
-    def apply(self, books: Books) -> StoreRefusal | None:
+    def apply(self, books: Repository) -> StoreRefusal | None:
         books.settled(self.ending)
         return None
 
@@ -345,7 +345,7 @@ class Forget(Op):
 
     __slots__ = ()
 
-    def change(self, books: Books, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
         books.removed(job)
         return None
 
@@ -363,7 +363,7 @@ class Purge(Op):
     def ids(self) -> Sequence[str]:
         return self._ids
 
-    def apply(self, books: Books) -> StoreRefusal | None:
+    def apply(self, books: Repository) -> StoreRefusal | None:
         self.removed = 0
         for job_id in self._ids:
             job = books.find(job_id)
@@ -373,13 +373,13 @@ class Purge(Op):
         return None
 
 
-def _enter(books: Books, job: Progress, state: str) -> None:
+def _enter(books: Repository, job: Progress, state: str) -> None:
     old = job.state
     job.state = state
     books.moved(job, job.service, old)
 
 
-def _end_attempt(books: Books, job: Progress, at: int, outcome: str) -> None:
+def _end_attempt(books: Repository, job: Progress, at: int, outcome: str) -> None:
     """Keep the running attempt's record; the job's own fields are for the next."""
     if job.dispatched is not None:
         books.attempt(job, AttemptRecord(job.attempt, job.worker, job.dispatched, at, outcome, job.token))
@@ -387,7 +387,7 @@ def _end_attempt(books: Books, job: Progress, at: int, outcome: str) -> None:
         job.worker = job.token = b""
 
 
-def _fence(books: Books, job: Progress, attempt: int, at: int) -> StoreRefusal | None:
+def _fence(books: Repository, job: Progress, attempt: int, at: int) -> StoreRefusal | None:
     """May this attempt still say something? If it is newer than known, its beginning is made up for."""
     if job.finished is not None:
         return _finished(job)

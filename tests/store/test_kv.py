@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.store import shelf_batch
+from polydomo.store import kv_batch
 from polydomo.store.database import migrate
 from polydomo.store.errors import StoreBusy, StoreError, StoreInvalid
 from polydomo.store.postgres import PostgresDatabase
 from polydomo.store.queries import VERSION, Query
 from polydomo.store.records import DONE, Item
 from polydomo.store.schema import MIGRATIONS
+from polydomo.store.sql import SqlStore
 from polydomo.store.sqlite import SqliteStore
-from polydomo.store.sqlstore import SqlStore
 from tests.store.desk import NOW, Desk, code, job, name
 from tests.store.test_opening import DATABASES, FIRST_VERSION_JOB, Urls, database
 from tests.support.effort import examples
@@ -124,7 +124,7 @@ def test_trimming_removes_what_has_expired(desk: Desk) -> None:
 
 
 def test_trimming_to_a_size_removes_the_oldest(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf_batch, "LOOK", 2)
+    monkeypatch.setattr(kv_batch, "LOOK", 2)
     store = desk.store
     for number, age in enumerate((5, 3, 4, 1, 2, 1)):
         store.put("memo", b"%d" % number, bytes(10), NOW - age)

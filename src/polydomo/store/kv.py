@@ -9,10 +9,10 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush, nsmallest
 from typing import Final
 
-from polydomo.store.books import Books, ShelfBooks
 from polydomo.store.errors import StoreRefusal
+from polydomo.store.operations import Done, Op
 from polydomo.store.records import Item
-from polydomo.store.rules import Done, Op
+from polydomo.store.repository import KvRepository, Repository
 
 # A heap with more outdated entries than this, and than current ones, is made anew.
 OUTDATED: Final = 64
@@ -30,7 +30,7 @@ class Put(Op):
     def ids(self) -> tuple[str, ...]:
         return ()
 
-    def apply(self, books: Books) -> StoreRefusal | None:
+    def apply(self, books: Repository) -> StoreRefusal | None:
         books.shelf.put(self.item)
         return None
 
@@ -48,7 +48,7 @@ class Drop(Op):
     def ids(self) -> tuple[str, ...]:
         return ()
 
-    def apply(self, books: Books) -> StoreRefusal | None:
+    def apply(self, books: Repository) -> StoreRefusal | None:
         books.shelf.drop(self.space, self.name)
         return None
 
@@ -67,12 +67,12 @@ class Trim(Op):
     def ids(self) -> tuple[str, ...]:
         return ()
 
-    def apply(self, books: Books) -> StoreRefusal | None:
+    def apply(self, books: Repository) -> StoreRefusal | None:
         books.shelf.trim(self.space, self.now, self.limit)
         return None
 
 
-class MemoryShelf(ShelfBooks):
+class MemoryKv(KvRepository):
     """Spaces by name; one without items is not kept."""
 
     def __init__(self) -> None:

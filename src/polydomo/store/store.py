@@ -5,7 +5,7 @@ made, many to a transaction (group commit), and `done(error)` is called on the l
 transaction is on disk, also in order. Whoever does not need to know leaves `done` out; a write that failed
 then shows in `trouble` only.
 
-Reads return a `Reply`: await it, or give it a function. They see at least all writes whose `done` has been
+Reads return a `Deferred`: await it, or give it a function. They see at least all writes whose `done` has been
 called.
 
 The owner hands in `call`, which runs a function on the loop's thread soon (`loop.call_soon_threadsafe`). It
@@ -20,9 +20,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from polydomo.store import rules, shelf
+from polydomo.store import kv, operations
 from polydomo.store.damage import Check
+from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreBusy, StoreClosed, StoreError, StoreInvalid, StoreTrouble
+from polydomo.store.operations import Done, Op
 from polydomo.store.records import (
     DELAYED,
     ENDED,
@@ -40,8 +42,6 @@ from polydomo.store.records import (
     ResultRecord,
     Retention,
 )
-from polydomo.store.reply import Reply
-from polydomo.store.rules import Done, Op
 
 Call = Callable[[Callable[[], None]], object]
 
@@ -116,7 +116,7 @@ class Store(ABC):
         self._seq += 1
         job.seq = self._seq
         job.size_in = len(job.body)
-        self._write(rules.Add(job, done, size))
+        self._write(operations.Add(job, done, size))
 
     def attempt(
         self,
@@ -129,7 +129,7 @@ class Store(ABC):
     ) -> None:
         """`worker` gets the job; its answer must carry `token`. Numbers grow; an older one than known is refused
         with Superseded."""
-        self._write(rules.Attempt(job_id, number, worker, at, token, done))
+        self._write(operations.Attempt(job_id, number, worker, at, token, done))
 
     def requeue(
         self,
@@ -141,24 +141,24 @@ class Store(ABC):
         done: Done | None = None,
     ) -> None:
         """The attempt was lost; the job waits again, or is delayed if `not_before` is given."""
-        self._write(rules.Requeue(job_id, attempt, _clean(reason), at, not_before, done))
+        self._write(operations.Requeue(job_id, attempt, _clean(reason), at, not_before, done))
 
     def partial(self, job_id: str, attempt: int, body: bytes, at: int, done: Done | None = None) -> None:
         """One of several answers of this attempt."""
         self._number += 1
-        self._write(rules.Partial(job_id, PartialRecord(self._number, attempt, at, body), done))
+        self._write(operations.Partial(job_id, PartialRecord(self._number, attempt, at, body), done))
 
     def event(
         self, job_id: str, kind: str, body: bytes, at: int, worker: bytes = b"", done: Done | None = None
     ) -> None:
         """Something that is said about the job. Taken as long as the job is kept, also after its end."""
         self._number += 1
-        self._write(rules.Event(job_id, EventRecord(self._number, at, worker, _clean(kind), body), done))
+        self._write(operations.Event(job_id, EventRecord(self._number, at, worker, _clean(kind), body), done))
 
     def alias(self, job_id: str, name: str, done: Done | None = None) -> None:
         """Whoever asks for `name` from now on means this job, unless there is a job of that id."""
         _check_text(name)
-        self._write(rules.Alias(job_id, name, done))
+        self._write(operations.Alias(job_id, name, done))
 
     def finish(
         self,
@@ -181,32 +181,34 @@ class Store(ABC):
             raise StoreInvalid(f"a job ends as one of {', '.join(ENDED)}, not {state!r}")
         self._ending += 1
         self._write(
-            rules.Finish(job_id, attempt, state, _clean(code), _clean(message), body, at, self._ending, done)
+            operations.Finish(
+                job_id, attempt, state, _clean(code), _clean(message), body, at, self._ending, done
+            )
         )
 
     def cancel(self, job_id: str, at: int, done: Done | None = None) -> None:
         """End the job as cancelled, whoever has it. Refused with AlreadyFinished."""
         self._ending += 1
-        self._write(rules.Cancel(job_id, at, self._ending, done))
+        self._write(operations.Cancel(job_id, at, self._ending, done))
 
     def revive(self, job_id: str, at: int, done: Done | None = None) -> None:
         """Send a dead, failed or cancelled job again: it waits, keeps its place and its attempts' numbers."""
-        self._write(rules.Revive(job_id, at, done))
+        self._write(operations.Revive(job_id, at, done))
 
     def update(self, job_id: str, change: Change, done: Done | None = None) -> None:
         """Change a job that has not ended. Its idempotency key can be released at any time."""
         if change.state not in (None, WAITING, DELAYED):
             raise StoreInvalid(f"a job is made waiting or delayed, not {change.state!r}")
         _check_text(change.target)
-        self._write(rules.Update(job_id, change, done))
+        self._write(operations.Update(job_id, change, done))
 
     def settle(self, ending: int, done: Done | None = None) -> None:
         """The ledger has every end up to this one, safe on disk. A lower number than before changes nothing."""
-        self._write(rules.Settle(ending, done))
+        self._write(operations.Settle(ending, done))
 
     def forget(self, job_id: str, done: Done | None = None) -> None:
         """Remove the job and all that belongs to it: a dead letter that was dealt with."""
-        self._write(rules.Forget(job_id, done))
+        self._write(operations.Forget(job_id, done))
 
     def put(
         self,
@@ -231,20 +233,20 @@ class Store(ABC):
         elif self.backlog and self.backlog + len(value) > self.backlog_limit:
             refusal = StoreBusy(f"{self.backlog} bytes wait to be written already")
         if refusal is None:
-            self._write(shelf.Put(Item(space, name, value, at, until), done))
+            self._write(kv.Put(Item(space, name, value, at, until), done))
         elif done is not None:
             self._call(partial(_hear, done, refusal))
 
     def drop(self, space: str, name: bytes | None, done: Done | None = None) -> None:
         """Remove an item, or the whole space (None). There need not be any."""
-        self._write(shelf.Drop(space, name, done))
+        self._write(kv.Drop(space, name, done))
 
     def trim(self, space: str, now: int, size: int | None, done: Done | None = None) -> None:
         """Remove what has expired, then the oldest until `size` bytes of values are left. Cheap if nothing is to
         be removed."""
-        self._write(shelf.Trim(space, now, size, done))
+        self._write(kv.Trim(space, now, size, done))
 
-    def sweep(self, now: int, retention: Retention) -> Reply[int]:
+    def sweep(self, now: int, retention: Retention) -> Deferred[int]:
         """Remove finished jobs that were kept long enough, a few per transaction. Answers how many."""
         return _Sweep(self, now, retention).reply
 
@@ -265,69 +267,69 @@ class Store(ABC):
     # Reads
 
     @abstractmethod
-    def get(self, job_id: str) -> Reply[JobRecord | None]:
+    def get(self, job_id: str) -> Deferred[JobRecord | None]:
         """One job with its request; `job_id` may be a further name of it here, and in `result`."""
 
     @abstractmethod
-    def by_key(self, service: bytes, key: str) -> Reply[JobRecord | None]:
+    def by_key(self, service: bytes, key: str) -> Deferred[JobRecord | None]:
         """The job that was submitted to `service` with this idempotency key."""
 
     @abstractmethod
-    def result(self, job_id: str) -> Reply[ResultRecord | None]:
+    def result(self, job_id: str) -> Deferred[ResultRecord | None]:
         """How the job ended; None if it has not, or is not known."""
 
     @abstractmethod
-    def attempts(self, job_id: str) -> Reply[list[AttemptRecord]]:
+    def attempts(self, job_id: str) -> Deferred[list[AttemptRecord]]:
         """Who had the job, in order."""
 
     @abstractmethod
-    def partials(self, job_id: str, after: int = 0, limit: int = 1000) -> Reply[list[PartialRecord]]:
+    def partials(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[PartialRecord]]:
         """The partial answers behind number `after`, in order, of all attempts."""
 
     @abstractmethod
-    def events(self, job_id: str, after: int = 0, limit: int = 1000) -> Reply[list[EventRecord]]:
+    def events(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[EventRecord]]:
         """What was said about the job behind number `after`, in order."""
 
     @abstractmethod
-    def find(self, filter: Filter) -> Reply[Page]:
+    def find(self, filter: Filter) -> Deferred[Page]:
         """Jobs without their bodies, newest first, page by page. Dead letters are `Filter(state=DEAD)`."""
 
     @abstractmethod
-    def counts(self) -> Reply[list[Count]]:
+    def counts(self) -> Deferred[list[Count]]:
         """How many jobs each service has in each state; cheap however many there are."""
 
     @abstractmethod
-    def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Reply[list[JobRecord]]:
+    def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Deferred[list[JobRecord]]:
         """Jobs that have not ended, with their requests, in order of arrival, from behind `after` (a `seq`).
         May be fewer than `limit` if their bodies are large; an empty list is the end."""
 
     @abstractmethod
-    def aliases(self) -> Reply[list[tuple[str, str]]]:
+    def aliases(self) -> Deferred[list[tuple[str, str]]]:
         """The further names of jobs that have not ended, each with the job's id."""
 
     @abstractmethod
-    def endings(self, after: int, limit: int = ENDINGS) -> Reply[list[JobRecord]]:
+    def endings(self, after: int, limit: int = ENDINGS) -> Deferred[list[JobRecord]]:
         """Jobs that have ended, without their requests, in the order in which they did, from behind `after` (an
         `ending`). Numbers have gaps; one that was seen is followed by higher ones only."""
 
     @abstractmethod
-    def settled(self) -> Reply[int]:
+    def settled(self) -> Deferred[int]:
         """Up to which end the ledger has them all."""
 
     @abstractmethod
-    def item(self, space: str, name: bytes) -> Reply[Item | None]:
+    def item(self, space: str, name: bytes) -> Deferred[Item | None]:
         """What is on the shelf under this name; also if its time is over."""
 
     @abstractmethod
-    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Reply[list[Item]]:
+    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[Item]]:
         """What the space has behind this name (an empty one: from the first), by name, values left empty."""
 
     @abstractmethod
-    def room(self, space: str) -> Reply[tuple[int, int]]:
+    def room(self, space: str) -> Deferred[tuple[int, int]]:
         """How many items, and how many bytes of values, the space has; cheap however many there are."""
 
     @abstractmethod
-    def spaces(self, prefix: str = "") -> Reply[list[str]]:
+    def spaces(self, prefix: str = "") -> Deferred[list[str]]:
         """The spaces whose names begin so and that have something in them, in order."""
 
     async def recover(self, limit: int = RECOVERY_JOBS, after: int = 0) -> AsyncIterator[list[JobRecord]]:
@@ -341,9 +343,9 @@ class Store(ABC):
 
     # Its life
 
-    def reopen(self) -> Reply[None]:
+    def reopen(self) -> Deferred[None]:
         """Try again to open a store that could not be opened because of its disk (`unopened`)."""
-        reply: Reply[None] = Reply()
+        reply: Deferred[None] = Deferred()
         reply.settle(None)
         return reply
 
@@ -376,7 +378,7 @@ class Store(ABC):
         """Execute the write in its turn, then `_finish` it."""
 
     @abstractmethod
-    def _expired(self, now: int, retention: Retention, limit: int) -> Reply[list[str]]:
+    def _expired(self, now: int, retention: Retention, limit: int) -> Deferred[list[str]]:
         """Ids of finished jobs, no dead letters, that were kept long enough."""
 
     def _write(self, op: Op) -> None:
@@ -425,7 +427,7 @@ class _Sweep:
     """Look for some jobs, remove them, look again. Other writes go on in between."""
 
     def __init__(self, store: Store, now: int, retention: Retention) -> None:
-        self.reply: Reply[int] = Reply()
+        self.reply: Deferred[int] = Deferred()
         self._store = store
         self._now = now
         self._retention = retention
@@ -447,7 +449,7 @@ class _Sweep:
                 self._removed += op.removed
                 self._look()
 
-        op = rules.Purge(ids, gone)
+        op = operations.Purge(ids, gone)
         try:
             self._store._write(op)
         except StoreClosed as error:

@@ -13,10 +13,10 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Final, TypeVar
 
-from polydomo.store.base import Call
+from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreClosed, StoreError, StoreInvalid
-from polydomo.store.reply import Reply
-from polydomo.store.rules import Op
+from polydomo.store.operations import Op
+from polydomo.store.store import Call
 
 T = TypeVar("T")
 
@@ -107,9 +107,9 @@ class Reader:
         self._thread = Thread(target=self._run, name="polydomo-store-reader", daemon=True)
         self._thread.start()
 
-    def ask(self, look: Callable[[], T]) -> Reply[T]:
+    def ask(self, look: Callable[[], T]) -> Deferred[T]:
         """Run `look` in the reader's thread; its value is the answer."""
-        reply: Reply[T] = Reply()
+        reply: Deferred[T] = Deferred()
 
         def task() -> None:
             try:

@@ -7,18 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from polydomo.store import queries
-from polydomo.store.base import (
-    BACKLOG,
-    BATCH,
-    ENDINGS,
-    RECOVERY_BYTES,
-    RECOVERY_JOBS,
-    Call,
-    Store,
-    page_position,
-)
 from polydomo.store.database import Database
+from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreError
+from polydomo.store.kv_batch import encode
+from polydomo.store.operations import Op
 from polydomo.store.queries import Query
 from polydomo.store.records import (
     OPEN,
@@ -33,10 +26,17 @@ from polydomo.store.records import (
     ResultRecord,
     Retention,
 )
-from polydomo.store.reply import Reply
-from polydomo.store.rules import Op
-from polydomo.store.shelf_batch import encode
-from polydomo.store.threads import Outcomes, Reader, Writer
+from polydomo.store.store import (
+    BACKLOG,
+    BATCH,
+    ENDINGS,
+    RECOVERY_BYTES,
+    RECOVERY_JOBS,
+    Call,
+    Store,
+    page_position,
+)
+from polydomo.store.writer import Outcomes, Reader, Writer
 
 T = TypeVar("T")
 
@@ -51,28 +51,28 @@ class SqlStore(Store):
         self._writer: Writer
         self._reader: Reader
 
-    def get(self, job_id: str) -> Reply[JobRecord | None]:
+    def get(self, job_id: str) -> Deferred[JobRecord | None]:
         return self._named(JobRecord, queries.GET, job_id)
 
-    def by_key(self, service: bytes, key: str) -> Reply[JobRecord | None]:
+    def by_key(self, service: bytes, key: str) -> Deferred[JobRecord | None]:
         return self._one(JobRecord, queries.BY_KEY, service=service, key=key)
 
-    def result(self, job_id: str) -> Reply[ResultRecord | None]:
+    def result(self, job_id: str) -> Deferred[ResultRecord | None]:
         return self._named(ResultRecord, queries.RESULT, job_id)
 
-    def attempts(self, job_id: str) -> Reply[list[AttemptRecord]]:
+    def attempts(self, job_id: str) -> Deferred[list[AttemptRecord]]:
         return self._all(AttemptRecord, queries.ATTEMPTS_OF, id=job_id)
 
-    def partials(self, job_id: str, after: int = 0, limit: int = 1000) -> Reply[list[PartialRecord]]:
+    def partials(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[PartialRecord]]:
         return self._all(PartialRecord, queries.PARTIALS_OF, id=job_id, after=after, limit=limit)
 
-    def events(self, job_id: str, after: int = 0, limit: int = 1000) -> Reply[list[EventRecord]]:
+    def events(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[EventRecord]]:
         return self._all(EventRecord, queries.EVENTS_OF, id=job_id, after=after, limit=limit)
 
-    def counts(self) -> Reply[list[Count]]:
+    def counts(self) -> Deferred[list[Count]]:
         return self._all(Count, queries.COUNTS)
 
-    def find(self, filter: Filter) -> Reply[Page]:
+    def find(self, filter: Filter) -> Deferred[Page]:
         def look(database: Database) -> Page:
             conditions, parameters = _conditions(filter)
             query = queries.find(conditions, filter.oldest_first)
@@ -82,10 +82,10 @@ class SqlStore(Store):
 
         return self._ask(look)
 
-    def aliases(self) -> Reply[list[tuple[str, str]]]:
+    def aliases(self) -> Deferred[list[tuple[str, str]]]:
         return self._ask(lambda database: [(row[0], row[1]) for row in database.fetch(queries.OPEN_ALIASES)])
 
-    def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Reply[list[JobRecord]]:
+    def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Deferred[list[JobRecord]]:
         def look(database: Database) -> list[JobRecord]:
             ((last, size),) = database.fetch(queries.OPEN_SIZE, after=after, limit=limit)
             if last is None:
@@ -101,20 +101,20 @@ class SqlStore(Store):
 
         return self._ask(look)
 
-    def endings(self, after: int, limit: int = ENDINGS) -> Reply[list[JobRecord]]:
+    def endings(self, after: int, limit: int = ENDINGS) -> Deferred[list[JobRecord]]:
         return self._all(JobRecord, queries.ENDED_JOBS, after=after, limit=limit)
 
-    def settled(self) -> Reply[int]:
+    def settled(self) -> Deferred[int]:
         return self._ask(lambda database: int(database.fetch(queries.SETTLED)[0][0]))
 
-    def item(self, space: str, name: bytes) -> Reply[Item | None]:
+    def item(self, space: str, name: bytes) -> Deferred[Item | None]:
         def look(database: Database) -> Item | None:
             rows = database.fetch(queries.ITEM, space=encode(space), name=name)
             return Item(space, *rows[0]) if rows else None
 
         return self._ask(look)
 
-    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Reply[list[Item]]:
+    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[Item]]:
         def look(database: Database) -> list[Item]:
             if after:
                 rows = database.fetch(queries.ITEMS, space=encode(space), after=after, limit=limit)
@@ -124,14 +124,14 @@ class SqlStore(Store):
 
         return self._ask(look)
 
-    def room(self, space: str) -> Reply[tuple[int, int]]:
+    def room(self, space: str) -> Deferred[tuple[int, int]]:
         def look(database: Database) -> tuple[int, int]:
             rows = database.fetch(queries.ROOM, space=encode(space))
             return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
         return self._ask(look)
 
-    def spaces(self, prefix: str = "") -> Reply[list[str]]:
+    def spaces(self, prefix: str = "") -> Deferred[list[str]]:
         def look(database: Database) -> list[str]:
             names = [bytes(row[0]).decode(errors="surrogatepass") for row in database.fetch(queries.SPACES)]
             return sorted(name for name in names if name.startswith(prefix))
@@ -184,7 +184,7 @@ class SqlStore(Store):
     def _submit(self, op: Op) -> None:
         self._writer.put(op)
 
-    def _expired(self, now: int, retention: Retention, limit: int) -> Reply[list[str]]:
+    def _expired(self, now: int, retention: Retention, limit: int) -> Deferred[list[str]]:
         def look(database: Database) -> list[str]:
             services = [row[0] for row in database.fetch(queries.SWEEPABLE)]
             cutoffs = [(service, retention.cutoff(service, now)) for service in services]
@@ -193,17 +193,17 @@ class SqlStore(Store):
 
         return self._ask(look)
 
-    def _ask(self, look: Callable[[Database], T]) -> Reply[T]:
+    def _ask(self, look: Callable[[Database], T]) -> Deferred[T]:
         return self._reader.ask(lambda: self._look(look))
 
-    def _one(self, record: Callable[..., T], query: Query, **parameters: object) -> Reply[T | None]:
+    def _one(self, record: Callable[..., T], query: Query, **parameters: object) -> Deferred[T | None]:
         def look(database: Database) -> T | None:
             rows = database.fetch(query, **parameters)
             return record(*rows[0]) if rows else None
 
         return self._ask(look)
 
-    def _named(self, record: Callable[..., T], query: Query, name: str) -> Reply[T | None]:
+    def _named(self, record: Callable[..., T], query: Query, name: str) -> Deferred[T | None]:
         """The same of a job by its id, or else by a further name."""
 
         def look(database: Database) -> T | None:
@@ -215,7 +215,7 @@ class SqlStore(Store):
 
         return self._ask(look)
 
-    def _all(self, record: Callable[..., T], query: Query, **parameters: object) -> Reply[list[T]]:
+    def _all(self, record: Callable[..., T], query: Query, **parameters: object) -> Deferred[list[T]]:
         return self._ask(lambda database: [record(*row) for row in database.fetch(query, **parameters)])
 
 

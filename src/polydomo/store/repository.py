@@ -19,7 +19,7 @@ from polydomo.store.records import (
 )
 
 
-class ShelfBooks(ABC):
+class KvRepository(ABC):
     """The shelf, as one writer sees it: what is said last counts."""
 
     @abstractmethod
@@ -35,12 +35,12 @@ class ShelfBooks(ABC):
         """Remove what has expired, then the oldest (by time, then name) until `size` bytes of values are left."""
 
 
-class Books(ABC):
+class Repository(ABC):
     """The jobs, as one writer sees them."""
 
     @property
     @abstractmethod
-    def shelf(self) -> ShelfBooks:
+    def shelf(self) -> KvRepository:
         """What is kept by name."""
 
     @abstractmethod

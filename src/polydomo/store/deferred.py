@@ -11,7 +11,7 @@ from polydomo.store.errors import StoreError
 T = TypeVar("T")
 
 
-class Reply(Generic[T]):
+class Deferred(Generic[T]):
     """Wait for it with `await`, or have a function called with `then`: the core and the dialects do not
     await.
 
