@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from polydomo import private_files
-from polydomo.ledger.segments import Limits, Segments
+from polydomo.ledger.segments import SegmentLimits, Segments
 from tests.ledger.test_segments import event
 
 
@@ -62,7 +62,7 @@ def test_segments_are_private_unless_the_folder_was_made_for_a_group(
     if made is not None:
         folder.mkdir()
         folder.chmod(made)
-    segments = Segments(folder, "house", "run", Limits(), safe=lambda _: None, warn=lambda *_: None)
+    segments = Segments(folder, "house", "run", SegmentLimits(), safe=lambda _: None, warn=lambda *_: None)
     segments.add("events", event(1))
     assert segments.close()
     assert mode(folder / "events") == folders

@@ -20,10 +20,10 @@ from polydomo.core.columns import RowJournal, RowTaker
 from polydomo.core.job import Job
 from polydomo.core.worker import Worker
 from polydomo.ledger import segments as module
-from polydomo.ledger.rows import batch_of
+from polydomo.ledger.arrow_columns import batch_of
+from polydomo.ledger.job_batch import sheet_of
 from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, TABLES
-from polydomo.ledger.segments import Limits, Segments
-from polydomo.ledger.sheets import sheet_of
+from polydomo.ledger.segments import SegmentLimits, Segments
 from tests.support.broker import wait_for
 from tests.support.core import Bench
 
@@ -43,7 +43,7 @@ class Desk:
             folder,
             "house",
             self.run,
-            Limits(**limits),
+            SegmentLimits(**limits),
             safe=self.safe.append,
             warn=lambda what, reason: self.warnings.append(what),
         )

@@ -135,7 +135,7 @@ def in_store(broker: BrokerProcess) -> Totals:
 
 
 def _shown(client: bytes) -> str:
-    from polydomo.ledger.sheets import text
+    from polydomo.ledger.job_batch import text
 
     return text(client)
 

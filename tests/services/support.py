@@ -10,11 +10,11 @@ from polydomo.core.broker import Broker
 from polydomo.core.client import Client
 from polydomo.core.job import Failure, Job
 from polydomo.core.ports import ClientPort, Publisher
-from polydomo.services.background import Background
+from polydomo.services.thread_pool import ThreadPool
 from polydomo.wire.frames import join, split
 
 
-class ByHand(Background):
+class ByHand(ThreadPool):
     """`settle` does what was asked for, in order, with what that asks for."""
 
     def __init__(self) -> None:

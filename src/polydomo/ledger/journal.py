@@ -10,10 +10,10 @@ from polydomo.core.columns import RowJournal, RowTaker
 from polydomo.core.job import Job
 from polydomo.core.registry import is_question
 from polydomo.core.worker import Worker
-from polydomo.ledger.rows import batch_of
+from polydomo.ledger.arrow_columns import batch_of
+from polydomo.ledger.job_batch import is_durable, job_id, sheet_of, text
 from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, Table
 from polydomo.ledger.segments import Segments
-from polydomo.ledger.sheets import is_durable, job_id, sheet_of, text
 from polydomo.redaction import redact
 from polydomo.safe_text import safe_line
 

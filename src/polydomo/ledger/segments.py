@@ -24,7 +24,8 @@ import pyarrow
 from pyarrow import parquet
 
 from polydomo import private_files
-from polydomo.ledger.rows import arrow_schema, table_of
+from polydomo.ledger.arrow_columns import arrow_schema, table_of
+from polydomo.ledger.job_batch import JobBatch
 from polydomo.ledger.schema import (
     ATTEMPTS,
     EVENTS,
@@ -37,7 +38,6 @@ from polydomo.ledger.schema import (
     VERSION,
     Table,
 )
-from polydomo.ledger.sheets import Sheet
 
 # Seconds between two tries to write.
 RETRY: Final = 1.0
@@ -63,7 +63,7 @@ PRUNING: Final = 60.0
 EVENTS_SHARE: Final = 1 / 8
 
 
-class Limits(NamedTuple):
+class SegmentLimits(NamedTuple):
     """When a segment is finished, and what is kept."""
 
     roll: float = 10.0
@@ -99,7 +99,7 @@ class Segments:
         folder: Path,
         broker: str,
         run: str,
-        limits: Limits,
+        limits: SegmentLimits,
         *,
         safe: Callable[[int], object],
         warn: Callable[[str, str], object],
@@ -315,8 +315,8 @@ class Segments:
 
     def _table(self, batches: list[Any]) -> Any:
         """All of them. Jobs come on sheets, but for those that were made from the store after a crash."""
-        sheets = [batch for batch in batches if isinstance(batch, Sheet)]
-        others = [batch for batch in batches if not isinstance(batch, Sheet)]
+        sheets = [batch for batch in batches if isinstance(batch, JobBatch)]
+        others = [batch for batch in batches if not isinstance(batch, JobBatch)]
         if not sheets:
             return pyarrow.Table.from_batches(others)
         rows = table_of(sheets, self._broker, self._run)

@@ -10,12 +10,12 @@ from polydomo.errors import ConfigError
 from polydomo.server import log as logs
 from polydomo.server.settings import Settings
 from polydomo.services.administration import Administration, Host
-from polydomo.services.background import Background
 from polydomo.services.files import Files, Fss
 from polydomo.services.filesharing import FileSharing
 from polydomo.services.folder import Folder
 from polydomo.services.inventory import Inventory
 from polydomo.services.sid import Sid
+from polydomo.services.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -32,7 +32,7 @@ class BuiltinServices(Host):
         self.again = False  # it is to be started again
         self.ending = False
         settings, broker = server.settings, server.broker
-        self.background = Background(self._post)
+        self.background = ThreadPool(self._post)
         self.administration = Administration(server.management, self)
         self.sid = Sid(broker, self.background, _say, settings.inventory.file, settings.inventory.watch)
         self.files: Files | None = None

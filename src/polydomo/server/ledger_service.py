@@ -75,7 +75,7 @@ class LedgerService:
             return
         from polydomo.ledger.denials import Denials
         from polydomo.ledger.journal import LedgerJournal
-        from polydomo.ledger.segments import Limits, Segments
+        from polydomo.ledger.segments import SegmentLimits, Segments
 
         ledger = settings.ledger
         try:
@@ -83,7 +83,7 @@ class LedgerService:
                 Path(folder),
                 settings.broker.name,
                 self.run,
-                Limits(ledger.roll, ledger.rows, ledger.keep, ledger.bytes),
+                SegmentLimits(ledger.roll, ledger.rows, ledger.keep, ledger.bytes),
                 safe=lambda ending: self.server.loop.call_soon_threadsafe(self._settle, ending),
                 warn=lambda what, reason: log.warning(what, folder=folder, reason=reason),
             )
@@ -189,7 +189,7 @@ class LedgerService:
         store, segments = self.server.store, self._segments
         assert store is not None
         assert segments is not None
-        from polydomo.ledger.rows import batch_of
+        from polydomo.ledger.arrow_columns import batch_of
         from polydomo.ledger.schema import ATTEMPTS, JOBS
 
         after = await store.settled()
@@ -216,7 +216,7 @@ class LedgerService:
 
 def job_row(record: JobRecord) -> dict[str, object]:
     """A row of the ledger's jobs from the store's record of one."""
-    from polydomo.ledger.sheets import target_text, text
+    from polydomo.ledger.job_batch import target_text, text
 
     finished = record.finished or 0
     target = read_target(record.target)
@@ -251,7 +251,7 @@ def job_row(record: JobRecord) -> dict[str, object]:
 
 def attempt_rows(record: JobRecord, attempts: list[AttemptRecord]) -> list[dict[str, object]]:
     """Rows of the attempts that did not end the job."""
-    from polydomo.ledger.sheets import text
+    from polydomo.ledger.job_batch import text
 
     answered = record.code in _BY_WORKER.get(record.state, ())
     return [

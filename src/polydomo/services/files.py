@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from polydomo.core.broker import Broker
-from polydomo.services.background import Background
 from polydomo.services.builtin import BuiltIn, Later, Raw, perform, read_task
 from polydomo.services.folder import SCHEME, Details, Folder, NotShared, OpenFile
+from polydomo.services.thread_pool import ThreadPool
 
 NAME = b"fss.service.broker"
 
@@ -30,7 +30,7 @@ LARGEST_CREDIT = 64 * 1024 * 1024
 class Files:
     """What is asked about the folder; each answer comes later, from a thread."""
 
-    def __init__(self, folder: Folder, background: Background, transfers: int = 64) -> None:
+    def __init__(self, folder: Folder, background: ThreadPool, transfers: int = 64) -> None:
         self.folder = folder
         self.background = background
         self.most_transfers = transfers

@@ -11,7 +11,7 @@
 
 A worker gets everything under the names that fit its own, merged in the order of the file: mappings deeply, lists
 appended without what is there already, anything else replaced. All files are read when the inventory is: a mistake in
-one is found then, not when its worker asks. Environment variables: see `services.yamlfile`.
+one is found then, not when its worker asks. Environment variables: see `services.yaml_env`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from polydomo.errors import ConfigError
-from polydomo.services import yamlfile
+from polydomo.services import yaml_env
 
 Stamp = tuple[int, int, int]
 
@@ -73,7 +73,7 @@ def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Inventor
     environ = os.environ if environ is None else environ
     stamps = {path: _stamp(path)}
     try:
-        sections = yamlfile.read(path, environ)
+        sections = yaml_env.read(path, environ)
         if sections is None:
             sections = {}
         if not isinstance(sections, dict):
@@ -137,7 +137,7 @@ def _append(present: list[Any], more: list[Any]) -> None:
 
 
 def _content(file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    content = yamlfile.read(file, environ)
+    content = yaml_env.read(file, environ)
     if content is None:
         return {}
     if not isinstance(content, dict):

@@ -17,9 +17,9 @@ from polydomo.core.alarms import Timed
 from polydomo.core.broker import Broker
 from polydomo.core.names import printable
 from polydomo.services import inventory
-from polydomo.services.background import Background
 from polydomo.services.builtin import BuiltIn, Later, perform, read_task
 from polydomo.services.inventory import BrokenInventory, Inventory, Stamp
+from polydomo.services.thread_pool import ThreadPool
 
 NAME = b"sid.service.broker"
 CHANGED = "inventory_changed"
@@ -34,7 +34,7 @@ class Sid(Timed):
     def __init__(
         self,
         broker: Broker,
-        background: Background,
+        background: ThreadPool,
         say: Callable[[str, str], None],
         path: str = "",
         watch: float = 0.0,

@@ -13,7 +13,7 @@ import pytest
 from polydomo import web
 from polydomo.core.names import printable
 from polydomo.dialects.nfp import shapes
-from polydomo.ledger.sheets import text as ledger_text
+from polydomo.ledger.job_batch import text as ledger_text
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 from tests.support.broker import wait_for

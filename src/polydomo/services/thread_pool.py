@@ -17,7 +17,7 @@ THREADS = 4
 QUEUE = 1000
 
 
-class Background:
+class ThreadPool:
     """`post` runs a function on the event loop, from any thread, with the core's time set."""
 
     def __init__(self, post: Callable[[Callable[[], None]], object], threads: int = THREADS) -> None:

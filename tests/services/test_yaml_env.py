@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.errors import ConfigError
-from polydomo.services import yamlfile
+from polydomo.services import yaml_env
 
 ENVIRON = {"PORT": "5555", "WORD": "hello", "TRICKY": 'a"b: [c] #d', "LIST": "[1, two]", "EMPTY": ""}
 
 
 def parse(text: str) -> Any:
-    return yamlfile.parse(text, "some.yaml", ENVIRON)
+    return yaml_env.parse(text, "some.yaml", ENVIRON)
 
 
 @pytest.mark.parametrize(
@@ -121,17 +121,17 @@ def test_aliases_of_aliases_do_not_fill_the_memory() -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.yaml: cannot be read"):
-        yamlfile.read(tmp_path / "missing.yaml", {})
+        yaml_env.read(tmp_path / "missing.yaml", {})
     (tmp_path / "latin.yaml").write_bytes(b"a: \xe4")
     with pytest.raises(ConfigError, match="UTF-8"):
-        yamlfile.read(tmp_path / "latin.yaml", {})
+        yaml_env.read(tmp_path / "latin.yaml", {})
 
 
 @settings(deadline=None)
 @given(st.text(st.characters(blacklist_categories=("Cs",)), max_size=50))
 def test_a_value_never_changes_the_structure(value: str) -> None:
     """Whatever is in the variable, in quotes it is that text."""
-    found = yamlfile.parse("a: \"${X}\"\nb: '{{ env.X }}'\nc: 1", "f", {"X": value})
+    found = yaml_env.parse("a: \"${X}\"\nb: '{{ env.X }}'\nc: 1", "f", {"X": value})
     assert found == {"a": value, "b": value, "c": 1}
 
 
@@ -149,4 +149,4 @@ json_values = st.recursive(
 def test_what_has_no_variables_is_plain_yaml(value: Any) -> None:
     text = yaml.safe_dump(value)
     if not any(mark in text for mark in ("${", "{{", "{#")):
-        assert yamlfile.parse(text, "f", {}) == value
+        assert yaml_env.parse(text, "f", {}) == value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.ledger.sheets import text
+from polydomo.ledger.job_batch import text
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from polydomo.services import background as module
-from polydomo.services.background import Background
+from polydomo.services import thread_pool as module
+from polydomo.services.thread_pool import ThreadPool
 
 
-async def outcome(background: Background, work: Callable[[], Any]) -> Any:
+async def outcome(background: ThreadPool, work: Callable[[], Any]) -> Any:
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     background.run(work, done.set_result, done.set_exception)
     assert not done.done(), "never before it returns"
@@ -22,18 +22,18 @@ async def outcome(background: Background, work: Callable[[], Any]) -> Any:
 
 @pytest.fixture
 async def background() -> Any:
-    made = Background(asyncio.get_running_loop().call_soon_threadsafe)
+    made = ThreadPool(asyncio.get_running_loop().call_soon_threadsafe)
     yield made
     made.close()
 
 
-async def test_answers_come_on_the_loop(background: Background) -> None:
+async def test_answers_come_on_the_loop(background: ThreadPool) -> None:
     assert await outcome(background, threading.get_ident) != threading.get_ident()
     with pytest.raises(ZeroDivisionError):
         await outcome(background, lambda: 1 // 0)
 
 
-async def test_a_long_queue_is_refused(background: Background, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_queue_is_refused(background: ThreadPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "QUEUE", 1)
     gate = threading.Event()
     first = asyncio.ensure_future(outcome(background, lambda: gate.wait(5)))
@@ -45,7 +45,7 @@ async def test_a_long_queue_is_refused(background: Background, monkeypatch: pyte
     assert await outcome(background, lambda: 1) == 1
 
 
-async def test_after_closing_nobody_is_told(background: Background) -> None:
+async def test_after_closing_nobody_is_told(background: ThreadPool) -> None:
     gate = threading.Event()
     told: list[object] = []
     background.run(lambda: gate.wait(5), told.append, told.append)
@@ -60,7 +60,7 @@ async def test_threads_do_not_run_ahead_of_a_busy_loop() -> None:
     """Results may be megabytes each: no more of them wait for the loop than there are threads."""
     posted: list[Callable[[], None]] = []
     started = threading.Semaphore(0)
-    background = Background(posted.append, threads=2)
+    background = ThreadPool(posted.append, threads=2)
     told: list[object] = []
     for _ in range(10):
         background.run(started.release, told.append, told.append)

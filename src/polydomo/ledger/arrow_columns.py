@@ -15,8 +15,8 @@ import pyarrow
 from pyarrow import compute
 
 from polydomo.core.columns import FIELDS
+from polydomo.ledger.job_batch import UNKNOWN, JobBatch
 from polydomo.ledger.schema import DONE, JOBS, Table
-from polydomo.ledger.sheets import UNKNOWN, Sheet
 
 TYPES: Final[dict[str, Any]] = {
     "string": pyarrow.string(),
@@ -53,7 +53,7 @@ class _Beside(NamedTuple):
 _NOTHING: Final = _Beside(numpy.zeros(0, numpy.int64), [])
 
 
-def table_of(sheets: Sequence[Sheet], broker: str, run: str) -> Any:
+def table_of(sheets: Sequence[JobBatch], broker: str, run: str) -> Any:
     """The sheets' rows of the table `jobs`. Words are in dictionaries, where a column has some."""
     numbers = _Numbered(sheets)
     beside = _beside(sheets)
@@ -70,7 +70,7 @@ def table_of(sheets: Sequence[Sheet], broker: str, run: str) -> Any:
     return pyarrow.Table.from_arrays(arrays, schema=pyarrow.schema(fields))
 
 
-def _beside(sheets: Sequence[Sheet]) -> dict[str, _Beside]:
+def _beside(sheets: Sequence[JobBatch]) -> dict[str, _Beside]:
     """By column; places are counted from the first sheet's first row."""
     places: dict[str, list[Any]] = defaultdict(list)
     texts: dict[str, list[str]] = defaultdict(list)
@@ -103,7 +103,7 @@ def _ids(numbers: Any, run: str, own: _Beside) -> Any:
 class _Numbered:
     """The numbers of all sheets."""
 
-    def __init__(self, sheets: Sequence[Sheet]) -> None:
+    def __init__(self, sheets: Sequence[JobBatch]) -> None:
         self.sheets = sheets
         self.counts = [sheet.num_rows for sheet in sheets]
         self._epoch = numpy.repeat([sheet.epoch for sheet in sheets], self.counts)
@@ -125,7 +125,7 @@ class _Numbered:
         took = self[end] - self[begin]
         return _Numbers((took * _MICROS).astype(numpy.int64), known & (took >= 0))
 
-    def words(self, name: str, of: Callable[[Sheet], Iterable[str]]) -> _Words:
+    def words(self, name: str, of: Callable[[JobBatch], Iterable[str]]) -> _Words:
         """The words for a column of places in the sheets' own lists."""
         words: dict[str, int] = {}
         table: list[int] = []

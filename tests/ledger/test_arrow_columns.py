@@ -19,9 +19,9 @@ from polydomo.core.job import Job
 from polydomo.core.ports import Journal
 from polydomo.core.targets import ALL, Target
 from polydomo.core.worker import Worker
-from polydomo.ledger.rows import arrow_schema, batch_of, table_of
+from polydomo.ledger.arrow_columns import arrow_schema, batch_of, table_of
+from polydomo.ledger.job_batch import sheet_of
 from polydomo.ledger.schema import EVENTS, JOBS
-from polydomo.ledger.sheets import sheet_of
 from tests.support.core import Bench
 
 EPOCH = 1_700_000_000.0
@@ -296,9 +296,9 @@ def test_pandas_is_not_loaded_even_if_it_is_there() -> None:
     code = """
 import sys
 from polydomo.core.columns import FIELDS
-from polydomo.ledger.rows import batch_of, table_of
+from polydomo.ledger.arrow_columns import batch_of, table_of
 from polydomo.ledger.schema import EVENTS
-from polydomo.ledger.sheets import Beside, Peer, Sheet
+from polydomo.ledger.job_batch import Beside, Peer, Sheet
 row = {"event_id": "e1", "at": 1, "kind": "joined", "role": "worker"}
 assert batch_of(EVENTS, [row], "house", "run").num_rows == 1
 fields = {name: bytes(int(kind[2:])) for name, kind in FIELDS.items()}

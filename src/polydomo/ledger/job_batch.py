@@ -67,7 +67,7 @@ class Beside:
         values.append(value)
 
 
-class Sheet(NamedTuple):
+class JobBatch(NamedTuple):
     """So many ended jobs."""
 
     num_rows: int  # named as Arrow does it
@@ -79,7 +79,7 @@ class Sheet(NamedTuple):
     beside: Beside
 
 
-def sheet_of(rows: Rows, epoch: float) -> Sheet:
+def sheet_of(rows: Rows, epoch: float) -> JobBatch:
     """What is to be known of these jobs."""
     beside = Beside()
     for place, name in rows.aliases.items():
@@ -92,7 +92,7 @@ def sheet_of(rows: Rows, epoch: float) -> Sheet:
             beside.text("error", place, job.failure.reason)
     for place, job in rows.special.items():
         _note_extra(beside, place, job, epoch)
-    return Sheet(
+    return JobBatch(
         rows.count,
         rows.fields(),
         epoch,
