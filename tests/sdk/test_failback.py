@@ -10,7 +10,7 @@ import pytest
 
 from polydomo.errors import Unreachable
 from polydomo.sdk import Client
-from polydomo.sdk.failover import Roster
+from polydomo.sdk.failover import EndpointSelector
 from polydomo.sdk.testing import LocalBroker
 from polydomo.sdk.url import parse
 from tests.sdk.support import gated_worker, until
@@ -44,7 +44,9 @@ async def offered(broker: LocalBroker) -> bool:
 
 async def test_an_earlier_broker_is_noticed_when_it_is_back(virtual: LocalBroker, second: LocalBroker):
     async with LocalBroker(clock=virtual.clock) as third:
-        roster = Roster(parse(f"mdp+local://{virtual.name},{second.name},{third.name}"), failback=10)
+        roster = EndpointSelector(
+            parse(f"mdp+local://{virtual.name},{second.name},{third.name}"), failback=10
+        )
         returns: list[bool] = []
         roster.on_return = lambda: returns.append(True)
         for broker in (virtual, second):
@@ -72,7 +74,7 @@ async def test_an_earlier_broker_is_noticed_when_it_is_back(virtual: LocalBroker
 async def test_nobody_is_looked_for_if_not_told_to_or_no_more(
     virtual: LocalBroker, second: LocalBroker, failback: float
 ):
-    roster = Roster(parse(f"mdp+local://{virtual.name},{second.name}"), failback)
+    roster = EndpointSelector(parse(f"mdp+local://{virtual.name},{second.name}"), failback)
     await virtual.crash()
     dealer = await roster.connect(ignore, ignore, patience=1)
     roster.close()

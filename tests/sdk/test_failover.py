@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from polydomo.errors import Unreachable
-from polydomo.sdk.failover import LONGEST_PAUSE, Backoff, Roster
+from polydomo.sdk.failover import LONGEST_PAUSE, Backoff, EndpointSelector
 from polydomo.sdk.testing import LocalBroker
 from polydomo.sdk.url import parse
 
@@ -35,7 +35,7 @@ def test_pauses_have_a_sane_default():
 
 async def test_the_first_that_answers_is_kept():
     async with LocalBroker() as one, LocalBroker() as two, LocalBroker() as three:
-        roster = Roster(parse(f"mdp+local://{one.name},{two.name},{three.name}"))
+        roster = EndpointSelector(parse(f"mdp+local://{one.name},{two.name},{three.name}"))
         await one.crash()
         failures: list[str] = []
         dealer = await roster.connect(ignore, ignore, patience=1, on_failure=failures.append)
@@ -50,7 +50,7 @@ async def test_the_first_that_answers_is_kept():
 
 async def test_those_who_find_out_together_move_on_once():
     async with LocalBroker() as one, LocalBroker() as two, LocalBroker() as three:
-        roster = Roster(parse(f"mdp+local://{one.name},{two.name},{three.name}"))
+        roster = EndpointSelector(parse(f"mdp+local://{one.name},{two.name},{three.name}"))
         first = roster.places[0]
         for _ in range(5):
             roster.failed(first)
@@ -63,7 +63,7 @@ async def test_a_place_that_swallows_everything_leaves_time_for_the_next():
     """It listens and never says a word: the handshake runs out of time."""
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as other:
         ports = [server.getsockname()[1] for server in (silent, other)]
-        roster = Roster(parse(f"mdp://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"))
+        roster = EndpointSelector(parse(f"mdp://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"))
         tried: list[str] = []
         with pytest.raises(Unreachable, match=r"no handshake within 0\.1 s"):
             await roster.connect(ignore, ignore, patience=0.2, on_failure=tried.append)
@@ -73,7 +73,7 @@ async def test_a_place_that_swallows_everything_leaves_time_for_the_next():
 async def test_a_refused_connection_is_named():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    roster = Roster(parse(f"mdp://127.0.0.1:{port}"))
+    roster = EndpointSelector(parse(f"mdp://127.0.0.1:{port}"))
     with pytest.raises(Unreachable, match=f"127.0.0.1:{port}: .*[Rr]efused"):
         await roster.connect(ignore, ignore, patience=0.05)
 
@@ -99,8 +99,8 @@ async def test_why_it_failed_is_said_in_the_systems_words(
     async def dial(*anything: object) -> None:
         raise error
 
-    monkeypatch.setattr("polydomo.sdk.link._dial", dial)
-    roster = Roster(parse("mdp://nowhere:1"))
+    monkeypatch.setattr("polydomo.sdk.transport._dial", dial)
+    roster = EndpointSelector(parse("mdp://nowhere:1"))
     with pytest.raises(Unreachable) as told:
         await roster.connect(ignore, ignore, patience=0)
     assert told.value.message == f"no broker could be reached (tcp://nowhere:1: {words})"
@@ -115,6 +115,6 @@ async def test_something_else_behind_the_port_is_told_apart():
 
     server = await asyncio.start_server(web, "127.0.0.1", 0)
     async with server:
-        roster = Roster(parse(f"mdp://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+        roster = EndpointSelector(parse(f"mdp://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
         with pytest.raises(Unreachable, match="does not speak ZMTP"):
             await roster.connect(ignore, ignore, patience=0.05)

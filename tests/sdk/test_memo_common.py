@@ -44,9 +44,6 @@ from tests.sdk.test_nfp import (  # noqa: F401
 from tests.sdk.test_nfp_persistence import (  # noqa: F401
     test_a_workers_records,
 )
-from tests.sdk.test_notices import (  # noqa: F401
-    test_a_worker_tells_where_it_offers_and_when_it_does_again,
-)
 from tests.sdk.test_testing import (  # noqa: F401
     test_join_does_not_wait_for_ever,
     test_join_waits_for_every_job,
@@ -68,6 +65,9 @@ from tests.sdk.test_worker import (  # noqa: F401
     test_stopping_twice_does_not_wait,
     test_threads_run_side_by_side,
     test_workers_follow_to_the_second_endpoint,
+)
+from tests.sdk.test_worker_log import (  # noqa: F401
+    test_a_worker_tells_where_it_offers_and_when_it_does_again,
 )
 
 

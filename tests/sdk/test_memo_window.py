@@ -8,10 +8,12 @@ from heapq import heappop, heappush
 import pytest
 
 from polydomo.sdk.clock import VirtualClock
-from polydomo.sdk.window import START, Window
+from polydomo.sdk.congestion import START, CongestionWindow
 
 
-async def served(window: Window, clock: VirtualClock, workers: int, took: float, answers: int) -> list[int]:
+async def served(
+    window: CongestionWindow, clock: VirtualClock, workers: int, took: float, answers: int
+) -> list[int]:
     """Workers that take their time, and more who want to be served than there can ever be; the window's sizes."""
     wanting = [asyncio.create_task(window.enter()) for _ in range(4 * window.most)]
     running: list[float] = []
@@ -40,21 +42,21 @@ async def served(window: Window, clock: VirtualClock, workers: int, took: float,
 @pytest.mark.parametrize(("workers", "took"), [(1, 0.1), (4, 0.01), (40, 1.0), (200, 0.5)])
 async def test_it_finds_about_as_many_as_there_are_workers(workers: int, took: float):
     clock = VirtualClock()
-    sizes = await served(Window(512, clock), clock, workers, took, 40 * max(workers, 50))
+    sizes = await served(CongestionWindow(512, clock), clock, workers, took, 40 * max(workers, 50))
     late = sorted(sizes[len(sizes) // 2 :])
     assert 0.7 * workers <= late[len(late) // 2] <= 2.5 * workers + 8
 
 
 async def test_it_never_grows_beyond_its_bound():
     clock = VirtualClock()
-    sizes = await served(Window(50, clock), clock, 1000, 0.1, 3000)
+    sizes = await served(CongestionWindow(50, clock), clock, 1000, 0.1, 3000)
     assert max(sizes) == 50
     assert sorted(sizes)[len(sizes) // 2] >= 40  # and stays near it
 
 
 async def test_while_nobody_waits_it_stays():
     clock = VirtualClock()
-    window = Window(512, clock)
+    window = CongestionWindow(512, clock)
     for _ in range(1000):
         await window.enter()
         clock.move_to(clock.time() + 0.01)
@@ -63,7 +65,7 @@ async def test_while_nobody_waits_it_stays():
 
 
 async def test_it_is_halved_when_an_answer_does_not_come():
-    window = Window(512, VirtualClock())
+    window = CongestionWindow(512, VirtualClock())
     sizes = []
     for _ in range(6):
         window.shrink()
@@ -72,7 +74,7 @@ async def test_it_is_halved_when_an_answer_does_not_come():
 
 
 async def test_whoever_gives_up_waiting_takes_nobodys_place():
-    window = Window(1, VirtualClock())
+    window = CongestionWindow(1, VirtualClock())
     await window.enter()
     first, second, third = [asyncio.create_task(window.enter()) for _ in range(3)]
     await asyncio.sleep(0)
@@ -89,4 +91,4 @@ async def test_whoever_gives_up_waiting_takes_nobodys_place():
 
 def test_a_window_without_room():
     with pytest.raises(ValueError, match="at least"):
-        Window(0, VirtualClock())
+        CongestionWindow(0, VirtualClock())

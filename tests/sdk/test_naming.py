@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from polydomo.errors import NameTaken
-from polydomo.sdk import Client, Worker, naming, station
+from polydomo.sdk import Client, Worker, naming, worker_session
 from tests.sdk.support import until
 from tests.support.broker import BrokerProcess
 
@@ -16,7 +16,7 @@ from tests.support.broker import BrokerProcess
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(naming, "PATIENCE", 0.3)
-    monkeypatch.setattr(station, "PAUSE", 0.05)
+    monkeypatch.setattr(worker_session, "PAUSE", 0.05)
 
 
 def named(url: str, done: list[tuple[str, int]], label: str, **options: object) -> Worker:

@@ -27,8 +27,8 @@ from polydomo.sdk import (
     SyncWorker,
     Worker,
 )
+from polydomo.sdk.background_loop import portal
 from polydomo.sdk.context import BaseContext, Context
-from polydomo.sdk.portal import portal
 from polydomo.sdk.testing import LocalBroker, SyncLocalBroker
 
 

@@ -22,7 +22,7 @@ from polydomo.cli.figures import Summary, sparkline, summarize
 from polydomo.cli.processes import Child, Household, url_of
 from polydomo.errors import PolydomoError
 from polydomo.sdk import Client
-from polydomo.sdk.portal import new_loop
+from polydomo.sdk.background_loop import new_loop
 from polydomo.server.units import parse_size
 from polydomo.wire.frames import frame
 

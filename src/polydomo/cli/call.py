@@ -12,7 +12,7 @@ from polydomo.cli.bodies import Answer, encode, encode_own, read_argument
 from polydomo.core.gather import unpack
 from polydomo.core.names import printable
 from polydomo.errors import Timeout
-from polydomo.sdk import Client, pieces
+from polydomo.sdk import Client, gather_codec
 from polydomo.sdk.options import is_single, target_frame
 from polydomo.server.units import parse_duration
 from polydomo.wire.frames import join, split
@@ -161,7 +161,7 @@ class Request:
             name = printable(piece.name)
             if piece.reason:
                 failed = True
-                found[name] = {"failed": True, "error": pieces.failure(piece, self.service).message}
+                found[name] = {"failed": True, "error": gather_codec.failure(piece, self.service).message}
             else:
                 found[name] = Answer(split(piece.body or b""), self.codec).value()
         common.print_json(found, lines=self.printing != "text")

@@ -19,7 +19,7 @@ from rich.text import Text
 from polydomo.cli import common
 from polydomo.errors import ConfigError
 from polydomo.sdk import SyncWorker, Worker
-from polydomo.sdk.portal import new_loop
+from polydomo.sdk.background_loop import new_loop
 from polydomo.server import log
 from polydomo.server.settings import LogSection
 

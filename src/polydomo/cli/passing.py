@@ -8,7 +8,7 @@ from polydomo import __version__, web
 from polydomo.cli import serving
 from polydomo.errors import ConfigError
 from polydomo.federation import device
-from polydomo.sdk.url import Place, Url, parse
+from polydomo.sdk.url import Address, Url, parse
 from polydomo.server import serve
 from polydomo.server.config import Flag
 from polydomo.server.server import BrokerServer
@@ -40,7 +40,7 @@ def run(flags: list[Flag], up: list[str], name: str) -> None:
 
 def above(urls: list[str]) -> Url:
     """All managers."""
-    places: list[Place] = []
+    places: list[Address] = []
     for text in urls:
         url = parse(text)
         if url.dialect != "wmp":

@@ -31,8 +31,8 @@ from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerSide
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.uplink import Above, keep
-from polydomo.sdk.url import Place, Url, parse
+from polydomo.sdk.reconnect import Above, keep
+from polydomo.sdk.url import Address, Url, parse
 from polydomo.server.extensions import Extension, Metric
 from polydomo.server.log import Log
 from polydomo.services.builtin import is_internal
@@ -346,7 +346,7 @@ def _account(failure: Failure) -> dict[str, object]:
 
 def join(server: BrokerServer) -> Extension | None:
     """The way up, if `join.up` names brokers."""
-    places: list[Place] = []
+    places: list[Address] = []
     for text in server.settings.join.up:
         url = parse(text)
         if url.dialect != "wmp":

@@ -18,7 +18,7 @@ from polydomo.dialects.wmp.device import Device
 from polydomo.errors import ProtocolError
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.uplink import Above, keep
+from polydomo.sdk.reconnect import Above, keep
 from polydomo.sdk.url import Url
 from polydomo.server.extensions import Extension, Metric
 from polydomo.server.log import Log

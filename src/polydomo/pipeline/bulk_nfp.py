@@ -35,8 +35,8 @@ from polydomo.pipeline.bulk_carrier import (
 from polydomo.sdk.channel_nfp import account_of
 from polydomo.sdk.client import CATALOGUE, PRESENCE
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.failover import Backoff, Roster
-from polydomo.sdk.link import Lost
+from polydomo.sdk.failover import Backoff, EndpointSelector
+from polydomo.sdk.transport import Lost
 from polydomo.wire.frames import Message, frame, split
 
 # Seconds that a broker that is there may take to say hello.
@@ -73,7 +73,7 @@ class NfpCarrier(Carrier):
         self._push = push
         self._service = errand.service.encode()
         self._side = NfpClientSide()
-        self._roster = Roster(errand.url)
+        self._roster = EndpointSelector(errand.url)
         self._clock = self._roster.clock
         self._dealer: Dealer | None = None
         self._flights: dict[bytes, _Flight] = {}

@@ -29,10 +29,10 @@ from polydomo.pipeline.bulk_carrier import (
 )
 from polydomo.pipeline.bulk_client import ClientCarrier
 from polydomo.pipeline.bulk_nfp import NfpCarrier
+from polydomo.sdk.background_loop import portal
 from polydomo.sdk.client import Client
-from polydomo.sdk.link import Lost
 from polydomo.sdk.options import prepare
-from polydomo.sdk.portal import portal
+from polydomo.sdk.transport import Lost
 from polydomo.sdk.url import parse
 from polydomo.wire.frames import frame, split
 

@@ -15,9 +15,9 @@ from polydomo.core.gather import Piece
 from polydomo.core.names import parse_name
 from polydomo.core.registry import SERVICE_NAME_MAX
 from polydomo.sdk.connection import Dealer, Lost
-from polydomo.sdk.failover import AnyLink, Roster
+from polydomo.sdk.failover import AnyLink, EndpointSelector
 from polydomo.sdk.failures import Account
-from polydomo.sdk.link import Link
+from polydomo.sdk.transport import PeerTransport
 from polydomo.wire.frames import Message
 
 
@@ -99,7 +99,7 @@ def service_name(name: str) -> bytes:
 class Channel(ABC):
     """One client's connection or connections."""
 
-    def __init__(self, roster: Roster, connect_timeout: float, ping: float) -> None:
+    def __init__(self, roster: EndpointSelector, connect_timeout: float, ping: float) -> None:
         self.roster = roster
         roster.on_return = self.renew
         self.closed = False
@@ -141,10 +141,10 @@ class Channel(ABC):
             raise Lost("the client was closed")
 
 
-class Pipe(ABC):
+class Multiplexer(ABC):
     """One connection and the calls on it, many at a time."""
 
-    link: Link
+    link: PeerTransport
 
     @abstractmethod
     def retire(self) -> None:
@@ -155,13 +155,13 @@ class Pipe(ABC):
         """The connection broke, with or without calls on it."""
 
 
-AnyPipe = TypeVar("AnyPipe", bound=Pipe)
+AnyPipe = TypeVar("AnyPipe", bound=Multiplexer)
 
 
-class PipeChannel(Channel, Generic[AnyPipe]):
+class MultiplexedChannel(Channel, Generic[AnyPipe]):
     """One pipe, opened when it is first needed and again after it was lost."""
 
-    def __init__(self, roster: Roster, connect_timeout: float, ping: float) -> None:
+    def __init__(self, roster: EndpointSelector, connect_timeout: float, ping: float) -> None:
         super().__init__(roster, connect_timeout, ping)
         self._opening = asyncio.Lock()
         self._pipe: AnyPipe | None = None

@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 
 from polydomo.dialects.dcp.client import DcpClientSide
-from polydomo.sdk.channel import Call, Pipe, PipeChannel
+from polydomo.sdk.channel import Call, MultiplexedChannel, Multiplexer
 from polydomo.sdk.connection import Dealer, Lost
-from polydomo.sdk.failover import Roster
+from polydomo.sdk.failover import EndpointSelector
 from polydomo.wire.frames import Message
 
 
-class DcpChannel(PipeChannel["DcpPipe"]):
+class DcpChannel(MultiplexedChannel["DcpMultiplexer"]):
     """See the module's text."""
 
-    def __init__(self, roster: Roster, connect_timeout: float, ping: float, window: int) -> None:
+    def __init__(self, roster: EndpointSelector, connect_timeout: float, ping: float, window: int) -> None:
         super().__init__(roster, connect_timeout, ping)
         self._turns = asyncio.Semaphore(window)
 
@@ -28,13 +28,13 @@ class DcpChannel(PipeChannel["DcpPipe"]):
             pipe = self._pipe or await self._open()
             return await pipe.exchange(call)
 
-    async def _dial(self) -> DcpPipe:
-        pipe = DcpPipe(self)
+    async def _dial(self) -> DcpMultiplexer:
+        pipe = DcpMultiplexer(self)
         pipe.link = await self._connect(pipe.received, pipe.lost)
         return pipe
 
 
-class DcpPipe(Pipe):
+class DcpMultiplexer(Multiplexer):
     """Calls are told apart by their marks."""
 
     def __init__(self, channel: DcpChannel) -> None:

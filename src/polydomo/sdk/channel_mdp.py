@@ -11,19 +11,21 @@ import asyncio
 from polydomo.dialects.mdp.client import MdpClientSide
 from polydomo.sdk.channel import Call, Channel
 from polydomo.sdk.connection import Dealer, Lost
-from polydomo.sdk.failover import Roster
+from polydomo.sdk.failover import EndpointSelector
 from polydomo.wire.frames import Message
 
 
 class MdpChannel(Channel):
     """A pool of lines."""
 
-    def __init__(self, roster: Roster, connect_timeout: float, ping: float, connections: int) -> None:
+    def __init__(
+        self, roster: EndpointSelector, connect_timeout: float, ping: float, connections: int
+    ) -> None:
         super().__init__(roster, connect_timeout, ping)
         self._turns = asyncio.Semaphore(connections)
-        self._lines: set[Line] = set()  # all that may be used again
-        self._idle: list[Line] = []
-        self._busy: set[Line] = set()
+        self._lines: set[MdpConnection] = set()  # all that may be used again
+        self._idle: list[MdpConnection] = []
+        self._busy: set[MdpConnection] = set()
 
     async def exchange(self, call: Call) -> bytes:
         async with self._turns:
@@ -61,20 +63,20 @@ class MdpChannel(Channel):
             line.lost("the client was closed")
             line.dealer.close()
 
-    def drop(self, line: Line) -> None:
+    def drop(self, line: MdpConnection) -> None:
         """It will not be used again."""
         self._lines.discard(line)
         if line in self._idle:
             self._idle.remove(line)
 
-    async def _open(self) -> Line:
-        line = Line(self)
+    async def _open(self) -> MdpConnection:
+        line = MdpConnection(self)
         line.dealer = await self._connect(line.received, line.lost)
         self._lines.add(line)
         return line
 
 
-class Line:
+class MdpConnection:
     """One connection and the call on it."""
 
     def __init__(self, channel: MdpChannel) -> None:

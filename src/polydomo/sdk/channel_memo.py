@@ -2,7 +2,7 @@
 
 A request that was lost with its connection is sent again under the same ID, so a broker that still has the job goes on
 with it. One that has had no answer for long is sent again as well, because brokers say nothing of jobs that they gave
-up. How many are outstanding follows the rate of the answers (`sdk.window`): a broker that has too many unanswered stops
+up. How many are outstanding follows the rate of the answers (`sdk.congestion`): a broker that has too many unanswered stops
 reading, and one that has them waiting for too long gives them up.
 """
 
@@ -14,29 +14,29 @@ from collections.abc import Awaitable
 from typing import Final
 
 from polydomo.dialects.memo.client import MemoClientSide
-from polydomo.sdk.channel import Call, Pipe, PipeChannel
+from polydomo.sdk.channel import Call, MultiplexedChannel, Multiplexer
 from polydomo.sdk.clock import Timer
+from polydomo.sdk.congestion import CongestionWindow
 from polydomo.sdk.connection_sp import Req, connect
-from polydomo.sdk.failover import Roster
-from polydomo.sdk.link import Lost
-from polydomo.sdk.url import Place
-from polydomo.sdk.window import Window
+from polydomo.sdk.failover import EndpointSelector
+from polydomo.sdk.transport import Lost
+from polydomo.sdk.url import Address
 
 # Seconds after which a request without an answer is sent again for the first time: as long as brokers let it wait for
 # a worker.
 RESEND: Final = 10.0
 
 
-class MemoChannel(PipeChannel["MemoPipe"]):
+class MemoChannel(MultiplexedChannel["MemoMultiplexer"]):
     """See the module's text."""
 
     def __init__(
-        self, roster: Roster, connect_timeout: float, ping: float, window: int, resend: float
+        self, roster: EndpointSelector, connect_timeout: float, ping: float, window: int, resend: float
     ) -> None:
         super().__init__(roster, connect_timeout, ping)
         self.side = MemoClientSide(secrets.randbits(31))
         self.resend = resend
-        self.window = Window(window, roster.clock)
+        self.window = CongestionWindow(window, roster.clock)
 
     async def exchange(self, call: Call) -> bytes:
         call.request = call.request or self.side.next_id()
@@ -50,11 +50,11 @@ class MemoChannel(PipeChannel["MemoPipe"]):
             self.window.leave(answered)
         return body
 
-    async def _dial(self) -> MemoPipe:
+    async def _dial(self) -> MemoMultiplexer:
         self._check()
-        pipe = MemoPipe(self)
+        pipe = MemoMultiplexer(self)
 
-        def dial(place: Place, timeout: float) -> Awaitable[Req]:
+        def dial(place: Address, timeout: float) -> Awaitable[Req]:
             clock = self.roster.clock
             return connect(place, pipe.received, pipe.lost, clock=clock, ping=self._ping, timeout=timeout)
 
@@ -74,7 +74,7 @@ class Waiting:
         self.due = now + pause
 
 
-class MemoPipe(Pipe):
+class MemoMultiplexer(Multiplexer):
     """Calls are told apart by their request IDs, and sent again if they have no answer for long."""
 
     def __init__(self, channel: MemoChannel) -> None:

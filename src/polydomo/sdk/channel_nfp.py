@@ -22,7 +22,7 @@ from polydomo.dialects.nfp.client import NfpAnswer, NfpClientSide
 from polydomo.dialects.nfp.messages import EVENT, OPEN, STREAM
 from polydomo.sdk.channel import Call, Channel, NoResult
 from polydomo.sdk.connection import Dealer, Lost
-from polydomo.sdk.failover import Roster
+from polydomo.sdk.failover import EndpointSelector
 from polydomo.sdk.failures import Account
 from polydomo.wire.frames import Message, split
 
@@ -46,16 +46,18 @@ class _Trouble(msgspec.Struct):
 class NfpChannel(Channel):
     """Lines are opened when they are first needed and again after they were lost."""
 
-    def __init__(self, roster: Roster, connect_timeout: float, ping: float, window: int, name: str) -> None:
+    def __init__(
+        self, roster: EndpointSelector, connect_timeout: float, ping: float, window: int, name: str
+    ) -> None:
         super().__init__(roster, connect_timeout, ping)
         self.name = name
         self.hello: dict[str, Any] = {}  # what the broker said of itself when it was last met
         self._turns = asyncio.Semaphore(window)
         self._opening = asyncio.Lock()
         self._asking = asyncio.Lock()
-        self._line: Line | None = None
-        self._desk: Line | None = None  # for questions
-        self._retired: set[Line] = set()  # with calls under way
+        self._line: NfpConnection | None = None
+        self._desk: NfpConnection | None = None  # for questions
+        self._retired: set[NfpConnection] = set()  # with calls under way
 
     async def exchange(self, call: Call) -> bytes:
         async with self._turns:
@@ -110,7 +112,7 @@ class NfpChannel(Channel):
                 line.lost("the client was closed")
                 line.dealer.close()
 
-    def drop(self, line: Line) -> None:
+    def drop(self, line: NfpConnection) -> None:
         """It is of no use any more."""
         self._retired.discard(line)
         if self._line is line:
@@ -118,16 +120,16 @@ class NfpChannel(Channel):
         if self._desk is line:
             self._desk = None
 
-    async def _open(self) -> Line:
+    async def _open(self) -> NfpConnection:
         """Whoever comes first opens it, the others wait."""
         async with self._opening:
             if self._line is None:
                 self._line = await self._connected(push=True)
             return self._line
 
-    async def _connected(self, push: bool) -> Line:
+    async def _connected(self, push: bool) -> NfpConnection:
         """A line whose OPEN was answered (NFP §OPEN)."""
-        line = Line(self)
+        line = NfpConnection(self)
         line.dealer = await self._connect(line.received, line.lost)
         hello: dict[str, Any] = {"version": __version__}
         if push:
@@ -148,7 +150,7 @@ class NfpChannel(Channel):
         return line
 
 
-class Line:
+class NfpConnection:
     """One connection, and the calls or the question on it."""
 
     def __init__(self, channel: NfpChannel) -> None:

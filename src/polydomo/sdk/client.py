@@ -36,7 +36,7 @@ from polydomo.errors import (
     UnknownService,
     Unreachable,
 )
-from polydomo.sdk import codecs, failures, pieces
+from polydomo.sdk import codecs, failures, gather_codec
 from polydomo.sdk.channel import Call, Channel, NoResult, service_name
 from polydomo.sdk.channel_dcp import DcpChannel
 from polydomo.sdk.channel_mdp import MdpChannel
@@ -44,10 +44,10 @@ from polydomo.sdk.channel_memo import RESEND, MemoChannel
 from polydomo.sdk.channel_nfp import NfpChannel
 from polydomo.sdk.codecs import Codec
 from polydomo.sdk.connection import Lost
-from polydomo.sdk.failover import Backoff, Roster
+from polydomo.sdk.failover import Backoff, EndpointSelector
 from polydomo.sdk.gather import Gather
 from polydomo.sdk.handle import Handle
-from polydomo.sdk.job import Job, Questions
+from polydomo.sdk.job import Job, JobQueries
 from polydomo.sdk.options import JobOptions, first_name, is_single, prepare, target_frame
 from polydomo.sdk.persistence import DAY, ClientStore, KeptJob
 from polydomo.sdk.subscription import Subscription, places_of
@@ -126,14 +126,14 @@ class Client:
                 "WMP has workers and managers, and no clients",
                 hint="ask the broker over mdp://, or be a manager: polydomo.Manager",
             )
-        roster = Roster(self.url, failback)
+        roster = EndpointSelector(self.url, failback)
         self.clock = roster.clock
         self._channel: Channel
         self._nfp: NfpChannel | None = None
         self._store = None if store is None else ClientStore(store, keep)
         self._recovered: set[str] = set()
         self._events = events
-        self._questions: Questions | None = None
+        self._questions: JobQueries | None = None
         self._later: set[asyncio.Task[None]] = set()  # small things to finish before the end
         if self.url.dialect == "mdp":
             self._channel = MdpChannel(roster, connect_timeout, ping, connections)
@@ -143,7 +143,7 @@ class Client:
             self._channel = MemoChannel(roster, connect_timeout, ping, window, resend)
         else:
             self._channel = self._nfp = NfpChannel(roster, connect_timeout, ping, window, name)
-            self._questions = Questions(self._nfp, timeout)
+            self._questions = JobQueries(self._nfp, timeout)
         if self._nfp is None and (name or store is not None or events is not None):
             raise ValueError(f"name=, store= and events= are for nfp:// URLs, not for {self.url.dialect}://")
 
@@ -167,7 +167,7 @@ class Client:
         call = self._call(service, codecs.encode(body, used), options)
         answer = await self._perform(call, service, used, timeout, retries, wait, patient=False)
         if self._nfp is not None and not is_single(call.service, call.target):
-            return pieces.decode(answer, used, service)
+            return gather_codec.decode(answer, used, service)
         return codecs.decode(answer, used)
 
     async def stream(

@@ -1,4 +1,4 @@
-"""One connection to a broker: a ZMTP DEALER (`sdk.link` has the part that is not ZMTP's).
+"""One connection to a broker: a ZMTP DEALER (`sdk.transport` has the part that is not ZMTP's).
 
 Messages go up to the owner's `on_message`. A broker that says nothing while something is awaited is asked with ZMTP's
 PING.
@@ -15,8 +15,8 @@ from polydomo._version import __version__
 from polydomo.dialects.session import NATIVE_PROPERTY
 from polydomo.errors import ProtocolError
 from polydomo.sdk.clock import Clock
-from polydomo.sdk.link import Link, Lost, open_link, release
-from polydomo.sdk.url import Place
+from polydomo.sdk.transport import Lost, PeerTransport, open_link, release
+from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
 from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Handler, Limits, Peer
 
@@ -29,12 +29,12 @@ LIMITS: Final = Limits(message_bytes=1 << 31, frames=1 << 16)
 _SETTLED: Final = b"settled"
 
 
-class Dealer(Link, Handler):
+class Dealer(PeerTransport, Handler):
     """See the module's text; made by `connect`."""
 
     def __init__(
         self,
-        place: Place,
+        place: Address,
         clock: Clock,
         on_message: Callable[[Message], None],
         on_lost: Callable[[str], None],
@@ -110,7 +110,7 @@ class Dealer(Link, Handler):
 
 
 async def connect(
-    place: Place,
+    place: Address,
     on_message: Callable[[Message], None],
     on_lost: Callable[[str], None],
     *,

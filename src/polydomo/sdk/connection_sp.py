@@ -1,4 +1,4 @@
-"""One connection to a broker: an NNG REQ on SP (`sdk.link` has the part that is not SP's).
+"""One connection to a broker: an NNG REQ on SP (`sdk.transport` has the part that is not SP's).
 
 Replies go up to the owner's `on_reply` with their request IDs. SP has no way to ask a silent broker whether it is
 there. A second connection does: whoever still answers SP's hello on that one is.
@@ -12,8 +12,8 @@ from typing import Final
 
 from polydomo.errors import ProtocolError
 from polydomo.sdk.clock import Clock
-from polydomo.sdk.link import Link, Lost, open_link, release
-from polydomo.sdk.url import Place
+from polydomo.sdk.transport import Lost, PeerTransport, open_link, release
+from polydomo.sdk.url import Address
 from polydomo.wire.sp.connection import Connection, Handler
 from polydomo.wire.sp.hello import REQ
 
@@ -27,13 +27,13 @@ PROBE: Final = 0.9
 OnReply = Callable[[bytes, bytes, int, int], None]
 
 
-class Req(Link, Handler):
+class Req(PeerTransport, Handler):
     """See the module's text; made by `connect`."""
 
     speaks_sp = True
 
     def __init__(
-        self, place: Place, clock: Clock, on_reply: OnReply, on_lost: Callable[[str], None], ping: float
+        self, place: Address, clock: Clock, on_reply: OnReply, on_lost: Callable[[str], None], ping: float
     ) -> None:
         super().__init__(place, clock, on_lost, ping)
         self.ipc = place.endpoint is not None and place.endpoint.is_ipc
@@ -89,7 +89,7 @@ class Req(Link, Handler):
 
 
 async def connect(
-    place: Place,
+    place: Address,
     on_reply: OnReply,
     on_lost: Callable[[str], None],
     *,
@@ -103,7 +103,7 @@ async def connect(
     return link
 
 
-async def knock(place: Place, clock: Clock, timeout: float) -> None:
+async def knock(place: Address, clock: Clock, timeout: float) -> None:
     """Is somebody there? Lost if not."""
     link = await connect(place, _ignore, _forget, clock=clock, timeout=timeout)
     link.close()

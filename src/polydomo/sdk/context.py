@@ -16,7 +16,7 @@ from polydomo.errors import Timeout
 from polydomo.sdk import codecs
 from polydomo.sdk.client import USUAL, Client, TimeLimit
 from polydomo.sdk.codecs import Codec
-from polydomo.sdk.conversation import Line
+from polydomo.sdk.worker_connection import JobPort
 
 
 class Forward(NamedTuple):
@@ -36,7 +36,7 @@ class BaseContext:
         codec: Codec,
         client: Client,
         emit: Callable[[bytes], None],
-        line: Line | None = None,
+        line: JobPort | None = None,
     ) -> None:
         self.service = service  # under which name it was asked for
         self.job = job  # the broker's name for this attempt; a job that is run again gets another

@@ -18,15 +18,15 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from polydomo.errors import Unreachable
-from polydomo.sdk import local
+from polydomo.sdk import inprocess
 from polydomo.sdk.clock import REAL_TIME, Clock, Timer
 from polydomo.sdk.connection import Dealer, connect
 from polydomo.sdk.connection_sp import knock
-from polydomo.sdk.link import Link, Lost
-from polydomo.sdk.url import Place, Url
+from polydomo.sdk.transport import Lost, PeerTransport
+from polydomo.sdk.url import Address, Url
 from polydomo.wire.frames import Message
 
-AnyLink = TypeVar("AnyLink", bound=Link)
+AnyLink = TypeVar("AnyLink", bound=PeerTransport)
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
@@ -54,7 +54,7 @@ class Backoff:
         self._next = self._first
 
 
-class Roster:
+class EndpointSelector:
     """The brokers of one URL."""
 
     def __init__(self, url: Url, failback: float = 0.0) -> None:
@@ -69,16 +69,16 @@ class Roster:
         self._looking: asyncio.Task[None] | None = None
 
     @property
-    def current(self) -> Place:
+    def current(self) -> Address:
         """The one that is tried first."""
         return self.places[self._current]
 
-    def failed(self, place: Place) -> None:
+    def failed(self, place: Address) -> None:
         """This one is of no use now. Those who find out one after the other move on only once."""
         if self.current == place:
             self._current = (self._current + 1) % len(self.places)
 
-    def is_behind(self, place: Place) -> bool:
+    def is_behind(self, place: Address) -> bool:
         """Is there an earlier broker than this one, as far as we know?"""
         return self._current < self.places.index(place)
 
@@ -102,7 +102,7 @@ class Roster:
     ) -> Dealer:
         """A ZMTP connection to the first broker that answers; see `find`."""
 
-        def dial(place: Place, timeout: float) -> Awaitable[Dealer]:
+        def dial(place: Address, timeout: float) -> Awaitable[Dealer]:
             return connect(
                 place,
                 on_message,
@@ -117,7 +117,7 @@ class Roster:
 
     async def find(
         self,
-        dial: Callable[[Place, float], Awaitable[AnyLink]],
+        dial: Callable[[Address, float], Awaitable[AnyLink]],
         patience: float | None,
         on_failure: Callable[[str], None] | None = None,
     ) -> AnyLink:
@@ -168,7 +168,7 @@ class Roster:
         self._timer = None
         self._look_back()
 
-    async def _answers(self, place: Place) -> bool:
+    async def _answers(self, place: Address) -> bool:
         try:
             if self._speaks_sp:
                 await knock(place, self.clock, HANDSHAKE)
@@ -187,7 +187,7 @@ def _ignore(anything: object) -> None:
     """A connection that only shows that somebody is there."""
 
 
-def _clock_of(place: Place) -> Clock:
+def _clock_of(place: Address) -> Clock:
     """A broker in this process may bring its own time."""
-    listener = local.find(place.local) if place.endpoint is None else None
+    listener = inprocess.find(place.local) if place.endpoint is None else None
     return REAL_TIME if listener is None else listener.clock

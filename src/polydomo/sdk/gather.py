@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Generator
 from typing import Any
 
 from polydomo.errors import JobFailed, PolydomoError
-from polydomo.sdk import codecs, pieces
+from polydomo.sdk import codecs, gather_codec
 from polydomo.sdk.handle import Event, Handle
 
 
@@ -49,7 +49,7 @@ class Gather:
             await self._only_answer()
         else:
             handle = self._handle
-            for name, answer in pieces.decode(await handle.body(), handle.codec, self.service).items():
+            for name, answer in gather_codec.decode(await handle.body(), handle.codec, self.service).items():
                 self._answers.setdefault(name, answer)
         return dict(self._answers)
 
@@ -72,10 +72,10 @@ class Gather:
     async def __aiter__(self) -> AsyncIterator[tuple[str, Any]]:
         told: set[str] = set()
         async for piece in self._handle.pieces():
-            name = pieces.name_of(piece)
+            name = gather_codec.name_of(piece)
             if name not in told:
                 told.add(name)
-                answer = pieces.value(piece, self._handle.codec, self.service)
+                answer = gather_codec.value(piece, self._handle.codec, self.service)
                 yield name, self._answers.setdefault(name, answer)
         for name, answer in (await self.result()).items():
             if name not in told:

@@ -12,7 +12,7 @@ import msgspec
 
 from polydomo.core.gather import Piece
 from polydomo.errors import JobFailed
-from polydomo.sdk import codecs, pieces
+from polydomo.sdk import codecs, gather_codec
 from polydomo.sdk.channel import Call, Watch
 from polydomo.sdk.codecs import Codec
 
@@ -96,7 +96,7 @@ class Handle:
         """The final answer, decoded, or the error in its place. May be asked for more than once."""
         body = await self.body()
         return (
-            pieces.decode(body, self.codec, self.service)
+            gather_codec.decode(body, self.codec, self.service)
             if self._gathers
             else codecs.decode(body, self.codec)
         )

@@ -27,7 +27,7 @@ LONGEST_LOOK: Final = 2.0
 TRIES: Final = 3
 
 
-class Questions(Control):
+class JobQueries(Control):
     """NFP's commands about jobs, each with its answer."""
 
     def __init__(self, channel: NfpChannel, timeout: float | None) -> None:
@@ -85,7 +85,7 @@ class Job:
     (the broker has no job of this name, or none any more)."""
 
     def __init__(
-        self, questions: Questions, uid: str, service: str, codec: Codec, target: bytes = b"any"
+        self, questions: JobQueries, uid: str, service: str, codec: Codec, target: bytes = b"any"
     ) -> None:
         self.id = uid
         self.service = service

@@ -14,7 +14,7 @@ from polydomo.core.names import printable
 from polydomo.dialects.nfp.messages import ERROR, OK, UNKNOWN
 from polydomo.dialects.nfp.worker import NfpRequest, NfpWorkerSide
 from polydomo.errors import PolydomoError
-from polydomo.sdk.station_nfp import Managed, NfpStation
+from polydomo.sdk.worker_session_nfp import Managed, NfpWorkerSession
 from polydomo.wire.frames import split
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Management:
     def __init__(
         self,
         worker: Worker,
-        stations: Callable[[], list[NfpStation]],
+        stations: Callable[[], list[NfpWorkerSession]],
         ask: Callable[[str, float], Awaitable[Any]],
     ) -> None:
         self._worker = worker
@@ -44,7 +44,7 @@ class Management:
         self._ask_broker = ask
         self._renewing: set[asyncio.Task[None]] = set()
         self._ending = False
-        self._tasks: dict[str, Callable[[NfpStation], Any]] = {
+        self._tasks: dict[str, Callable[[NfpWorkerSession], Any]] = {
             "show_broker": self._show_broker,
             "show_workers": self._show_workers,
             "show_clients": self._show_clients,
@@ -53,7 +53,7 @@ class Management:
             "disconnect": self._disconnect,
         }
 
-    async def perform(self, station: NfpStation, request: NfpRequest) -> Managed:
+    async def perform(self, station: NfpWorkerSession, request: NfpRequest) -> Managed:
         """A task's status and answer, and what is to be done behind it."""
         task, kwargs = _task_in(request.body)
         if task == "set_resources" and request.uuid == FROM_BROKER:
@@ -68,7 +68,7 @@ class Management:
             return ERROR, msgspec.json.encode({"error": error.message}), None
         return OK, msgspec.json.encode(answer), behind
 
-    def _share(self, station: NfpStation, resources: Any) -> Managed:
+    def _share(self, station: NfpWorkerSession, resources: Any) -> Managed:
         """The broker shares a service's resources out: these are ours now."""
         if not isinstance(resources, list):
             return UNKNOWN, b'{"error":"resources are no list"}', None
@@ -78,7 +78,7 @@ class Management:
             tell(printable(station.service), station.resources)
         return OK, msgspec.json.encode({"resources": station.shared}), None
 
-    async def _show_broker(self, station: NfpStation) -> tuple[Any, None]:
+    async def _show_broker(self, station: NfpWorkerSession) -> tuple[Any, None]:
         """The connection as this worker sees it, and the broker's own account."""
         link: dict[str, Any] = {"endpoint": None, "registered": station.registered.is_set()}
         conversation = station.conversation
@@ -92,7 +92,7 @@ class Management:
             }
         return link | {"status": await self._ask("show_broker")}, None
 
-    async def _show_workers(self, station: NfpStation) -> tuple[Any, None]:
+    async def _show_workers(self, station: NfpWorkerSession) -> tuple[Any, None]:
         """This worker, service by service."""
         worker = self._worker
         return [
@@ -110,11 +110,11 @@ class Management:
             for each in self._stations()
         ], None
 
-    async def _show_clients(self, station: NfpStation) -> tuple[Any, None]:
+    async def _show_clients(self, station: NfpWorkerSession) -> tuple[Any, None]:
         """A worker sees no clients: the broker's list of them."""
         return await self._ask("show_clients"), None
 
-    async def _restart(self, station: NfpStation) -> tuple[Any, Callable[[], None]]:
+    async def _restart(self, station: NfpWorkerSession) -> tuple[Any, Callable[[], None]]:
         def renew() -> None:
             task = asyncio.create_task(station.renew(self._worker.grace))
             self._renewing.add(task)
@@ -122,7 +122,7 @@ class Management:
 
         return {"status": "restarting"}, renew
 
-    async def _shutdown(self, station: NfpStation) -> tuple[Any, Callable[[], None]]:
+    async def _shutdown(self, station: NfpWorkerSession) -> tuple[Any, Callable[[], None]]:
         def stop() -> None:
             if not self._ending:  # a second stop would not wait for jobs in hand
                 self._ending = True
@@ -130,7 +130,7 @@ class Management:
 
         return {"status": "stopping"}, stop
 
-    async def _disconnect(self, station: NfpStation) -> tuple[Any, Callable[[], None]]:
+    async def _disconnect(self, station: NfpWorkerSession) -> tuple[Any, Callable[[], None]]:
         def hang_up() -> None:
             station.hang_up("the worker was told to connect again")
 

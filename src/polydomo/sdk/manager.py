@@ -18,12 +18,12 @@ from typing import Any
 from polydomo.core.policy import Waking
 from polydomo.dialects.wmp.pools import RULES, Pool
 from polydomo.errors import ConfigError
-from polydomo.sdk import local
+from polydomo.sdk import inprocess
+from polydomo.sdk.background_loop import portal
 from polydomo.sdk.client import Client
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.codecs import Codec
-from polydomo.sdk.local import Listener
-from polydomo.sdk.portal import portal
+from polydomo.sdk.inprocess import Listener
 from polydomo.sdk.sync import SyncClient
 from polydomo.server.nng_peer import NngPeer
 from polydomo.server.server import BrokerServer
@@ -88,7 +88,7 @@ class Manager(Client):
         settings.broker.data = ""
         waking = Waking(_name_of(rule), first, widest, patience, labels)
         self._desk = _Desk(settings, waking)
-        local.listen(self._desk.name, self._desk)
+        inprocess.listen(self._desk.name, self._desk)
         super().__init__(f"nfp+local://{self._desk.name}", codec=codec, timeout=timeout)
 
     @property
@@ -111,7 +111,7 @@ class Manager(Client):
     async def close(self) -> None:
         """Jobs that run are given up."""
         await super().close()
-        local.unlisten(self._desk.name)
+        inprocess.unlisten(self._desk.name)
         server, self._desk.server = self._desk.server, None
         if server is not None:
             server.stop(drain=False)

@@ -58,7 +58,7 @@ class Subscription:
         self._prefix = prefix_of(service, worker, kind)
         self._kept: deque[Event] = deque()
         self._news = asyncio.Event()
-        self._ear: Ear | None = None
+        self._ear: SubConnection | None = None
         self._task: asyncio.Task[None] | None = None
         self._listening: asyncio.Future[None] | None = None
         self._closed = False
@@ -111,7 +111,7 @@ class Subscription:
             return
         while True:
             for place in places:
-                ear = self._ear = Ear(self._prefix, self._heard)
+                ear = self._ear = SubConnection(self._prefix, self._heard)
                 try:
                     async with self._clock.timeout(HANDSHAKE):
                         await _dial(place, ear)
@@ -126,7 +126,7 @@ class Subscription:
                     ear.close()
             await self._clock.sleep(backoff.pause())
 
-    async def _listen(self, ear: Ear) -> None:
+    async def _listen(self, ear: SubConnection) -> None:
         """Until the connection is over, or the publisher leaves a PING unanswered."""
         asked = False
         while not ear.over.done():
@@ -154,7 +154,7 @@ class Subscription:
         self._news.set()
 
 
-class Ear(asyncio.Protocol, Handler):
+class SubConnection(asyncio.Protocol, Handler):
     """One SUB connection. `ready`: the publisher has our subscription; `over`: the connection has ended."""
 
     def __init__(self, prefix: bytes, heard: Callable[[bytes, bytes], None]) -> None:
@@ -279,7 +279,7 @@ def places_of(said: object, host: str) -> list[Endpoint]:
     return places
 
 
-async def _dial(place: Endpoint, ear: Ear) -> None:
+async def _dial(place: Endpoint, ear: SubConnection) -> None:
     loop = asyncio.get_running_loop()
     if place.is_ipc:
         await loop.create_unix_connection(lambda: ear, place.unix_path)

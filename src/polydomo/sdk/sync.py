@@ -5,7 +5,7 @@
         for part in client.stream("report", {"year": 2026}):
             print(part)
 
-They run on one event loop in a thread of its own (`polydomo.sdk.portal`) and may be used from several
+They run on one event loop in a thread of its own (`polydomo.sdk.background_loop`) and may be used from several
 threads.
 """
 
@@ -16,13 +16,13 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar, Unpack, overload
 
 from polydomo.errors import PolydomoError
+from polydomo.sdk.background_loop import portal
 from polydomo.sdk.client import USUAL, Client, TimeLimit
 from polydomo.sdk.codecs import Codec
 from polydomo.sdk.gather import Gather
 from polydomo.sdk.handle import Event, Handle
 from polydomo.sdk.job import Job
 from polydomo.sdk.options import JobOptions
-from polydomo.sdk.portal import portal
 from polydomo.sdk.subscription import Subscription
 from polydomo.sdk.worker import Function, Worker
 

@@ -20,10 +20,10 @@ from polydomo.core.client import Client as CoreClient
 from polydomo.core.job import Job
 from polydomo.core.ports import Journal
 from polydomo.core.worker import Worker as CoreWorker
-from polydomo.sdk import failures, local
+from polydomo.sdk import failures, inprocess
+from polydomo.sdk.background_loop import portal
 from polydomo.sdk.clock import REAL_TIME, Clock, VirtualClock
-from polydomo.sdk.local import Listener, LocalTransport
-from polydomo.sdk.portal import portal
+from polydomo.sdk.inprocess import Listener, LocalTransport
 from polydomo.server.clock import Clock as HouseClock
 from polydomo.server.nng_peer import NngPeer
 from polydomo.server.server import BrokerServer
@@ -54,7 +54,7 @@ class LocalBroker(Listener):
         self._watch = _Watch()
         self._down = False
         self._frozen = False
-        local.listen(self.name, self)
+        inprocess.listen(self.name, self)
 
     @property
     def url(self) -> str:
@@ -159,7 +159,7 @@ class LocalBroker(Listener):
 
     def abandon(self) -> None:
         """The end, when there is no event loop any more to say goodbye on."""
-        local.unlisten(self.name)
+        inprocess.unlisten(self.name)
 
     async def accept(self, sp: bool) -> tuple[asyncio.AbstractEventLoop, asyncio.Protocol]:
         if self._down:

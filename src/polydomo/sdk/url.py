@@ -27,7 +27,7 @@ DIALECTS = ("mdp", "dcp", "nfp", "memo", "wmp")
 VARIABLE = "POLYDOMO_URL"
 
 
-class Place(NamedTuple):
+class Address(NamedTuple):
     """One broker: a ZeroMQ or NNG endpoint, or the name of one in this process."""
 
     endpoint: endpoints.Endpoint | None
@@ -41,7 +41,7 @@ class Url(NamedTuple):
     """A dialect and the brokers that speak it, in order of preference."""
 
     dialect: str
-    places: tuple[Place, ...]
+    places: tuple[Address, ...]
 
 
 def parse(text: str | None = None) -> Url:
@@ -58,13 +58,13 @@ def parse(text: str | None = None) -> Url:
     if transport in ("", "tcp"):
         return Url(dialect, tuple(_tcp(part, DEFAULT_PORTS.get(dialect, DEFAULT_PORT)) for part in parts))
     if transport == "ipc":
-        return Url(dialect, tuple(Place(endpoints.parse(f"ipc://{part}")) for part in parts))
+        return Url(dialect, tuple(Address(endpoints.parse(f"ipc://{part}")) for part in parts))
     if transport == "local":
-        return Url(dialect, tuple(Place(None, part) for part in parts))
+        return Url(dialect, tuple(Address(None, part) for part in parts))
     raise ConfigError(f"{text!r}: no transport {transport!r}", hint="there are tcp, ipc and local")
 
 
-def _tcp(part: str, port: int) -> Place:
+def _tcp(part: str, port: int) -> Address:
     part = part.rstrip("/")
     has_port = ":" in part.rpartition("]")[2]
-    return Place(endpoints.parse(f"tcp://{part}" if has_port else f"tcp://{part}:{port}"))
+    return Address(endpoints.parse(f"tcp://{part}" if has_port else f"tcp://{part}:{port}"))

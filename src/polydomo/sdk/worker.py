@@ -46,27 +46,27 @@ from polydomo.dialects.memo.worker import MemoWorkerSide
 from polydomo.dialects.nfp.worker import NfpWorkerSide
 from polydomo.dialects.session import SLOTS_PROPERTY
 from polydomo.errors import ConfigError, NameTaken
-from polydomo.sdk import codecs, failures, local
+from polydomo.sdk import codecs, failures, inprocess
+from polydomo.sdk.background_loop import new_loop
 from polydomo.sdk.channel import service_name
 from polydomo.sdk.client import CATALOGUE, Client
 from polydomo.sdk.clock import Timer
 from polydomo.sdk.codecs import Codec
 from polydomo.sdk.connection_sp import Req
 from polydomo.sdk.context import SyncContext
-from polydomo.sdk.conversation import Outlet, Request, Side
-from polydomo.sdk.failover import Roster
-from polydomo.sdk.link import Link
+from polydomo.sdk.failover import EndpointSelector
 from polydomo.sdk.management import Management
 from polydomo.sdk.naming import Naming
-from polydomo.sdk.notices import Notices
 from polydomo.sdk.persistence import DAY, Memory, WorkerStore
-from polydomo.sdk.portal import new_loop
 from polydomo.sdk.service import Service
-from polydomo.sdk.station import Station
-from polydomo.sdk.station_memo import MemoStation
-from polydomo.sdk.station_nfp import NfpStation, Records
-from polydomo.sdk.station_wmp import WmpStation
+from polydomo.sdk.transport import PeerTransport
 from polydomo.sdk.url import VARIABLE, parse
+from polydomo.sdk.worker_connection import ReplySink, Request, WorkerProtocol
+from polydomo.sdk.worker_log import WorkerLog
+from polydomo.sdk.worker_session import WorkerSession
+from polydomo.sdk.worker_session_memo import MemoWorkerSession
+from polydomo.sdk.worker_session_nfp import NfpWorkerSession, Records
+from polydomo.sdk.worker_session_wmp import WmpWorkerSession
 
 log = logging.getLogger("polydomo.sdk")
 
@@ -150,7 +150,7 @@ class Worker:
         self.on_resources: Callable[[str, list[str]], None] | None = None
         self._url_text = url
         self._services: dict[bytes, Service] = {}
-        self._stations: list[Station] = []
+        self._stations: list[WorkerSession] = []
         self._started = asyncio.Event()
         self._stopping = False
         self._limit: Timer | None = None  # of the time that running jobs get when we stop
@@ -229,7 +229,7 @@ class Worker:
             raise ConfigError("the worker offers no service", hint="decorate a function with @worker.service")
         if self._stations:
             raise RuntimeError("this worker is running")
-        roster = Roster(self.url, self.failback)
+        roster = EndpointSelector(self.url, self.failback)
         roster.on_return = self._reconsider
         self._client = Client(self._asking(), failback=self.failback)
         self._stopping = False
@@ -303,9 +303,9 @@ class Worker:
         if self._background is not None:
             await self._background
 
-    def _nfp_stations(self) -> list[NfpStation]:
+    def _nfp_stations(self) -> list[NfpWorkerSession]:
         """One for each service, on NFP."""
-        return [station for station in self._stations if isinstance(station, NfpStation)]
+        return [station for station in self._stations if isinstance(station, NfpWorkerSession)]
 
     async def _ask_broker(self, task: str, timeout: float) -> Any:
         """A task of the broker's catalogue."""
@@ -325,7 +325,7 @@ class Worker:
         for station in self._stations:
             station.abandon()
 
-    def _make_stations(self, roster: Roster) -> list[Station]:
+    def _make_stations(self, roster: EndpointSelector) -> list[WorkerSession]:
         dialect = self.url.dialect
         if dialect != "nfp" and (self.resources or self.store is not None):
             raise ConfigError(f"resources and store are for nfp:// URLs, not for {dialect}://", hint="")
@@ -335,22 +335,24 @@ class Worker:
             raise ConfigError(f"labels are for wmp:// URLs, not for {dialect}://", hint="")
         each = {"dcp": 0, "memo": 0, "wmp": 0, "nfp": 1}.get(dialect, self.concurrency)
         number = len(self._services) * each or 1
-        notices = Notices(roster.clock, self.services, number, self.on_offering)
+        notices = WorkerLog(roster.clock, self.services, number, self.on_offering)
         if self.url.dialect == "dcp":
             properties = {SLOTS_PROPERTY: b"%d" % self.concurrency}
-            return [Station(roster, self.concurrency, self._dcp_side, self._perform, properties, notices)]
+            return [
+                WorkerSession(roster, self.concurrency, self._dcp_side, self._perform, properties, notices)
+            ]
         if dialect == "memo":
-            station = MemoStation(roster, self.concurrency, self._memo_side, self._perform, {}, notices)
+            station = MemoWorkerSession(roster, self.concurrency, self._memo_side, self._perform, {}, notices)
             station.silence = self.heartbeat * self.liveness
             return [station]
         if dialect == "wmp":
-            far = WmpStation(roster, self.concurrency, self._no_side, self._perform, {}, notices)
+            far = WmpWorkerSession(roster, self.concurrency, self._no_side, self._perform, {}, notices)
             far.furnish(list(self._services), self.concurrency, self.labels, self._naming)
             return [far]
         if dialect == "nfp":
             return [self._nfp_station(name, roster, notices) for name in self._services]
         return [
-            Station(roster, 1, partial(self._mdp_side, name), self._perform, {}, notices)
+            WorkerSession(roster, 1, partial(self._mdp_side, name), self._perform, {}, notices)
             for name in self._services
             for _ in range(self.concurrency)
         ]
@@ -362,30 +364,30 @@ class Worker:
         text = self._url_text or os.environ.get(VARIABLE, "")
         return "mdp" + text.strip().removeprefix("wmp")
 
-    def _no_side(self, dealer: Link) -> Side:
+    def _no_side(self, dealer: PeerTransport) -> WorkerProtocol:
         raise NotImplementedError("WMP's station has one side for all its links")
 
-    def _mdp_side(self, name: bytes, dealer: Link) -> Side:
+    def _mdp_side(self, name: bytes, dealer: PeerTransport) -> WorkerProtocol:
         return MdpWorkerSide(name, self.heartbeat, self.liveness)
 
-    def _dcp_side(self, dealer: Link) -> Side:
+    def _dcp_side(self, dealer: PeerTransport) -> WorkerProtocol:
         names = list(self._services)
         return DcpWorkerSide(names, self.concurrency, self.heartbeat, self.liveness, bounded=dealer.native)
 
-    def _nfp_station(self, name: bytes, roster: Roster, notices: Notices) -> Station:
-        station = NfpStation(
+    def _nfp_station(self, name: bytes, roster: EndpointSelector, notices: WorkerLog) -> WorkerSession:
+        station = NfpWorkerSession(
             roster, self.concurrency, partial(self._nfp_side, name), self._perform, {}, notices
         )
         station.naming = self._naming
         station.furnish(name, self._records, lambda: self.resources, self._management.perform)
         return station
 
-    def _memo_side(self, link: Link) -> Side:
+    def _memo_side(self, link: PeerTransport) -> WorkerProtocol:
         side = MemoWorkerSide(list(self._services), self.concurrency, secrets.randbits(31))
         side.ipc = isinstance(link, Req) and link.ipc
         return side
 
-    def _nfp_side(self, name: bytes, dealer: Link) -> Side:
+    def _nfp_side(self, name: bytes, dealer: PeerTransport) -> WorkerProtocol:
         hello: dict[str, Any] = {"version": __version__, "credit": self.concurrency}
         if self.name:
             hello["name"] = self.name
@@ -393,7 +395,7 @@ class Worker:
             hello["resources"] = self.resources
         return NfpWorkerSide(name, msgspec.json.encode(hello), self.heartbeat, self.liveness)
 
-    async def _perform(self, outlet: Outlet, request: Request) -> None:
+    async def _perform(self, outlet: ReplySink, request: Request) -> None:
         """One job, from its body to its answer; whatever happens, it has one."""
         try:
             body = await self._answer(outlet, request)
@@ -408,7 +410,7 @@ class Worker:
             if body is not None:
                 outlet.final(request, body)
 
-    async def _answer(self, outlet: Outlet, request: Request) -> bytes | None:
+    async def _answer(self, outlet: ReplySink, request: Request) -> bytes | None:
         """The final body; None if the job was handed over."""
         service = self._services.get(request.service)
         if service is None:
@@ -428,11 +430,11 @@ class Worker:
             return None
         return await self._client.exchange(forward.service, forward.body, emit, timeout=None)
 
-    def _failed(self, outlet: Outlet, request: Request, error: BaseException) -> None:
+    def _failed(self, outlet: ReplySink, request: Request, error: BaseException) -> None:
         name = printable(request.service)
         seen = (type(error), error, failures.own_part(error.__traceback__))
         log.warning("%s failed: %s: %s", name, type(error).__name__, error, exc_info=seen)
-        listener = local.find(outlet.place.local)
+        listener = inprocess.find(outlet.place.local)
         if listener is not None:
             listener.worker_failed(request.address, error)
         outlet.failed(request, failures.account_of(error, self.tracebacks))

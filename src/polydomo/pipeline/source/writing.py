@@ -39,9 +39,9 @@ from polydomo.errors import ConfigError, Refused
 from polydomo.pipeline.bulk_carrier import DONE, End, Errand
 from polydomo.pipeline.bulk_nfp import NfpCarrier
 from polydomo.pipeline.source.options import Writing
+from polydomo.sdk.background_loop import portal
 from polydomo.sdk.channel import service_name
 from polydomo.sdk.options import prepare
-from polydomo.sdk.portal import portal
 from polydomo.sdk.url import parse
 from polydomo.wire.frames import frame
 

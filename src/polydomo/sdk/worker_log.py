@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from polydomo.sdk.clock import Clock
-from polydomo.sdk.url import Place
+from polydomo.sdk.url import Address
 
 log = logging.getLogger("polydomo.sdk")
 
@@ -21,7 +21,7 @@ log = logging.getLogger("polydomo.sdk")
 AGAIN: Final = 30.0
 
 
-class Notices:
+class WorkerLog:
     """Of one worker. `offering` is called with the broker (or brokers) instead of a line in the log."""
 
     def __init__(
@@ -31,7 +31,7 @@ class Notices:
         self._services = services
         self._stations = stations
         self._offering = offering or self._log_offering
-        self._homes: dict[object, Place] = {}  # where each station is registered
+        self._homes: dict[object, Address] = {}  # where each station is registered
         self._offered_at = ""
         self._told: dict[str, float] = {}  # bad news since all was well, and when they were told
 
@@ -39,7 +39,7 @@ class Notices:
         """One attempt to connect failed."""
         self._warn(f"no broker at {trouble}; still looking")
 
-    def lost(self, station: object, place: Place, reason: str) -> None:
+    def lost(self, station: object, place: Address, reason: str) -> None:
         """A station's conversation ended, not by our own will."""
         self._homes.pop(station, None)
         self._offered_at = ""
@@ -51,7 +51,7 @@ class Notices:
         self._offered_at = ""
         self._warn("an earlier broker is back; moving there")
 
-    def registered(self, station: object, place: Place) -> None:
+    def registered(self, station: object, place: Address) -> None:
         """A station is offered to a broker; when the last one is, so is everything."""
         self._homes[station] = place
         if len(self._homes) < self._stations:

@@ -14,19 +14,19 @@ from typing import Final
 from polydomo.dialects.memo.worker import MemoRequest, MemoWorkerSide
 from polydomo.sdk import failures
 from polydomo.sdk.connection_sp import Req, connect
-from polydomo.sdk.conversation import Conversation, Side
 from polydomo.sdk.failover import Backoff
 from polydomo.sdk.failures import Account
-from polydomo.sdk.link import Link, Lost
-from polydomo.sdk.station import Station
-from polydomo.sdk.url import Place
+from polydomo.sdk.transport import Lost, PeerTransport
+from polydomo.sdk.url import Address
+from polydomo.sdk.worker_connection import WorkerConnection, WorkerProtocol
+from polydomo.sdk.worker_session import WorkerSession
 
 # Seconds that a broker may be away before the conversation is over: where there is another to go to, and where not.
 AWAY: Final = 0.5
 AWAY_ALONE: Final = 3.0
 
 
-class MemoConversation(Conversation):
+class MemoWorkerConnection(WorkerConnection):
     """See the module's text."""
 
     leaving = False  # the answers in hand are the last
@@ -34,7 +34,7 @@ class MemoConversation(Conversation):
     away = AWAY_ALONE
     _returning: asyncio.Task[None] | None = None
 
-    async def begin(self, dealer: Link, side: Side) -> None:
+    async def begin(self, dealer: PeerTransport, side: WorkerProtocol) -> None:
         """memo01 has no word for "registered": what was sent is all that is known."""
         dealer.expect(1)
         await super().begin(dealer, side)
@@ -92,7 +92,7 @@ class MemoConversation(Conversation):
         return self.side
 
 
-class MemoStation(Station):
+class MemoWorkerSession(WorkerSession):
     """See the module's text."""
 
     silence = 10.0
@@ -100,17 +100,17 @@ class MemoStation(Station):
     def stop(self) -> None:
         """The jobs in hand are the last: their results say so."""
         for conversation in [self._conversation, *self._lingering]:
-            if isinstance(conversation, MemoConversation):
+            if isinstance(conversation, MemoWorkerConnection):
                 conversation.leaving = True
         super().stop()
 
-    async def _connect(self) -> tuple[Conversation, Link]:
-        conversation = MemoConversation(self._job_came)
+    async def _connect(self) -> tuple[WorkerConnection, PeerTransport]:
+        conversation = MemoWorkerConnection(self._job_came)
         conversation.silence = self.silence
         if len(self._roster.places) > 1:
             conversation.away = AWAY
 
-        def dial(place: Place, timeout: float) -> Awaitable[Req]:
+        def dial(place: Address, timeout: float) -> Awaitable[Req]:
             return connect(
                 place,
                 conversation.replied,

@@ -15,9 +15,9 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final, cast
 
-from polydomo.sdk import local
+from polydomo.sdk import inprocess
 from polydomo.sdk.clock import Clock, Timer
-from polydomo.sdk.url import Place
+from polydomo.sdk.url import Address
 
 # More than this unsent, and `writable` makes those who send wait.
 HIGH_WATER: Final = 4 * 1024 * 1024
@@ -30,12 +30,12 @@ class Lost(Exception):
     """The connection broke, or could not be made."""
 
 
-class Link(asyncio.Protocol):
+class PeerTransport(asyncio.Protocol):
     """See the module's text."""
 
     speaks_sp = False  # NNG's wire, where a broker of this process must know before the first byte
 
-    def __init__(self, place: Place, clock: Clock, on_lost: Callable[[str], None], ping: float) -> None:
+    def __init__(self, place: Address, clock: Clock, on_lost: Callable[[str], None], ping: float) -> None:
         self.place = place
         self.clock = clock
         self.native = False  # the broker is one of ours
@@ -194,7 +194,7 @@ class Link(asyncio.Protocol):
             self._on_lost(self._why)
 
 
-async def open_link(link: Link, timeout: float | None) -> None:
+async def open_link(link: PeerTransport, timeout: float | None) -> None:
     """Connect it and do its handshake, or Lost with the reason."""
     try:
         async with link.clock.timeout(timeout):
@@ -225,11 +225,11 @@ def _words(error: OSError) -> str:
     return ", ".join(dict.fromkeys(os.strerror(number) for number in numbers)) or str(error)
 
 
-async def _dial(place: Place, link: Link) -> None:
+async def _dial(place: Address, link: PeerTransport) -> None:
     loop = asyncio.get_running_loop()
     endpoint = place.endpoint
     if endpoint is None:
-        await local.dial(place.local, link, link.speaks_sp)
+        await inprocess.dial(place.local, link, link.speaks_sp)
     elif endpoint.is_ipc:
         await loop.create_unix_connection(lambda: link, endpoint.unix_path)
     else:

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _lock = threading.Lock()
-_portal: Portal | None = None
+_portal: BackgroundLoop | None = None
 
 
-class Portal:
+class BackgroundLoop:
     """A loop in a thread."""
 
     def __init__(self) -> None:
@@ -62,12 +62,12 @@ class Portal:
             self.loop.close()
 
 
-def portal() -> Portal:
+def portal() -> BackgroundLoop:
     """The process's own; a forked child gets a new one."""
     global _portal
     with _lock:
         if _portal is None or _portal.pid != os.getpid():
-            _portal = Portal()
+            _portal = BackgroundLoop()
         return _portal
 
 

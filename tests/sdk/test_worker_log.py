@@ -10,9 +10,9 @@ import pytest
 
 from polydomo.sdk import Worker
 from polydomo.sdk.clock import VirtualClock
-from polydomo.sdk.notices import AGAIN, Notices
 from polydomo.sdk.testing import LocalBroker
 from polydomo.sdk.url import parse
+from polydomo.sdk.worker_log import AGAIN, WorkerLog
 from tests.sdk.support import until
 from tests.support.broker import BrokerProcess
 
@@ -27,7 +27,7 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 def test_the_same_trouble_is_told_again_only_after_a_while(said: pytest.LogCaptureFixture):
     clock = VirtualClock()
-    notices = Notices(clock, ["greet"], 1)
+    notices = WorkerLog(clock, ["greet"], 1)
     for _ in range(10):
         notices.unreachable("tcp://one:1: Connection refused")
         clock.move_to(clock.time() + 1)
@@ -43,7 +43,7 @@ def test_the_same_trouble_is_told_again_only_after_a_while(said: pytest.LogCaptu
 
 
 def test_what_all_stations_notice_is_told_once(said: pytest.LogCaptureFixture):
-    notices = Notices(VirtualClock(), ["greet", "count"], 2)
+    notices = WorkerLog(VirtualClock(), ["greet", "count"], 2)
     notices.registered("a", ONE)
     assert said.messages == []
     notices.registered("b", ONE)
@@ -62,7 +62,7 @@ def test_what_all_stations_notice_is_told_once(said: pytest.LogCaptureFixture):
 
 
 def test_after_it_was_well_the_same_trouble_is_news(said: pytest.LogCaptureFixture):
-    notices = Notices(VirtualClock(), ["greet"], 1)
+    notices = WorkerLog(VirtualClock(), ["greet"], 1)
     for _ in range(2):
         notices.lost("a", ONE, "gone")
         notices.registered("a", ONE)
@@ -71,7 +71,7 @@ def test_after_it_was_well_the_same_trouble_is_news(said: pytest.LogCaptureFixtu
 
 def test_somebody_else_may_tell_it(said: pytest.LogCaptureFixture):
     told: list[str] = []
-    notices = Notices(VirtualClock(), ["greet"], 2, told.append)
+    notices = WorkerLog(VirtualClock(), ["greet"], 2, told.append)
     notices.registered("a", ONE)
     notices.registered("b", TWO)
     assert (told, said.messages) == (["tcp://one:1, tcp://two:2"], [])

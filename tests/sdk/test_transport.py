@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from polydomo.sdk.clock import REAL_TIME
-from polydomo.sdk.link import Link, Lost
+from polydomo.sdk.transport import Lost, PeerTransport
 from polydomo.sdk.url import parse
 
 
-class Bare(Link):
+class Bare(PeerTransport):
     """A link whose handshake is done when the test says so."""
 
     def __init__(self, told: list[str]) -> None:

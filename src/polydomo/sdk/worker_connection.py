@@ -16,8 +16,8 @@ from polydomo.dialects.nfp.worker import NfpWorkerSide
 from polydomo.sdk import failures
 from polydomo.sdk.clock import Timer
 from polydomo.sdk.failures import Account
-from polydomo.sdk.link import Link
-from polydomo.sdk.url import Place
+from polydomo.sdk.transport import PeerTransport
+from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
 
 log = logging.getLogger("polydomo.sdk")
@@ -31,7 +31,7 @@ class Request(Protocol):
     body: bytes
 
 
-class Side(Protocol):
+class WorkerProtocol(Protocol):
     """What the worker sides of all dialects have in common. A side is only given back its own requests."""
 
     interval: float
@@ -48,13 +48,13 @@ class Side(Protocol):
     def take_output(self) -> bytes: ...
 
 
-class MessageSide(Side, Protocol):
+class MessageWorkerProtocol(WorkerProtocol, Protocol):
     """One that is handed ZeroMQ's messages: all but MemoDB's."""
 
     def receive(self, message: Message, now: float) -> Request | None: ...
 
 
-class Line(Protocol):
+class JobPort(Protocol):
     """What a job's function can do besides answering, where its dialect has words for it (NFP)."""
 
     id: str  # the client's name for the job
@@ -68,27 +68,27 @@ class Line(Protocol):
     async def input(self) -> bytes: ...
 
 
-class Outlet(Protocol):
+class ReplySink(Protocol):
     """Where the answers of a job go."""
 
     @property
-    def place(self) -> Place: ...
+    def place(self) -> Address: ...
     @property
     def forwards(self) -> bool: ...
     @property
-    def line(self) -> Line | None: ...
+    def line(self) -> JobPort | None: ...
     def partial(self, request: Any, body: bytes) -> None: ...
     def final(self, request: Any, body: bytes) -> None: ...
     def failed(self, request: Any, account: Account) -> None: ...
     def forward(self, request: Any, service: bytes, body: bytes) -> None: ...
 
 
-class Conversation:
+class WorkerConnection:
     """See the module's text. The connection may call it from the moment it is made."""
 
-    def __init__(self, on_job: Callable[[Conversation, Request], None]) -> None:
-        self.dealer: Link
-        self.side: Side
+    def __init__(self, on_job: Callable[[WorkerConnection, Request], None]) -> None:
+        self.dealer: PeerTransport
+        self.side: WorkerProtocol
         self.asked = 0  # jobs so far
         self.heard = False  # the broker has said something other than goodbye
         self.dismissed = False  # it said goodbye: it is there, but began anew or wants us to
@@ -97,7 +97,7 @@ class Conversation:
         self._timer: Timer | None = None
         self._confirmed: asyncio.Future[None] | None = None
 
-    async def begin(self, dealer: Link, side: Side) -> None:
+    async def begin(self, dealer: PeerTransport, side: WorkerProtocol) -> None:
         """Register, and wait until the broker has dealt with it. (NFP's registration follows the answer to OPEN.)"""
         self.dealer = dealer
         self.side = side
@@ -111,7 +111,7 @@ class Conversation:
             await self._echo(side)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Address:
         """With whom it is held."""
         return self.dealer.place
 
@@ -121,7 +121,7 @@ class Conversation:
         return isinstance(self.side, DcpWorkerSide)
 
     @property
-    def line(self) -> Line | None:
+    def line(self) -> JobPort | None:
         """MDP and DCP have no words for more."""
         return None
 
@@ -175,7 +175,7 @@ class Conversation:
         """From the connection."""
         if self.over.done():
             return
-        self._heard_of(cast(MessageSide, self.side).receive(message, self._now()))
+        self._heard_of(cast(MessageWorkerProtocol, self.side).receive(message, self._now()))
 
     def lost(self, reason: str) -> None:
         """From the connection: it broke."""
@@ -231,7 +231,7 @@ class Conversation:
             self._confirmed.set_result(None)
 
 
-def _is_confirmed(side: Side) -> bool:
+def _is_confirmed(side: WorkerProtocol) -> bool:
     if isinstance(side, DcpWorkerSide):
         return side.confirmed
     return isinstance(side, NfpWorkerSide) and side.ready

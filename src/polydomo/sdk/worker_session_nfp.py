@@ -20,12 +20,12 @@ from polydomo.core.job import CANCELLED
 from polydomo.dialects.nfp.messages import DELETE, ERROR, GET, MMI, OK, PENDING, POST, PUT, UNKNOWN
 from polydomo.dialects.nfp.worker import NfpRequest, NfpWorkerSide
 from polydomo.errors import JobFailed
-from polydomo.sdk.conversation import Conversation, Line
 from polydomo.sdk.failures import Account
 from polydomo.sdk.options import without_options
 from polydomo.sdk.persistence import Memory, NotKept, Outcome, WorkerStore
-from polydomo.sdk.station import Station
-from polydomo.sdk.url import Place
+from polydomo.sdk.url import Address
+from polydomo.sdk.worker_connection import JobPort, WorkerConnection
+from polydomo.sdk.worker_session import WorkerSession
 from polydomo.wire.frames import frame
 
 log = logging.getLogger("polydomo.sdk")
@@ -47,20 +47,22 @@ class Unsent(NamedTuple):
     """An answer that nobody could be told."""
 
     since: float
-    place: Place
+    place: Address
     address: bytes
     uuid: bytes
     outcome: Outcome
 
 
-class Posting(Line):
+class NfpJob(JobPort):
     """One job in hand: where its answer goes (`Outlet`), and what its function can do beside answering."""
 
-    def __init__(self, station: NfpStation, conversation: Conversation, request: NfpRequest) -> None:
+    def __init__(
+        self, station: NfpWorkerSession, conversation: WorkerConnection, request: NfpRequest
+    ) -> None:
         self.request = request
         # Under which tokens it is to be answered, and where. There may be several for one execution: the broker gave
         # it to us again, or came back from a restart.
-        self.addresses: dict[bytes, Conversation] = {request.address: conversation}
+        self.addresses: dict[bytes, WorkerConnection] = {request.address: conversation}
         self.id = request.uuid.decode(errors="replace")
         self.in_thread = False
         self.task: asyncio.Task[None] | None = None
@@ -70,7 +72,7 @@ class Posting(Line):
         self._inputs: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Address:
         return self._latest()[1].place
 
     @property
@@ -78,7 +80,7 @@ class Posting(Line):
         return False
 
     @property
-    def line(self) -> Line | None:
+    def line(self) -> JobPort | None:
         return self
 
     @property
@@ -127,16 +129,16 @@ class Posting(Line):
         if self.task is not None and not self.in_thread:
             self.task.cancel()
 
-    def known_as(self, address: bytes, conversation: Conversation) -> None:
+    def known_as(self, address: bytes, conversation: WorkerConnection) -> None:
         """The broker knows it by this token now."""
         self.addresses.pop(address, None)
         self.addresses[address] = conversation
 
-    def _latest(self) -> tuple[bytes, Conversation]:
+    def _latest(self) -> tuple[bytes, WorkerConnection]:
         return next(reversed(self.addresses.items()))
 
 
-class NfpStation(Station):
+class NfpWorkerSession(WorkerSession):
     """See the module's text."""
 
     def furnish(
@@ -144,7 +146,7 @@ class NfpStation(Station):
         service: bytes,
         records: Records,
         resources: Callable[[], list[str]],
-        manage: Callable[[NfpStation, NfpRequest], Awaitable[Managed]],
+        manage: Callable[[NfpWorkerSession, NfpRequest], Awaitable[Managed]],
     ) -> None:
         """What an NFP station has beside the usual; `resources` and `manage` are the worker's."""
         self.service = service
@@ -154,14 +156,14 @@ class NfpStation(Station):
         self._declared = resources
         self._records = records
         self._manage = manage
-        self._postings: dict[bytes, Posting] = {}  # by the client's UUID
+        self._postings: dict[bytes, NfpJob] = {}  # by the client's UUID
         self._unsent: list[Unsent] = []
         self._asides: set[asyncio.Task[None]] = set()
-        self._home: Place | None = None  # of the last conversation
+        self._home: Address | None = None  # of the last conversation
         self._renewing = False  # what has not begun is left to others
 
     @property
-    def conversation(self) -> Conversation | None:
+    def conversation(self) -> WorkerConnection | None:
         """The one that is held now."""
         return self._conversation
 
@@ -209,7 +211,7 @@ class NfpStation(Station):
         if self._roster.current != self._home:
             await super()._until_free()
 
-    def _begun(self, conversation: Conversation) -> None:
+    def _begun(self, conversation: WorkerConnection) -> None:
         """Tell it what could not be told."""
         self._home = conversation.place
         unsent, self._unsent = self._unsent, []
@@ -219,7 +221,7 @@ class NfpStation(Station):
             ):
                 self._unsent.append(late)
 
-    def _job_came(self, conversation: Conversation, request: Any) -> None:
+    def _job_came(self, conversation: WorkerConnection, request: Any) -> None:
         """Everything the broker asks."""
         command = request.command
         posting = self._postings.get(request.uuid)
@@ -240,13 +242,13 @@ class NfpStation(Station):
         elif command == MMI:
             self._aside(self._mmi(conversation, request))
 
-    def _post(self, conversation: Conversation, request: NfpRequest) -> None:
-        posting = self._postings[request.uuid] = Posting(self, conversation, request)
+    def _post(self, conversation: WorkerConnection, request: NfpRequest) -> None:
+        posting = self._postings[request.uuid] = NfpJob(self, conversation, request)
         job = posting.task = asyncio.create_task(self._run_job(posting))
         self._jobs[job] = conversation
         job.add_done_callback(self._job_ended)
 
-    async def _run_job(self, posting: Posting) -> None:
+    async def _run_job(self, posting: NfpJob) -> None:
         try:
             async with self._room:
                 if self._stopping or self._renewing:  # it goes to another worker when we say goodbye
@@ -265,7 +267,7 @@ class NfpStation(Station):
         finally:
             del self._postings[posting.request.uuid]
 
-    async def _known_or_run(self, posting: Posting) -> Outcome:
+    async def _known_or_run(self, posting: NfpJob) -> Outcome:
         """From the records, if it was done before; else it is run, and recorded."""
         request = posting.request
         known = await self._keep(self._records.begin(self._name, posting.id, request.body))
@@ -290,7 +292,7 @@ class NfpStation(Station):
     def _name(self) -> str:
         return self.service.decode(errors="replace")
 
-    def _answer(self, posting: Posting, outcome: Outcome) -> None:
+    def _answer(self, posting: NfpJob, outcome: Outcome) -> None:
         """To whoever knows the job, now or when they are there again."""
         uuid, status = posting.request.uuid, outcome.status.encode()
         current = self._conversation
@@ -303,7 +305,7 @@ class NfpStation(Station):
                 late = Unsent(monotonic(), conversation.place, address, uuid, outcome)
                 self._unsent = [*recent[-UNSENT_MOST + 1 :], late]
 
-    async def _get(self, conversation: Conversation, request: NfpRequest) -> None:
+    async def _get(self, conversation: WorkerConnection, request: NfpRequest) -> None:
         """What became of a job? 300 while it runs, its end if that is known, else 400."""
         posting = self._postings.get(request.uuid)
         if posting is not None:
@@ -319,7 +321,7 @@ class NfpStation(Station):
         else:
             _respond(conversation, request.address, request.uuid, found.status.encode(), found.body)
 
-    async def _mmi(self, conversation: Conversation, request: NfpRequest) -> None:
+    async def _mmi(self, conversation: WorkerConnection, request: NfpRequest) -> None:
         status, body, behind = await self._manage(self, request)
         _respond(conversation, request.address, request.uuid, status, frame(body))
         if behind is not None:
@@ -331,7 +333,7 @@ class NfpStation(Station):
         task.add_done_callback(self._asides.discard)
 
 
-def _respond(conversation: Conversation, address: bytes, uuid: bytes, status: bytes, body: bytes) -> bool:
+def _respond(conversation: WorkerConnection, address: bytes, uuid: bytes, status: bytes, body: bytes) -> bool:
     """False: nobody hears it any more."""
     return conversation.tell(lambda side, now: side.respond(address, uuid, status, body, now))
 

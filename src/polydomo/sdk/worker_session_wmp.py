@@ -21,19 +21,19 @@ from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerSide
 from polydomo.errors import JobFailed, NameTaken
 from polydomo.sdk.clock import Timer
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.conversation import Line
 from polydomo.sdk.failures import Account
 from polydomo.sdk.naming import Naming
-from polydomo.sdk.station import Station
-from polydomo.sdk.uplink import Above, keep
-from polydomo.sdk.url import Place
+from polydomo.sdk.reconnect import Above, keep
+from polydomo.sdk.url import Address
+from polydomo.sdk.worker_connection import JobPort
+from polydomo.sdk.worker_session import WorkerSession
 from polydomo.wire.frames import Message, frame
 
 
-class Errand(Line):
+class WmpJob(JobPort):
     """One job in hand: where its answer goes (`Outlet`), and what its function can do beside answering."""
 
-    def __init__(self, station: WmpStation, request: WmpRequest, place: Place) -> None:
+    def __init__(self, station: WmpWorkerSession, request: WmpRequest, place: Address) -> None:
         self.request = request
         self.place = place
         self.id = request.job.decode(errors="replace")
@@ -44,7 +44,7 @@ class Errand(Line):
         self._station = station
 
     @property
-    def line(self) -> Line | None:
+    def line(self) -> JobPort | None:
         return self
 
     @property
@@ -85,7 +85,7 @@ class Errand(Line):
             self.task.cancel()
 
 
-class WmpStation(Station, Above):
+class WmpWorkerSession(WorkerSession, Above):
     """See the module's text."""
 
     def furnish(self, roles: list[bytes], slots: int, labels: dict[str, object], naming: Naming) -> None:
@@ -95,7 +95,7 @@ class WmpStation(Station, Above):
         self.identity = naming.name.encode()
         self.properties = naming.properties
         self._links: dict[int, Dealer] = {}
-        self._errands: dict[bytes, Errand] = {}
+        self._errands: dict[bytes, WmpJob] = {}
         self._timer: Timer | None = None
         self._timer_at = NEVER
         self._over = asyncio.Event()
@@ -185,14 +185,14 @@ class WmpStation(Station, Above):
         if request.cancelled:
             self._errands[request.address].cancel()
             return
-        errand = self._errands[request.address] = Errand(self, request, self._links[number].place)
+        errand = self._errands[request.address] = WmpJob(self, request, self._links[number].place)
         job = errand.task = asyncio.create_task(self._errand(errand))
         self._jobs[job] = None
         job.add_done_callback(self._job_ended)
 
     # Inside
 
-    async def _errand(self, errand: Errand) -> None:
+    async def _errand(self, errand: WmpJob) -> None:
         try:
             await self._perform(errand, errand.request)
         except asyncio.CancelledError:

@@ -2,9 +2,9 @@
 the jobs that come in it.
 
 MDP knows one service and one job at a time per worker, so there a Worker has many stations; DCP's one station
-has all services and several slots; NFP has one for each service, with several slots (`sdk.station_nfp`); MemoDB's is
-like DCP's, but for its conversations, which outlive connections (`sdk.station_memo`); WMP's has all its managers at
-once (`sdk.station_wmp`). What a
+has all services and several slots; NFP has one for each service, with several slots (`sdk.worker_session_nfp`); MemoDB's is
+like DCP's, but for its conversations, which outlive connections (`sdk.worker_session_memo`); WMP's has all its managers at
+once (`sdk.worker_session_wmp`). What a
 handler began is finished even if its conversation ends meanwhile; the answer is dropped then (the broker has given
 the job to another), and the slot is not offered again before.
 
@@ -21,11 +21,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from polydomo.dialects.session import NAME_TAKEN
-from polydomo.sdk.conversation import Conversation, Outlet, Request, Side
-from polydomo.sdk.failover import Backoff, Roster
-from polydomo.sdk.link import Link
+from polydomo.sdk.failover import Backoff, EndpointSelector
 from polydomo.sdk.naming import PAUSE, Naming
-from polydomo.sdk.notices import Notices
+from polydomo.sdk.transport import PeerTransport
+from polydomo.sdk.worker_connection import ReplySink, Request, WorkerConnection, WorkerProtocol
+from polydomo.sdk.worker_log import WorkerLog
 
 log = logging.getLogger("polydomo.sdk")
 
@@ -33,20 +33,20 @@ log = logging.getLogger("polydomo.sdk")
 # clients take to see what we have seen.
 LINGER: Final = 2.0
 
-Perform = Callable[[Outlet, Request], Awaitable[None]]
+Perform = Callable[[ReplySink, Request], Awaitable[None]]
 
 
-class Station:
+class WorkerSession:
     """See the module's text."""
 
     def __init__(
         self,
-        roster: Roster,
+        roster: EndpointSelector,
         slots: int,
-        make_side: Callable[[Link], Side],
+        make_side: Callable[[PeerTransport], WorkerProtocol],
         perform: Perform,
         properties: dict[bytes, bytes],
-        notices: Notices,
+        notices: WorkerLog,
     ) -> None:
         self.registered = asyncio.Event()
         self.clock = roster.clock
@@ -56,10 +56,10 @@ class Station:
         self._properties = properties
         self._notices = notices
         self._room = asyncio.Semaphore(slots)
-        self._conversation: Conversation | None = None
+        self._conversation: WorkerConnection | None = None
         self._better: asyncio.Future[None]  # than the broker of this conversation
-        self._lingering: dict[Conversation, asyncio.Task[None]] = {}  # those we move away from
-        self._jobs: dict[asyncio.Task[None], Conversation | None] = {}
+        self._lingering: dict[WorkerConnection, asyncio.Task[None]] = {}  # those we move away from
+        self._jobs: dict[asyncio.Task[None], WorkerConnection | None] = {}
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self.naming = Naming("")  # where workers have names, their worker's
@@ -144,9 +144,9 @@ class Station:
                 self._roster.failed(dealer.place)
             await self.clock.sleep(backoff.pause())
 
-    async def _connect(self) -> tuple[Conversation, Link]:
+    async def _connect(self) -> tuple[WorkerConnection, PeerTransport]:
         """Somebody to talk to; nothing has been said yet."""
-        conversation = Conversation(self._job_came)
+        conversation = WorkerConnection(self._job_came)
         dealer = await self._roster.connect(
             conversation.received,
             conversation.lost,
@@ -156,10 +156,10 @@ class Station:
         )
         return conversation, dealer
 
-    def _begun(self, conversation: Conversation) -> None:
+    def _begun(self, conversation: WorkerConnection) -> None:
         """It is registered."""
 
-    async def _linger(self, conversation: Conversation) -> None:
+    async def _linger(self, conversation: WorkerConnection) -> None:
         """Serve on until it is quiet there."""
         asked = -1
         try:
@@ -174,7 +174,7 @@ class Station:
             conversation.finish("the worker moved to another broker")
             del self._lingering[conversation]
 
-    def _is_used(self, conversation: Conversation, asked: int) -> bool:
+    def _is_used(self, conversation: WorkerConnection, asked: int) -> bool:
         """Has it brought a job since `asked` was counted, or is one in hand?"""
         return conversation.asked != asked or conversation in self._jobs.values()
 
@@ -183,12 +183,12 @@ class Station:
         async with self._room:
             pass
 
-    def _job_came(self, conversation: Conversation, request: Request) -> None:
+    def _job_came(self, conversation: WorkerConnection, request: Request) -> None:
         job = asyncio.create_task(self._work(conversation, request))
         self._jobs[job] = conversation
         job.add_done_callback(self._job_ended)
 
-    async def _work(self, conversation: Conversation, request: Request) -> None:
+    async def _work(self, conversation: WorkerConnection, request: Request) -> None:
         async with self._room:
             # Not begun when we stop, it goes to another worker as soon as the connection is closed.
             if not self._stopping and not conversation.over.done():

@@ -27,7 +27,7 @@ SAME: Final = 0.05
 REST: Final = 10
 
 
-class Window:
+class CongestionWindow:
     """`enter` before a request is sent, `leave` when it is over. `most`: it never grows beyond."""
 
     def __init__(self, most: int, clock: Clock) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from polydomo.sdk.clock import Clock
 from polydomo.sdk.connection import Dealer, connect
 from polydomo.sdk.failover import HANDSHAKE, Backoff
-from polydomo.sdk.link import Lost
-from polydomo.sdk.url import Place
+from polydomo.sdk.transport import Lost
+from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
 
 
@@ -40,7 +40,7 @@ class Above(ABC):
         """It could not be connected; it is tried again."""
 
 
-async def keep(number: int, place: Place, owner: Above, clock: Clock) -> None:
+async def keep(number: int, place: Address, owner: Above, clock: Clock) -> None:
     """Until it is cancelled."""
     backoff = Backoff()
     while True:
