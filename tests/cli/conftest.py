@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from polydomo.cli import remote
+from polydomo.cli import broker_client
 from polydomo.cli.processes import url_of
 from tests.cli.support import CLEAN
 from tests.support.broker import BrokerProcess, wait_for
@@ -24,7 +24,7 @@ def url() -> Iterator[str]:
             [sys.executable, "-m", "polydomo", *words], stderr=subprocess.DEVNULL, env=CLEAN
         )
         try:
-            wait_for(lambda: len(remote.ask(place, "services")) == 3, 20)
+            wait_for(lambda: len(broker_client.ask(place, "services")) == 3, 20)
             yield place
         finally:
             worker.kill()

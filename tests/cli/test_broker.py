@@ -36,7 +36,7 @@ def test_the_first_lines_tell_version_loop_build_and_every_listener() -> None:
 
 def test_every_flag_reaches_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Flag] = []
-    monkeypatch.setattr("polydomo.cli.serving.run", lambda flags, file: given.extend([*flags, file]))
+    monkeypatch.setattr("polydomo.cli.broker_runner.run", lambda flags, file: given.extend([*flags, file]))
     values = {
         "--zmq": "tcp://h:1",
         "--nng": "tcp://h:3",

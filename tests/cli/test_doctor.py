@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from polydomo import __version__
-from polydomo.cli import build, doctor
+from polydomo.cli import doctor, install_info
 from tests.cli.support import here
 
 
@@ -86,7 +86,7 @@ def test_too_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_compiled_plain_or_half(
     origins: list[str], status: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "hot_modules", lambda: dict(zip("ab", origins, strict=True)))
+    monkeypatch.setattr(install_info, "hot_modules", lambda: dict(zip("ab", origins, strict=True)))
     check = doctor.check_build()
     assert check.status == status
     assert said in check.found
@@ -99,14 +99,14 @@ def test_a_compiled_module_that_is_older_than_its_source(
     for path, age in ((source, 0), (library, 1000)):
         path.touch()
         os.utime(path, (1e9 - age, 1e9 - age))
-    monkeypatch.setattr(build, "hot_modules", lambda: {"a": str(library)})
+    monkeypatch.setattr(install_info, "hot_modules", lambda: {"a": str(library)})
     check = doctor.check_build()
     assert check.status == doctor.WARNING
     assert "older than their source: a" in check.found
 
 
 def test_it_claims_no_number_that_nobody_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "hot_modules", lambda: {"a": "a.py"})
+    monkeypatch.setattr(install_info, "hot_modules", lambda: {"a": "a.py"})
     assert (
         doctor.check_build().found
         == "plain Python (a compiled wheel is faster: docs/reference/benchmarks.md)"
@@ -114,10 +114,10 @@ def test_it_claims_no_number_that_nobody_measured(monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_uvloop_the_loop_is_asyncios(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "loop_name", lambda: "asyncio")
+    monkeypatch.setattr(install_info, "loop_name", lambda: "asyncio")
     assert doctor.check_loop().status == doctor.WARNING
 
 
 def test_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "library_version", lambda name: "" if name == "cbor2" else "1")
+    monkeypatch.setattr(install_info, "library_version", lambda name: "" if name == "cbor2" else "1")
     assert [check.found for check in doctor.check_libraries()] == ["cbor2 is missing"]

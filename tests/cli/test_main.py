@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from polydomo import __version__
-from polydomo.cli import catalogue, common
+from polydomo.cli import common, inspect
 from polydomo.cli.main import PLACES, app
 from polydomo.errors import (
     ConfigError,
@@ -151,7 +151,7 @@ def test_every_error_has_its_exit_code(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(catalogue, "_show", fail)
+    monkeypatch.setattr(inspect, "_show", fail)
     done = here("status")
     assert done.exit_code == code
     assert done.stderr.startswith("error: x\n")
@@ -159,7 +159,7 @@ def test_every_error_has_its_exit_code(
 
 
 def test_a_bug_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "_show", lambda *_, **__: {}["missing"])
+    monkeypatch.setattr(inspect, "_show", lambda *_, **__: {}["missing"])
     done = here("status")
     assert done.exit_code == 1
     assert done.stderr.splitlines()[0] == "error: KeyError: 'missing'"
@@ -171,7 +171,7 @@ def test_ctrl_c_is_no_error_text(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(catalogue, "_show", interrupted)
+    monkeypatch.setattr(inspect, "_show", interrupted)
     done = here("status")
     assert (done.exit_code, done.stderr) == (130, "")
 

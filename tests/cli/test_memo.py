@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.cli import remote
+from polydomo.cli import broker_client
 from tests.cli.support import CLEAN, run
 from tests.support.broker import BrokerProcess, wait_for
 
@@ -34,7 +34,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ]
         worker = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=CLEAN, cwd=folder)
         try:
-            wait_for(lambda: len(remote.ask(place, "workers")) == 3, 20)
+            wait_for(lambda: len(broker_client.ask(place, "workers")) == 3, 20)
             yield place
         finally:
             worker.terminate()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.cli import remote
+from polydomo.cli import broker_client
 from polydomo.cli.processes import url_of
 from tests.cli.support import CLEAN, here, run
 from tests.support.broker import BrokerProcess, wait_for
@@ -43,7 +43,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                         cwd=folder,
                     )
                 )
-            wait_for(lambda: len(remote.ask(place, "workers")) == 2, 30)
+            wait_for(lambda: len(broker_client.ask(place, "workers")) == 2, 30)
             yield place
             assert (folder / "w1.db").exists()
         finally:

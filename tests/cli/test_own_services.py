@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from polydomo.cli import remote
+from polydomo.cli import broker_client
 from polydomo.cli.processes import url_of
 from polydomo.sdk import SyncClient
 from polydomo.services.folder import Folder
@@ -127,9 +127,9 @@ def test_files_get_goes_on_where_it_was(url: str, tmp_path: Path, folder: Path) 
     etag = Folder(str(folder / "shared")).details("nf://data.bin").etag
     part = tmp_path / f".data.bin.{etag}.part"
     part.write_bytes(DATA[:3_000_000])
-    before = remote.run_task(url, "get_stats")["messaging"]["received"]
+    before = broker_client.run_task(url, "get_stats")["messaging"]["received"]
     assert here("files", "get", "data.bin", "-o", str(tmp_path / "data.bin"), "--url", url).exit_code == 0
-    asked = remote.run_task(url, "get_stats")["messaging"]["received"] - before
+    asked = broker_client.run_task(url, "get_stats")["messaging"]["received"] - before
     assert (tmp_path / "data.bin").read_bytes() == DATA
     assert asked <= 6, "one chunk of a MiB, not four"
     part.write_bytes(b"wrong" + DATA[5:])

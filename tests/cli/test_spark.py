@@ -29,7 +29,7 @@ def test_every_command_explains_itself(command: str) -> None:
 def test_help_and_broker_need_no_spark() -> None:
     """Neither the command's help nor its broker wait for libraries that they do not use."""
     code = (
-        "import sys, polydomo.cli.main, polydomo.cli.serving, polydomo.spark; "
+        "import sys, polydomo.cli.main, polydomo.cli.broker_runner, polydomo.spark; "
         "print(sorted({name.partition('.')[0] for name in sys.modules} & "
         "{'pyspark', 'py4j', 'pandas', 'pyiceberg', 'pyarrow', 'numpy'}))"
     )

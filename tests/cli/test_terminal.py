@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zmq
 
-from polydomo.cli import common, remote
+from polydomo.cli import broker_client, common
 from polydomo.cli.processes import url_of
 from polydomo.errors import WorkerError
 from polydomo.server import log
@@ -147,8 +147,8 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
     async def perform(client: object, url: str, task: str, kwargs: object, **_: object) -> Any:
         return ANSWERS.get(task, [{"name": EVIL, "on": True, **MEMO}])
 
-    monkeypatch.setattr(remote, "perform", perform)
-    monkeypatch.setattr(remote, "connect", lambda *_, **__: Nobody())
+    monkeypatch.setattr(broker_client, "perform", perform)
+    monkeypatch.setattr(broker_client, "connect", lambda *_, **__: Nobody())
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -183,15 +183,15 @@ def test_an_error_from_a_peer_is_cleaned(
     async def perform(*_: object, **__: object) -> Any:
         raise WorkerError(EVIL, kind=EVIL, traceback=EVIL)
 
-    monkeypatch.setattr(remote, "perform", perform)
-    monkeypatch.setattr(remote, "connect", lambda *_, **__: Nobody())
+    monkeypatch.setattr(broker_client, "perform", perform)
+    monkeypatch.setattr(broker_client, "connect", lambda *_, **__: Nobody())
     done = here(*words, env={"POLYDOMO_DEBUG": debug})
     assert done.exit_code == 1
     assert not unsafe(done.stdout + done.stderr)
 
 
 def test_completion_offers_no_name_with_control_characters(hostile: None) -> None:
-    assert remote.complete_service("x") == []
+    assert broker_client.complete_service("x") == []
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -228,7 +228,7 @@ def test_a_workers_error_is_cleaned_on_its_way_to_a_terminal(tmp_path: Path) -> 
             [sys.executable, "-m", "polydomo", *words], stderr=subprocess.DEVNULL, env=CLEAN, cwd=tmp_path
         )
         try:
-            wait_for(lambda: len(remote.ask(url, "services")) == 2, 20)
+            wait_for(lambda: len(broker_client.ask(url, "services")) == 2, 20)
             for more in ([], ["--json"]):
                 for debug in ("", "1"):
                     done = run("call", "fails", "1", "-u", url, *more, env={"POLYDOMO_DEBUG": debug})

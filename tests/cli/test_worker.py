@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.cli import remote
-from polydomo.cli.offering import as_worker, load
+from polydomo.cli import broker_client
 from polydomo.cli.processes import url_of
+from polydomo.cli.worker_loader import as_worker, load
 from polydomo.errors import ConfigError
 from polydomo.sdk import Worker
 from tests.cli.support import CLEAN, here, run
@@ -121,7 +121,7 @@ def end(process: subprocess.Popen[bytes]) -> str:
 
 
 def services(url: str) -> dict[str, int]:
-    return {row["name"]: row["workers"] for row in remote.ask(url, "services")}
+    return {row["name"]: row["workers"] for row in broker_client.ask(url, "services")}
 
 
 def test_it_serves_until_it_is_told_to_stop(module: str, tmp_path: Path) -> None:

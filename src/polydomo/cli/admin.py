@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from polydomo.cli import common, remote
-from polydomo.cli.catalogue import Service
+from polydomo.cli import broker_client, common
+from polydomo.cli.inspect import Service
 from polydomo.errors import Unreachable
 from polydomo.safe_text import safe_line
 
@@ -29,8 +29,8 @@ def restart(
     as_json: common.Json = False,
 ) -> None:
     """Let the broker finish its jobs, end, and begin anew with the same command line."""
-    before = remote.ask(url, "broker")["uptime"]
-    answer = remote.run_task(url, "restart")
+    before = broker_client.ask(url, "broker")["uptime"]
+    answer = broker_client.run_task(url, "restart")
     began = time.monotonic()
     if wait:
         _wait_for_another(url, before, began)
@@ -45,7 +45,10 @@ def restart(
 def _wait_for_another(url: str, before: float, began: float) -> None:
     while True:
         try:
-            if remote.ask(url, "broker", timeout=1.0)["uptime"] < before + time.monotonic() - began - 0.001:
+            if (
+                broker_client.ask(url, "broker", timeout=1.0)["uptime"]
+                < before + time.monotonic() - began - 0.001
+            ):
                 return
         except Unreachable:
             if time.monotonic() - began > PATIENCE:
@@ -58,7 +61,7 @@ def _wait_for_another(url: str, before: float, began: float) -> None:
 @app.command("shutdown")
 def shutdown(url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
     """Let the broker finish its jobs and end."""
-    answer = remote.run_task(url, "shutdown")
+    answer = broker_client.run_task(url, "shutdown")
     _said(answer, f"{answer['name']} finishes its jobs and stops", as_json)
 
 
@@ -70,7 +73,7 @@ def disconnect(
     as_json: common.Json = False,
 ) -> None:
     """Send all workers away. They come back by themselves; what they were doing goes to others."""
-    answer = remote.run_task(url, "disconnect", {"name": worker, "service": service})
+    answer = broker_client.run_task(url, "disconnect", {"name": worker, "service": service})
     gone = answer["disconnected"]
     _said(answer, f"{len(gone)} sent away" + (f": {', '.join(gone[:10])}" if gone else ""), as_json)
 
@@ -78,7 +81,7 @@ def disconnect(
 @app.command("stats")
 def stats(url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
     """The broker's process: time, memory, descriptors, threads, messages."""
-    found = remote.run_task(url, "get_stats")
+    found = broker_client.run_task(url, "get_stats")
     if as_json:
         common.print_json(found)
         return
@@ -104,7 +107,7 @@ def logs(
 ) -> None:
     """The last lines of the broker's log."""
     asked = {"last": limit, "level": level, "since": since, "until": until}
-    rows = remote.run_task(url, "get_logs", asked)
+    rows = broker_client.run_task(url, "get_logs", asked)
     if as_json:
         common.print_json(rows)
         return
@@ -123,7 +126,7 @@ def resources(
     url: common.Url = common.DEFAULT_URL, service: Service = None, as_json: common.Json = False
 ) -> None:
     """Which worker has which resources now."""
-    rows: list[dict[str, Any]] = remote.run_task(url, "show_resources", {"service": service})
+    rows: list[dict[str, Any]] = broker_client.run_task(url, "show_resources", {"service": service})
     if as_json:
         common.print_json(rows)
         return
@@ -143,7 +146,7 @@ def share_out(
     as_json: common.Json = False,
 ) -> None:
     """Share resources out among a service's workers, in place of those that were."""
-    answer = remote.run_task(url, "share_out", {"service": service, "resources": names or []})
+    answer = broker_client.run_task(url, "share_out", {"service": service, "resources": names or []})
     _said(answer, f"{answer['resources']} resources of {service} are shared out", as_json)
 
 

@@ -17,9 +17,9 @@ from rich.console import Group
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from polydomo.cli import build, common, remote
-from polydomo.cli.figures import Summary, sparkline, summarize
-from polydomo.cli.processes import Child, Household, url_of
+from polydomo.cli import broker_client, common, install_info
+from polydomo.cli.latency_stats import Summary, sparkline, summarize
+from polydomo.cli.processes import Child, ProcessGroup, url_of
 from polydomo.errors import PolydomoError
 from polydomo.sdk import Client
 from polydomo.sdk.background_loop import new_loop
@@ -74,7 +74,7 @@ def bench(
         raise typer.BadParameter(f"{dialect!r} is none of mdp, dcp", param_hint="--dialect")
     plan = Plan(clients, workers, requests, length, dialect)
     plan.service = service or f"bench.{os.getpid()}"
-    with Household() as household:
+    with ProcessGroup() as household:
         if url is None:
             plan.url = url_of(household.start_broker()[1], dialect)
         else:
@@ -82,7 +82,7 @@ def bench(
             plan.dialect = url.partition(":")[0].partition("+")[0]
         latencies, summary = _measure(plan, household, quiet=as_json)
     if as_json:
-        common.print_json({"plan": plan, "compiled": build.compiled(), "result": summary})
+        common.print_json({"plan": plan, "compiled": install_info.compiled(), "result": summary})
     else:
         common.show(report(plan, latencies, summary))
     if summary.failed:
@@ -110,7 +110,7 @@ def report(plan: Plan, latencies: list[float], summary: Summary) -> Group:
     return Group(Text(what, "dim"), Text(), common.table(columns, [row]), Text(), shape)
 
 
-def _measure(plan: Plan, household: Household, *, quiet: bool) -> tuple[list[float], Summary]:
+def _measure(plan: Plan, household: ProcessGroup, *, quiet: bool) -> tuple[list[float], Summary]:
     worker = None
     if plan.workers:
         words = [
@@ -123,7 +123,7 @@ def _measure(plan: Plan, household: Household, *, quiet: bool) -> tuple[list[flo
             "--url",
             plan.url,
         ]
-        worker = household.start("worker", "polydomo.cli.toys:echo", *words)
+        worker = household.start("worker", "polydomo.cli.example_services:echo", *words)
     with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(Run(plan, worker).run(quiet))
 
@@ -158,21 +158,21 @@ class Run:
         return self.latencies, summarize(self.latencies, elapsed, self.failed)
 
     def _client(self) -> Client:
-        return remote.connect(self.plan.url, timeout=REQUEST_TIMEOUT)
+        return broker_client.connect(self.plan.url, timeout=REQUEST_TIMEOUT)
 
     async def _ready(self, client: Client) -> None:
         """Until every worker has registered."""
         plan = self.plan
         deadline = time.monotonic() + WORKERS_PATIENCE
         while True:
-            rows: list[dict[str, Any]] = await remote.fetch(client, plan.url, "services")
+            rows: list[dict[str, Any]] = await broker_client.fetch(client, plan.url, "services")
             offered = {row["name"]: row["workers"] for row in rows}
             # On DCP one worker holds several jobs.
             wanted = plan.workers if plan.dialect == "mdp" else 1
             if offered.get(plan.service, 0) >= max(wanted, 1):
                 return
             if self.worker is None:
-                raise remote.unknown_service(plan.service, rows)
+                raise broker_client.unknown_service(plan.service, rows)
             if not self.worker.running or time.monotonic() > deadline:
                 raise PolydomoError("the workers did not start", hint=self.worker.last_words() or None)
             await asyncio.sleep(0.01)

@@ -120,9 +120,9 @@ def broker(
     given = dict(zip(KEYS, values, strict=True))
     flags = [Flag(flag, KEYS[flag], value) for flag, value in given.items() if value]
     flags += [_set_flag(text) for text in sets or []]
-    from polydomo.cli import serving  # only here: the other commands need none of the broker
+    from polydomo.cli import broker_runner  # only here: the other commands need none of the broker
 
-    serving.run(flags, file)
+    broker_runner.run(flags, file)
 
 
 def _set_flag(text: str) -> Flag:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from polydomo.cli import common, remote
+from polydomo.cli import broker_client, common
 from polydomo.cli.bodies import Answer, encode, encode_own, read_argument
 from polydomo.core.gather import unpack
 from polydomo.core.names import printable
@@ -26,7 +26,7 @@ def call(
         typer.Argument(
             metavar="SERVICE",
             help="Its name; 'polydomo services' lists what is offered.",
-            autocompletion=remote.complete_service,
+            autocompletion=broker_client.complete_service,
             show_default=False,
         ),
     ],
@@ -131,7 +131,7 @@ class Request:
 
     async def run(self, url: str, *, stream: bool, wait: bool) -> None:
         """Ask, and print what comes. A service nobody offers is told at once, unless one waits for it."""
-        async with remote.connect(url, timeout=self.timeout) as client:
+        async with broker_client.connect(url, timeout=self.timeout) as client:
             if not wait:
                 await self._check(client, url)
             partial = self._partial if stream else None
@@ -170,7 +170,9 @@ class Request:
 
     async def _check(self, client: Client, url: str) -> None:
         if not _is_own(self.service) and not await client.offered(self.service):
-            raise remote.unknown_service(self.service, await remote.fetch(client, url, "services"))
+            raise broker_client.unknown_service(
+                self.service, await broker_client.fetch(client, url, "services")
+            )
 
     def _partial(self, body: bytes) -> None:
         self._print(split(body), "dim")

@@ -42,7 +42,7 @@ def device(
     log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, text or json.")] = None,
 ) -> None:
     """Pass WMP's messages on between workers below and managers above: brokers, other devices, or programs."""
-    from polydomo.cli import passing  # only here: the other commands need none of it
+    from polydomo.cli import device_runner  # only here: the other commands need none of it
 
     values: dict[str, object] = {
         "--zmq": zmq or ["tcp://127.0.0.1:5556"],
@@ -50,4 +50,6 @@ def device(
         "--log-level": log_level,
         "--log-format": log_format,
     }
-    passing.run([Flag(flag, KEYS[flag], value) for flag, value in values.items() if value], up, name or "")
+    device_runner.run(
+        [Flag(flag, KEYS[flag], value) for flag, value in values.items() if value], up, name or ""
+    )

@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 import polydomo
-from polydomo.cli import build, common, remote
+from polydomo.cli import broker_client, common, install_info
 from polydomo.cli.config import ConfigFile
 from polydomo.errors import PolydomoError
 from polydomo.redaction import redact
@@ -72,21 +72,25 @@ def doctor(
 
 def facts(checks: list[Check]) -> dict[str, Any]:
     """What programs want to know."""
-    modules = build.hot_modules()
+    modules = install_info.hot_modules()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     status = {check.name: check.status for check in checks}
     return {
         "version": polydomo.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "loop": build.loop_name(),
-        "compiled": build.compiled(),
-        "compiled_modules": sorted(name for name, origin in modules.items() if build.is_compiled(origin)),
-        "plain_modules": sorted(name for name, origin in modules.items() if not build.is_compiled(origin)),
+        "loop": install_info.loop_name(),
+        "compiled": install_info.compiled(),
+        "compiled_modules": sorted(
+            name for name, origin in modules.items() if install_info.is_compiled(origin)
+        ),
+        "plain_modules": sorted(
+            name for name, origin in modules.items() if not install_info.is_compiled(origin)
+        ),
         "open_files": {"soft": soft, "hard": hard},
         "config_valid": status["configuration"] == OK,
         "broker_reachable": status["broker"] == OK,
-        "libraries": {name: build.library_version(name) for name in LIBRARIES},
+        "libraries": {name: install_info.library_version(name) for name in LIBRARIES},
     }
 
 
@@ -100,22 +104,22 @@ def check_python() -> Check:
 
 def check_libraries() -> list[Check]:
     """Only what is missing; uvloop may be."""
-    missing = [name for name in LIBRARIES if not build.library_version(name) and name != "uvloop"]
+    missing = [name for name in LIBRARIES if not install_info.library_version(name) and name != "uvloop"]
     return [Check("libraries", WRONG, f"{name} is missing", "pip install polydomo") for name in missing]
 
 
 def check_loop() -> Check:
     """The broker is faster on uvloop."""
-    if build.loop_name() == "uvloop":
+    if install_info.loop_name() == "uvloop":
         return Check("event loop", OK, f"uvloop {build.library_version('uvloop')}")
     return Check("event loop", WARNING, "asyncio's own", "pip install uvloop: the broker gets faster")
 
 
 def check_build() -> Check:
     """Compiled, plain, or half of each; and no compiled module that is older than its source."""
-    modules = build.hot_modules()
-    built = {name: origin for name, origin in modules.items() if build.is_compiled(origin)}
-    stale = sorted(name for name, origin in built.items() if build.is_stale(origin))
+    modules = install_info.hot_modules()
+    built = {name: origin for name, origin in modules.items() if install_info.is_compiled(origin)}
+    stale = sorted(name for name, origin in built.items() if install_info.is_stale(origin))
     if stale:
         hint = "build again (make wheel), or delete the .so files"
         return Check("build", WARNING, f"compiled, but older than their source: {', '.join(stale)}", hint)
@@ -153,7 +157,7 @@ def check_broker(url: str, asked: bool) -> list[Check]:
     """Does it answer, and can it write? Nobody at the default place is no fault: perhaps none is meant to run
     here."""
     try:
-        row = remote.ask(url, "broker", timeout=2.0)
+        row = broker_client.ask(url, "broker", timeout=2.0)
     except PolydomoError as error:
         return [Check("broker", WRONG if asked else WARNING, error.message, error.advice)]
     found = f"{row['name']} {row['version']} at {url}, {row['workers']} workers, {row['services']} services"

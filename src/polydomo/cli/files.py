@@ -14,8 +14,8 @@ import msgspec
 import typer
 from rich.text import Text
 
-from polydomo.cli import common, remote
-from polydomo.cli.catalogue import Listing
+from polydomo.cli import broker_client, common
+from polydomo.cli.inspect import Listing
 from polydomo.errors import PolydomoError, Timeout, Unreachable
 from polydomo.sdk import Client
 
@@ -49,7 +49,7 @@ def ls(
     task, asked = "list_files", {"url": _full(place), "details": True}
     if recursive:
         task, asked = "walk", {"url": _full(place)}
-    rows = remote.run_task(url, task, asked, service=SERVICE, timeout=PATIENCE)
+    rows = broker_client.run_task(url, task, asked, service=SERVICE, timeout=PATIENCE)
     if as_json:
         common.print_json(rows)
     elif not rows:
@@ -76,7 +76,7 @@ def ls(
 def info(place: FileUrl, url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
     """A file's size and hashes."""
     asked = {"url": _full(place)}
-    found = remote.run_task(url, "file_details", asked, service=SERVICE, timeout=PATIENCE)
+    found = broker_client.run_task(url, "file_details", asked, service=SERVICE, timeout=PATIENCE)
     if as_json:
         common.print_json(found)
         return
@@ -115,8 +115,8 @@ def get(
 
 
 async def _get(url: str, place: str, name: str) -> tuple[dict[str, Any], str]:
-    async with remote.connect(url) as client:
-        details: dict[str, Any] = await remote.perform(
+    async with broker_client.connect(url) as client:
+        details: dict[str, Any] = await broker_client.perform(
             client, url, "file_details", {"url": place}, timeout=PATIENCE, service=SERVICE
         )
         if name == "-":

@@ -8,8 +8,8 @@ import typer
 import yaml
 from rich.text import Text
 
-from polydomo.cli import common, remote
-from polydomo.cli.catalogue import Listing
+from polydomo.cli import broker_client, common
+from polydomo.cli.inspect import Listing
 from polydomo.errors import PolydomoError
 
 SERVICE = "sid.service.broker"
@@ -20,7 +20,7 @@ app = typer.Typer(cls=Listing, help="What workers are told about themselves. Wit
 @app.command("ls")
 def ls(url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
     """The names and patterns in the inventory, and where what they get comes from."""
-    found = remote.run_task(url, "list_inventory", service=SERVICE)
+    found = broker_client.run_task(url, "list_inventory", service=SERVICE)
     if as_json:
         common.print_json(found)
         return
@@ -44,7 +44,7 @@ def show(
     as_json: common.Json = False,
 ) -> None:
     """What a worker is told, put together from all names and patterns that fit."""
-    found = remote.run_task(url, "show_inventory", {"name": worker}, service=SERVICE)
+    found = broker_client.run_task(url, "show_inventory", {"name": worker}, service=SERVICE)
     if worker is not None and found is None:
         raise PolydomoError(
             f"nothing in the inventory is for {worker!r}", hint="'polydomo inventory ls' shows what there is"
@@ -55,7 +55,7 @@ def show(
 @app.command("reload")
 def reload(url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
     """Read the files again now. If they are wrong, the old ones stay in use."""
-    answer = remote.run_task(url, "reload", service=SERVICE)
+    answer = broker_client.run_task(url, "reload", service=SERVICE)
     if as_json:
         common.print_json(answer)
     else:

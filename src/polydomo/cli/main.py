@@ -18,7 +18,7 @@ from polydomo.errors import PolydomoError
 RUN, USE, LOOK, TOOLS = "Run", "Use", "Look", "Tools"
 
 
-class Place(NamedTuple):
+class Command(NamedTuple):
     """Where a command, or a group of them, is found."""
 
     panel: str  # in the help
@@ -28,31 +28,31 @@ class Place(NamedTuple):
 
 
 PLACES = {
-    "broker": Place(RUN, "broker", "broker"),
-    "device": Place(RUN, "device", "device"),
-    "dev": Place(RUN, "dev", "dev"),
-    "worker": Place(RUN, "worker", "worker"),
-    "call": Place(USE, "call", "call"),
-    "status": Place(LOOK, "catalogue", "status"),
-    "broker-info": Place(LOOK, "catalogue", "status", hidden=True),
-    "doctor": Place(TOOLS, "doctor", "doctor"),
-    "bench": Place(TOOLS, "bench", "bench"),
-    "demo": Place(TOOLS, "demo", "demo"),
-    "services": Place(LOOK, "durable", "services_app"),
-    "workers": Place(LOOK, "catalogue", "workers_app"),
-    "clients": Place(LOOK, "catalogue", "clients_app"),
-    "jobs": Place(LOOK, "durable", "jobs_app"),
-    "inventory": Place(LOOK, "inventory", "app"),
-    "files": Place(USE, "files", "app"),
-    "memo": Place(LOOK, "memo", "app"),
-    "spark": Place(LOOK, "spark", "app"),
-    "admin": Place(TOOLS, "admin", "app"),
-    "config": Place(TOOLS, "config", "app"),
-    "store": Place(TOOLS, "store", "app"),
+    "broker": Command(RUN, "broker", "broker"),
+    "device": Command(RUN, "device", "device"),
+    "dev": Command(RUN, "dev", "dev"),
+    "worker": Command(RUN, "worker", "worker"),
+    "call": Command(USE, "call", "call"),
+    "status": Command(LOOK, "inspect", "status"),
+    "broker-info": Command(LOOK, "inspect", "status", hidden=True),
+    "doctor": Command(TOOLS, "doctor", "doctor"),
+    "bench": Command(TOOLS, "bench", "bench"),
+    "demo": Command(TOOLS, "demo", "demo"),
+    "services": Command(LOOK, "stored_jobs", "services_app"),
+    "workers": Command(LOOK, "inspect", "workers_app"),
+    "clients": Command(LOOK, "inspect", "clients_app"),
+    "jobs": Command(LOOK, "stored_jobs", "jobs_app"),
+    "inventory": Command(LOOK, "inventory", "app"),
+    "files": Command(USE, "files", "app"),
+    "memo": Command(LOOK, "memo", "app"),
+    "spark": Command(LOOK, "spark", "app"),
+    "admin": Command(TOOLS, "admin", "app"),
+    "config": Command(TOOLS, "config", "app"),
+    "store": Command(TOOLS, "store", "app"),
 }
 
 
-class Lazily(MutableMapping[str, Any]):
+class LazyCommands(MutableMapping[str, Any]):
     """The commands, each loaded when it is wanted: a quarter of a second for all of them is long for one."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Lazily(MutableMapping[str, Any]):
         return name in PLACES
 
 
-def _load(name: str, place: Place) -> Any:
+def _load(name: str, place: Command) -> Any:
     found = getattr(import_module(f"polydomo.cli.{place.module}"), place.name)
     holder = typer.Typer(cls=TyperGroup)
     options: dict[str, Any] = {"rich_help_panel": place.panel, "hidden": place.hidden}
@@ -95,7 +95,7 @@ class Commands(TyperGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands = Lazily()
+        self.commands = LazyCommands()
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from polydomo.cli import common, remote
-from polydomo.cli.catalogue import Service
+from polydomo.cli import broker_client, common
+from polydomo.cli.inspect import Service
 
 app = typer.Typer(help="Memoised services: answers that are kept.", no_args_is_help=True)
 
@@ -16,7 +16,7 @@ app = typer.Typer(help="Memoised services: answers that are kept.", no_args_is_h
 @app.command("show")
 def show(url: common.Url = common.DEFAULT_URL, service: Service = None, as_json: common.Json = False) -> None:
     """Which services remember their answers, how often that was asked for, and the workers' time it saved."""
-    rows: list[dict[str, Any]] = remote.run_task(url, "show_memos", {"service": service})
+    rows: list[dict[str, Any]] = broker_client.run_task(url, "show_memos", {"service": service})
     if as_json:
         common.print_json(rows)
         return
@@ -49,7 +49,7 @@ def forget(
     as_json: common.Json = False,
 ) -> None:
     """Let the next request go to a worker again, in memory and on disk."""
-    answer = remote.run_task(url, "forget_memos", {"name": service, "request": request})
+    answer = broker_client.run_task(url, "forget_memos", {"name": service, "request": request})
     if as_json:
         common.print_json(answer)
     else:

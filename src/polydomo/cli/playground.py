@@ -8,7 +8,7 @@ import signal
 from rich.text import Text
 
 from polydomo import __version__
-from polydomo.cli import common, processes, serving, toys
+from polydomo.cli import broker_runner, common, example_services, processes
 from polydomo.server import serve
 from polydomo.server.config import Flag
 from polydomo.server.server import BrokerServer
@@ -17,7 +17,7 @@ from polydomo.server.settings import Settings
 
 def run(flags: list[Flag], file: str | None) -> None:
     """Until Ctrl-C."""
-    serve.run(_serve(serving.prepare(flags, file)))
+    serve.run(_serve(broker_runner.prepare(flags, file)))
 
 
 async def _serve(settings: Settings) -> None:
@@ -27,7 +27,7 @@ async def _serve(settings: Settings) -> None:
 
     def started(server: BrokerServer) -> None:
         url = processes.url_of(server.bound[0])
-        worker = toys.make_worker(url)
+        worker = example_services.make_worker(url)
         working = loop.create_task(worker.run())
 
         async def leave() -> None:
@@ -55,7 +55,7 @@ def introduction(url: str) -> Text:
     command = common.command_name()
     option = "" if url == common.default_url() else f" --url {url}"
     text = Text.assemble(("polydomo ", "bold"), __version__, "  a broker at ", (url, "bold green"), "\n\n")
-    for name, (function, _) in toys.TOYS.items():
+    for name, (function, _) in example_services.TOYS.items():
         text.append(f"  {name:<7}", "bold").append(f"{function.__doc__}\n")
     text.append("\nTry, in another terminal:\n\n")
     for words in (

@@ -66,7 +66,7 @@ class Child:
         return self.process.returncode
 
 
-class Household:
+class ProcessGroup:
     """A temporary folder and the children that use it; all end with the `with` block, the newest first."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Household:
         found: dict[str, list[str]] = msgspec.json.decode((self.data / "broker.json").read_bytes())
         return found
 
-    def __enter__(self) -> Household:
+    def __enter__(self) -> ProcessGroup:
         # However politely we are told to end, the children end first.
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _leave)

@@ -61,10 +61,12 @@ def worker(
     if reload or folders:
         _supervise(folders or [Path()])
         return
-    from polydomo.cli import offering  # only here: the other commands need no worker
+    from polydomo.cli import worker_loader  # only here: the other commands need no worker
 
     own = {"name": name, "resources": resources, "store": store}
-    offering.run(target, url, service, codec, concurrency, {key: said for key, said in own.items() if said})
+    worker_loader.run(
+        target, url, service, codec, concurrency, {key: said for key, said in own.items() if said}
+    )
 
 
 def _supervise(folders: list[Path]) -> None:

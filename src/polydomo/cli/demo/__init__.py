@@ -20,7 +20,7 @@ def demo(
     ] = True,
 ) -> None:
     """See a broker, workers and clients of several dialects at work; then try it yourself."""
-    from polydomo.cli.demo.acts import ACTS
-    from polydomo.cli.demo.stage import play
+    from polydomo.cli.demo.runner import play
+    from polydomo.cli.demo.scenes import ACTS
 
     play(ACTS if spark else ACTS[:-1], fast=fast, port=port)

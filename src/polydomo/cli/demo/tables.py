@@ -15,13 +15,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from polydomo.cli import common
-from polydomo.cli.demo.stage import Failed, Stage
+from polydomo.cli.demo.runner import Failed, SceneRunner
 
 # Longer than Spark takes on a machine that has other things to do.
 PATIENCE = 180.0
 
 
-async def on_spark(stage: Stage) -> None:
+async def on_spark(stage: SceneRunner) -> None:
     """What was done, who used it, what it would need. The totals are the broker's own."""
     missing = [name for name in ("pyspark", "pyiceberg", "pandas") if find_spec(name) is None]
     if missing:
@@ -48,7 +48,7 @@ async def on_spark(stage: Stage) -> None:
     )
 
 
-async def broker_count(stage: Stage) -> dict[str, int]:
+async def broker_count(stage: SceneRunner) -> dict[str, int]:
     """Jobs that are done, by service: what brokers said before they were killed, what this one says, and for durable
     jobs what it has on disk."""
     async with stage.client() as client:
@@ -72,7 +72,7 @@ def _on_disk(place: str, service: str) -> int:
         after = f"&after={page['next']}"
 
 
-async def _compute(stage: Stage) -> Any:
+async def _compute(stage: SceneRunner) -> Any:
     """In a process of its own, which ends with ours."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,

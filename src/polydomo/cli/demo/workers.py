@@ -6,10 +6,10 @@ import asyncio
 import os
 from typing import Any
 
-from polydomo.cli import toys
+from polydomo.cli import example_services
 from polydomo.sdk import Context, Worker
 
-majordomo = toys.make_worker(None, concurrency=2)
+majordomo = example_services.make_worker(None, concurrency=2)
 
 dagbox = Worker(grace=1.0)
 

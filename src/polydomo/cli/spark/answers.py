@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from polydomo.cli import common, remote
+from polydomo.cli import broker_client, common
 from polydomo.cli.call import seconds
 from polydomo.cli.config import ConfigFile
 from polydomo.cli.spark import options, running
@@ -24,7 +24,9 @@ def plan(
     service: Annotated[
         str | None,
         typer.Argument(
-            metavar="SERVICE", help="Which one; none: all of them.", autocompletion=remote.complete_service
+            metavar="SERVICE",
+            help="Which one; none: all of them.",
+            autocompletion=broker_client.complete_service,
         ),
     ] = None,
     p50: Annotated[

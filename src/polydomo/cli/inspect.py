@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 from typer.core import TyperGroup
 
-from polydomo.cli import common, remote
+from polydomo.cli import broker_client, common
 from polydomo.core.job import STATES
 from polydomo.sdk import Client
 
@@ -22,7 +22,9 @@ Rows = list[dict[str, Any]]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Look again every second until Ctrl-C.")]
 Service = Annotated[
     str | None,
-    typer.Option("--service", "-s", autocompletion=remote.complete_service, help="Only this service's."),
+    typer.Option(
+        "--service", "-s", autocompletion=broker_client.complete_service, help="Only this service's."
+    ),
 ]
 WATCH_INTERVAL = 1.0
 
@@ -229,7 +231,7 @@ def _show(
     if watch:
         asyncio.run(_watch(url, what, render, as_json, given))
         return
-    rows = remote.ask(url, what, **given)
+    rows = broker_client.ask(url, what, **given)
     if as_json:
         common.print_json(rows)
     else:
@@ -242,12 +244,12 @@ async def _watch(
     async with Client(url) as client:
         if as_json:
             while True:
-                rows = await remote.fetch(client, url, what, **filters)
+                rows = await broker_client.fetch(client, url, what, **filters)
                 common.print_json(rows, lines=True)
                 await asyncio.sleep(WATCH_INTERVAL)
         with Live(console=common.out, auto_refresh=False, screen=common.out.is_terminal) as live:
             while True:
-                shown = render(await remote.fetch(client, url, what, **filters))
+                shown = render(await broker_client.fetch(client, url, what, **filters))
                 live.update(_dated(shown, url), refresh=True)
                 await asyncio.sleep(WATCH_INTERVAL)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from polydomo import __version__, web
-from polydomo.cli import serving
+from polydomo.cli import broker_runner
 from polydomo.errors import ConfigError
 from polydomo.federation import device
 from polydomo.sdk.url import Address, Url, parse
@@ -19,7 +19,7 @@ logger = structlog.get_logger("polydomo")
 def run(flags: list[Flag], up: list[str], name: str) -> None:
     """`polydomo device`."""
     url = above(up)
-    settings = serving.prepare(flags, None)
+    settings = broker_runner.prepare(flags, None)
     settings.broker.data = ""
     settings.join.up = []
     own = name.encode() or device.make_name()

@@ -11,8 +11,8 @@ import urllib.request
 
 from rich.padding import Padding
 
-from polydomo.cli import catalogue, common
-from polydomo.cli.demo.stage import Act, Failed, Stage
+from polydomo.cli import common, inspect
+from polydomo.cli.demo.runner import Failed, Scene, SceneRunner
 from polydomo.cli.demo.tables import on_spark
 from polydomo.dialects.mdp.messages import CLIENT_01
 from polydomo.sdk import Client
@@ -22,7 +22,7 @@ from polydomo.sdk.url import parse
 from polydomo.wire.frames import Message, join
 
 
-async def majordomo(stage: Stage) -> None:
+async def majordomo(stage: SceneRunner) -> None:
     """MDP/0.2 to MDP/0.2. The other acts' workers start when there is something to read."""
     stage.start_worker("majordomo")
     async with stage.client() as client:
@@ -33,7 +33,7 @@ async def majordomo(stage: Stage) -> None:
         stage.start_worker("steady")
 
 
-async def dialects(stage: Stage) -> None:
+async def dialects(stage: SceneRunner) -> None:
     """Each way round, between dialects that know nothing of each other."""
     async with stage.client("mdp") as mdp, stage.client("dcp") as dcp:
         await stage.offered(mdp, "reverse")
@@ -53,7 +53,7 @@ async def dialects(stage: Stage) -> None:
     )
 
 
-async def partials(stage: Stage) -> None:
+async def partials(stage: SceneRunner) -> None:
     """Answers that come piece by piece."""
     async with stage.client() as client:
         handle = client.submit("count", 5)
@@ -68,7 +68,7 @@ async def partials(stage: Stage) -> None:
     stage.check("the final answer", final, 5)
 
 
-async def killed_worker(stage: Stage) -> None:
+async def killed_worker(stage: SceneRunner) -> None:
     """A worker process dies with a job in hand; another one finishes the job."""
     async with stage.client() as client:
         await stage.offered(client, "slow", workers=2)
@@ -96,7 +96,7 @@ async def killed_worker(stage: Stage) -> None:
         )
 
 
-async def broadcast(stage: Stage) -> None:
+async def broadcast(stage: SceneRunner) -> None:
     """One NFP request for every worker of a service, whatever each of them speaks."""
     for dialect in ("mdp", "dcp", "nfp"):
         stage.start_worker(f"greeter_{dialect}", dialect)
@@ -112,7 +112,7 @@ async def broadcast(stage: Stage) -> None:
             stage.tell(f"  {line}")
 
 
-async def web_and_memo(stage: Stage) -> None:
+async def web_and_memo(stage: SceneRunner) -> None:
     """One service, three kinds of clients; and what was answered once is not done again."""
     stage.start_worker("thorough")
     async with stage.client("mdp") as mdp, stage.client("memo") as memo:
@@ -130,7 +130,7 @@ async def web_and_memo(stage: Stage) -> None:
     stage.happened("3 of 6 requests cost nothing: ", (f"{saved} saved", "bold green"))
 
 
-async def joined(stage: Stage) -> None:
+async def joined(stage: SceneRunner) -> None:
     """A second broker offers its idle worker to the first, over WMP: what is too much for one goes to the other."""
     other, endpoint = stage.household.start_another("--join", stage.url("wmp"), "--drain", "1s")
     here = stage.start_worker("porter")
@@ -156,7 +156,7 @@ async def joined(stage: Stage) -> None:
     other.stop()
 
 
-async def killed_broker(stage: Stage) -> None:
+async def killed_broker(stage: SceneRunner) -> None:
     """Durable jobs, some of them done, when the broker dies."""
     stage.start_worker("careful", "nfp")
     stage.durable.append("square")
@@ -182,34 +182,34 @@ async def killed_broker(stage: Stage) -> None:
     stage.happened("the client has ", (f"{JOBS} of {JOBS}", "bold green"), f" results {took} after the kill")
 
 
-async def books(stage: Stage) -> None:
+async def books(stage: SceneRunner) -> None:
     """What the broker knows of all this."""
     async with stage.client() as client:
         rows = await client.services()
     if not rows or any(row["failed"] for row in rows):
         raise Failed(f"jobs failed: {rows}")
-    common.show(Padding.indent(catalogue.services_table(rows), 5))
+    common.show(Padding.indent(inspect.services_table(rows), 5))
 
 
 KINDS = ("Majordomo", "DagBox", "NORFAB")
 JOBS = 100
 
 ACTS = [
-    Act("A worker and a client, both Majordomo (MDP/0.2)", majordomo),
-    Act("Other dialects call each other through it", dialects),
-    Act("Partial answers arrive as they are made", partials),
-    Act("A worker is killed in the middle of a job", killed_worker),
-    Act("One request for all workers of three protocols (NFP)", broadcast),
-    Act("curl, NNG and ZeroMQ call the same service; a repeat costs nothing", web_and_memo),
-    Act("Two brokers joined: what is too much for one overflows to the other (WMP)", joined),
-    Act("The broker itself is killed, with durable jobs under way", killed_broker),
-    Act("What the broker knows of it (polydomo services ls)", books),
-    Act("All of it as tables, and a capacity plan, by Spark (polydomo spark)", on_spark),
+    Scene("A worker and a client, both Majordomo (MDP/0.2)", majordomo),
+    Scene("Other dialects call each other through it", dialects),
+    Scene("Partial answers arrive as they are made", partials),
+    Scene("A worker is killed in the middle of a job", killed_worker),
+    Scene("One request for all workers of three protocols (NFP)", broadcast),
+    Scene("curl, NNG and ZeroMQ call the same service; a repeat costs nothing", web_and_memo),
+    Scene("Two brokers joined: what is too much for one overflows to the other (WMP)", joined),
+    Scene("The broker itself is killed, with durable jobs under way", killed_broker),
+    Scene("What the broker knows of it (polydomo services ls)", books),
+    Scene("All of it as tables, and a capacity plan, by Spark (polydomo spark)", on_spark),
 ]
 
 
 async def _ask(
-    stage: Stage, client: Client, who: str, service: str, body: str, expected: str, whom: str
+    stage: SceneRunner, client: Client, who: str, service: str, body: str, expected: str, whom: str
 ) -> None:
     """One call, told in one line."""
     start = time.perf_counter()
@@ -225,7 +225,7 @@ async def _ask(
     )
 
 
-async def _ask_number(stage: Stage, client: Client, who: str, number: int, expected: int) -> None:
+async def _ask_number(stage: SceneRunner, client: Client, who: str, number: int, expected: int) -> None:
     start = time.perf_counter()
     answer = await client.call("cube", number)
     took = common.duration(time.perf_counter() - start)
@@ -235,7 +235,7 @@ async def _ask_number(stage: Stage, client: Client, who: str, number: int, expec
     )
 
 
-async def _ask_by_http(stage: Stage, number: int, expected: int) -> None:
+async def _ask_by_http(stage: SceneRunner, number: int, expected: int) -> None:
     """With curl where there is one; otherwise the same request by Python."""
     url = f"http://{stage.http}/v1/services/cube/jobs"
     start = time.perf_counter()
@@ -253,7 +253,7 @@ async def _ask_by_http(stage: Stage, number: int, expected: int) -> None:
     stage.happened((who, "cyan"), ": ", (said.decode(), "bold green"), (f"  {took}", "dim"))
 
 
-async def _call_as_0_1(stage: Stage, service: bytes, body: bytes) -> bytes:
+async def _call_as_0_1(stage: SceneRunner, service: bytes, body: bytes) -> bytes:
     """As the examples of the ZeroMQ guide do it: an empty frame, MDPC01, the service, the body."""
     answer: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
 

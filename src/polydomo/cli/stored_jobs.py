@@ -10,8 +10,8 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from polydomo.cli import common, remote
-from polydomo.cli.catalogue import Service, jobs_app, services_app
+from polydomo.cli import broker_client, common
+from polydomo.cli.inspect import Service, jobs_app, services_app
 
 # As the store calls them.
 STORED_STATES = ("waiting", "delayed", "running", "done", "failed", "cancelled", "dead")
@@ -104,8 +104,8 @@ def _ask(url: str, task: str, **kwargs: Any) -> Any:
     given = {name: value for name, value in kwargs.items() if value is not None}
 
     async def once() -> Any:
-        async with remote.connect(url) as client:
-            return await remote.perform(client, url, task, given)
+        async with broker_client.connect(url) as client:
+            return await broker_client.perform(client, url, task, given)
 
     return asyncio.run(once())
 

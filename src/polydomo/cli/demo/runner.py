@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 
 from polydomo.cli import common, processes
-from polydomo.cli.processes import Child, Household
+from polydomo.cli.processes import Child, ProcessGroup
 from polydomo.errors import PolydomoError
 from polydomo.sdk import Client
 
@@ -26,21 +26,21 @@ WORKER_PATIENCE = 15.0
 CALL_PATIENCE = 60.0  # on a machine that has much else to do
 
 
-class Act(NamedTuple):
+class Scene(NamedTuple):
     """A title and what happens."""
 
     title: str
-    play: Callable[[Stage], Awaitable[None]]
+    play: Callable[[SceneRunner], Awaitable[None]]
 
 
 class Failed(Exception):
     """A step did not do what it should."""
 
 
-class Stage:
+class SceneRunner:
     """What an act is given: a broker, ways to start workers and clients, and a voice."""
 
-    def __init__(self, household: Household, endpoint: str, broker: Child, fast: bool) -> None:
+    def __init__(self, household: ProcessGroup, endpoint: str, broker: Child, fast: bool) -> None:
         self.household = household
         self.endpoint = endpoint
         self.broker = broker
@@ -129,15 +129,15 @@ class Stage:
             raise Failed(f"{what}: expected {expected!r}, got {found!r}")
 
 
-def play(acts: list[Act], *, fast: bool, port: int | None) -> None:
+def play(acts: list[Scene], *, fast: bool, port: int | None) -> None:
     """All acts in order; then the broker stays until Ctrl-C, unless `fast`."""
     start = time.monotonic()
     common.out.print(Text.assemble(("polydomo demo", "bold"), ("  one broker, several protocols\n", "dim")))
     place = processes.port_to_listen_on() if port is None else str(port)
-    with Household() as household:
+    with ProcessGroup() as household:
         web = f"127.0.0.1:{processes.port_to_listen_on(8080) if port is None else 0}"
         broker, endpoint = household.start_broker(f"tcp://127.0.0.1:{place}", *BROKER_FLAGS, "--http", web)
-        stage = Stage(household, endpoint, broker, fast)
+        stage = SceneRunner(household, endpoint, broker, fast)
         took = common.duration(time.monotonic() - start)
         stage.happened("a broker listens on ", (endpoint, "bold"), (f"  process {broker.pid}, {took}", "dim"))
         try:
@@ -152,7 +152,7 @@ def play(acts: list[Act], *, fast: bool, port: int | None) -> None:
             _stay(stage)
 
 
-async def _play(stage: Stage, acts: list[Act]) -> None:
+async def _play(stage: SceneRunner, acts: list[Scene]) -> None:
     for number, act in enumerate(acts, 1):
         common.out.print(Text.assemble((f"\n {number} ", "bold cyan"), (f" {act.title}", "bold")))
         await act.play(stage)
@@ -160,7 +160,7 @@ async def _play(stage: Stage, acts: list[Act]) -> None:
             await asyncio.sleep(PAUSE)
 
 
-def _stay(stage: Stage) -> None:
+def _stay(stage: SceneRunner) -> None:
     """Lines to copy, and the broker and its workers until Ctrl-C."""
     option = "" if stage.url() == common.default_url() else f" --url {stage.url()}"
     command = common.command_name()

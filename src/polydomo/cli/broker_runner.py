@@ -8,7 +8,7 @@ import structlog
 import typer
 
 from polydomo import __version__, web
-from polydomo.cli import build, common
+from polydomo.cli import common, install_info
 from polydomo.cli.config import print_problems
 from polydomo.federation import broker as joined
 from polydomo.redaction import redact
@@ -45,8 +45,8 @@ def announce(server: BrokerServer) -> None:
     logger.info(
         f"polydomo {__version__}",
         name=server.settings.broker.name,
-        loop=build.loop_name(),
-        build="compiled" if build.compiled() else "plain",
+        loop=install_info.loop_name(),
+        build="compiled" if install_info.compiled() else "plain",
         pid=os.getpid(),
     )
     if server.store is not None:

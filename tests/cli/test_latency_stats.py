@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.cli.figures import percentile, sparkline, summarize
+from polydomo.cli.latency_stats import percentile, sparkline, summarize
 
 
 @pytest.mark.parametrize(
