@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.dialects.dcp.broker import DcpSession
-from polydomo.dialects.mdp.broker import MdpSession
+from polydomo.dialects.dcp.session import DcpSession
+from polydomo.dialects.mdp.session import MdpSession
 from polydomo.dialects.registry import OPENERS
 from polydomo.dialects.session import header
 from polydomo.wire.frames import Message

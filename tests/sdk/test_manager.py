@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from polydomo.dialects.wmp.pools import LongestIdle
+from polydomo.dialects.wmp.selection import LongestIdle
 from polydomo.errors import ConfigError, JobFailed, WorkerError
 from polydomo.sdk import Client, Manager, SyncManager, Worker
 from polydomo.sdk.context import Context

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from polydomo.core.policy import Beat, Bounds, Policy
 from polydomo.dialects.registry import OPENERS
-from polydomo.dialects.session import NATIVE_PROPERTY, Context, Link, Outbox, Session, Wire
+from polydomo.dialects.session import NATIVE_PROPERTY, Context, Outbox, PeerConnection, Session, Transport
 from polydomo.errors import ProtocolError
 from polydomo.services.management import Management
 from polydomo.wire.frames import measure, split
@@ -80,7 +80,7 @@ class Desk:
         self.settle()
 
 
-class Seat(Wire):
+class Seat(Transport):
     """One peer and its connection."""
 
     def __init__(self, desk: Desk) -> None:
@@ -92,7 +92,7 @@ class Seat(Wire):
         self.closed = False
         self.complaints: list[str] = []
         self.errors: list[str] = []
-        self.link = Link(desk.context, self, self._write)
+        self.link = PeerConnection(desk.context, self, self._write)
         self.connection = Connection(
             self.link, b"ROUTER", True, desk.limits, properties={NATIVE_PROPERTY: b"test"}
         )

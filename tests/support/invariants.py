@@ -23,14 +23,14 @@ from polydomo.core.job import (
 from polydomo.core.line import Line
 from polydomo.core.registry import RESERVED, is_question
 from polydomo.core.service import Service
-from polydomo.dialects.wmp.herd import Herd
+from polydomo.dialects.wmp.wakeup import WakeScheduler
 
 
 def check_herds(broker: Broker) -> None:
     """Who is counted on to come was woken, is here, and is counted once."""
     for service in broker.services.values():
         herd = service.herald
-        if not isinstance(herd, Herd):
+        if not isinstance(herd, WakeScheduler):
             continue
         assert herd.members, "a herd of nobody"
         assert all(wake.open and wake.herd is herd and wake.worker in herd.members for wake in herd.open)

@@ -11,8 +11,8 @@ import cbor2
 import pynng
 
 from polydomo.core.policy import Bounds, Policy
-from polydomo.dialects.memo.broker import MemoSession
-from polydomo.dialects.memo.shared import Memo, SpWire
+from polydomo.dialects.memo.context import MemoContext, SpTransport
+from polydomo.dialects.memo.session import MemoSession
 from polydomo.dialects.session import Outbox
 from polydomo.errors import ProtocolError
 from polydomo.services.management import Management
@@ -73,7 +73,7 @@ class Desk:
         self.broker.now = 1000.0
         self.outbox = Outbox()
         numbers = itertools.count(1)
-        self.memo = Memo(self.broker, self.outbox, lambda size: next(numbers).to_bytes(size, "big"))
+        self.memo = MemoContext(self.broker, self.outbox, lambda size: next(numbers).to_bytes(size, "big"))
         self.memo.set_rhythm(1.0, 2.0)
         self.memo.wait = 5.0
         self.memo.grace = 3.0
@@ -111,7 +111,7 @@ class Desk:
         self.settle()
 
 
-class Seat(SpWire):
+class Seat(SpTransport):
     """One connection."""
 
     def __init__(self, desk: Desk, host: str, ipc: bool) -> None:

@@ -36,7 +36,7 @@ OWN = (
 ONE_BY_ONE = (
     "tests/bench/",
     "tests/cli/test_shows.py",
-    "tests/dialects/wmp/test_herd.py",
+    "tests/dialects/wmp/test_wakeup.py",
     "tests/docs/test_pages.py",
     "tests/server/test_durable.py",
     "tests/server/test_ledger_service.py",

@@ -17,10 +17,10 @@ from polydomo.core.job import Failure, Job
 from polydomo.core.policy import Beat, Policy
 from polydomo.core.ports import ClientPort
 from polydomo.dialects.registry import OPENERS
-from polydomo.dialects.session import Context, Link, Outbox, Wire
+from polydomo.dialects.session import Context, Outbox, PeerConnection, Transport
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.device import Device
-from polydomo.dialects.wmp.worker import WmpRequest, WmpWorkerSide
+from polydomo.dialects.wmp.worker import WmpRequest, WmpWorkerProtocol
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message, join, split
 from polydomo.wire.zmtp.connection import Peer
@@ -127,7 +127,7 @@ class Manager(ClientPort):
         self.finals: Counter[int] = Counter()
         self.failures: list[str] = []
         self.partials = 0
-        self.links: list[Link] = []
+        self.links: list[PeerConnection] = []
         self._alarm = float("inf")
         self.broker.alarms.on_sooner = self._arm
         world.managers.append(self)
@@ -138,15 +138,15 @@ class Manager(ClientPort):
         self.flush()
         return job
 
-    def open(self, identity: bytes, down: Cable) -> Link:
+    def open(self, identity: bytes, down: Cable) -> PeerConnection:
         """Somebody connects from below."""
-        link = Link(self.context, Silent(), down.send)
+        link = PeerConnection(self.context, Silent(), down.send)
         link.identity = identity
         link.named = identity[:1] != b"\0"
         self.links.append(link)
         return link
 
-    def close(self, link: Link) -> None:
+    def close(self, link: PeerConnection) -> None:
         """A connection is lost."""
         self.broker.now = self.world.now
         for session in link.sessions():
@@ -154,7 +154,7 @@ class Manager(ClientPort):
         self.links.remove(link)
         self.flush()
 
-    def receive(self, link: Link, message: Message) -> None:
+    def receive(self, link: PeerConnection, message: Message) -> None:
         if link in self.links:
             self.broker.now = self.world.now
             link.message(message)
@@ -190,7 +190,7 @@ class Manager(ClientPort):
             self._arm(following)
 
 
-class Silent(Wire):
+class Silent(Transport):
     """The socket that is not there."""
 
     def transmit(self, data: bytes) -> None: ...
@@ -243,7 +243,7 @@ class Hand:
         self.world = world
         self.name = name
         self.seconds = seconds
-        self.side = WmpWorkerSide(list(roles), world.dice.random, slots, labels)
+        self.side = WmpWorkerProtocol(list(roles), world.dice.random, slots, labels)
         self.cables: dict[int, Cable] = {}
         self.runs: Counter[tuple[bytes, bytes]] = Counter()
         self.by_manager: Counter[bytes] = Counter()

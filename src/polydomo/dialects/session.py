@@ -19,7 +19,7 @@ from polydomo.wire.frames import Message
 from polydomo.wire.zmtp.connection import Handler, Peer
 
 # A ZMTP metadata property with which our own SDK and broker tell each other that they understand failure answers
-# (see dialects/failures.py). Foreign peers neither send nor see anything of it but this one property.
+# (see dialects/native_failure.py). Foreign peers neither send nor see anything of it but this one property.
 NATIVE_PROPERTY: Final = b"X-Polydomo"
 
 # How many jobs a worker of our own SDK can hold at once, where its dialect allows several (DCP): it is given as many
@@ -35,7 +35,7 @@ NAME_TAKEN: Final = "name-taken: another worker has this name"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Wire(ABC):
+class Transport(ABC):
     """What a link needs of the socket under it, for what happens rarely. The server implements it."""
 
     @abstractmethod
@@ -75,7 +75,7 @@ class Wire(ABC):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Unplugged(Wire):
+class ClosedTransport(Transport):
     """Wire of a link whose connection is gone. A link that kept the real one would keep all of the connection."""
 
     def transmit(self, data: bytes) -> None:
@@ -104,7 +104,7 @@ class Unplugged(Wire):
         return False
 
 
-UNPLUGGED: Final = Unplugged()
+UNPLUGGED: Final = ClosedTransport()
 
 
 # A turn that gave at least this many peers something to do is a busy one, and answers may be held back for so many
@@ -119,7 +119,7 @@ LARGE_WRITE: Final = 256 * 1024
 
 
 @trait
-class Sender:
+class Flushable:
     """A link as the outbox sees it, whatever wire is under it."""
 
     @abstractmethod
@@ -133,18 +133,18 @@ class Outbox:
 
     def __init__(self, wake: Callable[[], object] | None = None) -> None:
         self.wake = wake
-        self.dirty: list[Sender] = []
-        self.patient: list[Sender] = []  # these only have answers
+        self.dirty: list[Flushable] = []
+        self.patient: list[Flushable] = []  # these only have answers
         self._awake = False
         self._held = 0  # turns for which answers have been held back
 
-    def add(self, link: Sender) -> None:
+    def add(self, link: Flushable) -> None:
         """`link` has something to send."""
         self.dirty.append(link)
         if not self._awake:
             self._rouse()
 
-    def add_patient(self, link: Sender) -> None:
+    def add_patient(self, link: Flushable) -> None:
         """`link` has answers, which may share a write with those of the next turns."""
         self.patient.append(link)
         if not self._awake:
@@ -179,12 +179,17 @@ class Context:
     """What sessions need of the server."""
 
     def __init__(
-        self, broker: Broker, outbox: Outbox, openers: dict[bytes, Opener], beat: Beat, credit_max: int = 64
+        self,
+        broker: Broker,
+        outbox: Outbox,
+        openers: dict[bytes, SessionFactory],
+        beat: Beat,
+        credit_max: int = 64,
     ) -> None:
         self.broker = broker
         self.outbox = outbox
         self.openers = openers  # protocol header → opens a session of that dialect
-        self.fallback: Opener | None = None  # for messages of no protocol among them
+        self.fallback: SessionFactory | None = None  # for messages of no protocol among them
         self.beat = beat
         self.credit_max = credit_max  # jobs a worker may hold at once by asking for more
         self.events: list[str] = []  # where the broker publishes workers' events
@@ -195,11 +200,11 @@ class Context:
         self.wmp_workers = 10_000  # behind one connection
 
 
-class Link(Handler, Sender):
+class PeerConnection(Handler, Flushable):
     """The middle of one connection: messages from the wire go to the dialect's session, its answers are collected
     here until the outbox is flushed. `write` takes the joined bytes, `write_large` more than `LARGE_WRITE` of them."""
 
-    def __init__(self, context: Context, wire: Wire, write: Callable[[bytes], object]) -> None:
+    def __init__(self, context: Context, wire: Transport, write: Callable[[bytes], object]) -> None:
         self.context = context
         self.outbox = context.outbox
         self.wire = wire
@@ -290,7 +295,7 @@ class Link(Handler, Sender):
     def buffered(self, size: int) -> None:
         self.wire.buffered(size)
 
-    def unplug(self, wire: Wire, write: Callable[[bytes], object]) -> None:
+    def unplug(self, wire: Transport, write: Callable[[bytes], object]) -> None:
         """Let go of the connection: `wire` and `write` stand in for it from now on."""
         self.session = None
         self.others = []
@@ -314,7 +319,7 @@ class Link(Handler, Sender):
         """Nobody will come back for this link's sessions."""
         self.wire.forget()
 
-    def keeps_name(self, other: Link) -> bool:
+    def keeps_name(self, other: PeerConnection) -> bool:
         """Does its peer keep its name from the one at `other`, who claims it too? Peers that do not say which one they
         are do not: the older is mostly a connection whose death has not been noticed."""
         is_another = len(self.instance) > 0 and len(other.instance) > 0 and self.instance != other.instance
@@ -341,7 +346,7 @@ class Link(Handler, Sender):
 class Session(ABC):
     """One dialect on one connection."""
 
-    def __init__(self, context: Context, link: Link) -> None:
+    def __init__(self, context: Context, link: PeerConnection) -> None:
         self.broker = context.broker
         self.context = context
         self.link = link
@@ -359,7 +364,7 @@ class Session(ABC):
         """The connection is gone. True: a client's jobs are kept for its grace time, hold on to this session."""
 
     @abstractmethod
-    def reattach(self, link: Link) -> None:
+    def reattach(self, link: PeerConnection) -> None:
         """Its client is back on a new connection."""
 
     @abstractmethod
@@ -375,7 +380,7 @@ class Session(ABC):
         """The connection is (not) being read: whether a worker's silence means anything."""
 
 
-Opener = Callable[[Context, Link], Session]
+SessionFactory = Callable[[Context, PeerConnection], Session]
 
 
 def header(message: Message) -> bytes:

@@ -26,8 +26,8 @@ from polydomo.core.ports import ClientPort
 from polydomo.core.service import Service
 from polydomo.dialects.options import HIGHEST
 from polydomo.dialects.wmp import messages
-from polydomo.dialects.wmp.herd import Herd
-from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerSide
+from polydomo.dialects.wmp.wakeup import WakeScheduler
+from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerProtocol
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
@@ -257,7 +257,7 @@ class FederationExtension(Extension, Above):
         return REAL_TIME.time()
 
 
-class LendingWorker(WmpWorkerSide):
+class LendingWorker(WmpWorkerProtocol):
     """A worker's side whose slots are other workers'."""
 
     def __init__(self, extension: FederationExtension, random: Callable[[], float]) -> None:
@@ -328,7 +328,7 @@ def idle(service: Service) -> int:
     """Workers of our own that could begin a job of this service now."""
     count = len(service.idle)
     herd = service.herald
-    if isinstance(herd, Herd):
+    if isinstance(herd, WakeScheduler):
         count += herd.near.size()
     return count
 

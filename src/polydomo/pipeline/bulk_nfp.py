@@ -16,7 +16,7 @@ import msgspec
 
 from polydomo._version import __version__
 from polydomo.core import job as reasons
-from polydomo.dialects.nfp.client import NfpAnswer, NfpClientSide
+from polydomo.dialects.nfp.client import NfpAnswer, NfpClientProtocol
 from polydomo.dialects.nfp.messages import OPEN, RESPONSE
 from polydomo.errors import Refused, Unreachable
 from polydomo.pipeline.bulk_carrier import (
@@ -72,7 +72,7 @@ class NfpCarrier(Carrier):
         super().__init__(errand, ended)
         self._push = push
         self._service = errand.service.encode()
-        self._side = NfpClientSide()
+        self._side = NfpClientProtocol()
         self._roster = EndpointSelector(errand.url)
         self._clock = self._roster.clock
         self._dealer: Dealer | None = None

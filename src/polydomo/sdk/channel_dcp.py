@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from polydomo.dialects.dcp.client import DcpClientSide
+from polydomo.dialects.dcp.client import DcpClientProtocol
 from polydomo.sdk.channel import Call, MultiplexedChannel, Multiplexer
 from polydomo.sdk.connection import Dealer, Lost
 from polydomo.sdk.failover import EndpointSelector
@@ -40,7 +40,7 @@ class DcpMultiplexer(Multiplexer):
     def __init__(self, channel: DcpChannel) -> None:
         self.link: Dealer
         self._channel = channel
-        self._side = DcpClientSide()
+        self._side = DcpClientProtocol()
         self._number = 0
         self._retired = False
         self._waiting: dict[bytes, asyncio.Future[bytes]] = {}

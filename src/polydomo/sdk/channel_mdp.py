@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from polydomo.dialects.mdp.client import MdpClientSide
+from polydomo.dialects.mdp.client import MdpClientProtocol
 from polydomo.sdk.channel import Call, Channel
 from polydomo.sdk.connection import Dealer, Lost
 from polydomo.sdk.failover import EndpointSelector
@@ -82,7 +82,7 @@ class MdpConnection:
     def __init__(self, channel: MdpChannel) -> None:
         self.dealer: Dealer
         self._channel = channel
-        self._side = MdpClientSide()
+        self._side = MdpClientProtocol()
         self._call: Call | None = None
         self._answer: asyncio.Future[bytes] | None = None
 

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Awaitable
 from typing import Final
 
-from polydomo.dialects.memo.client import MemoClientSide
+from polydomo.dialects.memo.client import MemoClientProtocol
 from polydomo.sdk.channel import Call, MultiplexedChannel, Multiplexer
 from polydomo.sdk.clock import Timer
 from polydomo.sdk.congestion import CongestionWindow
@@ -34,7 +34,7 @@ class MemoChannel(MultiplexedChannel["MemoMultiplexer"]):
         self, roster: EndpointSelector, connect_timeout: float, ping: float, window: int, resend: float
     ) -> None:
         super().__init__(roster, connect_timeout, ping)
-        self.side = MemoClientSide(secrets.randbits(31))
+        self.side = MemoClientProtocol(secrets.randbits(31))
         self.resend = resend
         self.window = CongestionWindow(window, roster.clock)
 

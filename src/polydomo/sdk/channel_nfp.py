@@ -18,7 +18,7 @@ import msgspec
 from polydomo._version import __version__
 from polydomo.core import job as reasons
 from polydomo.core.gather import unpack
-from polydomo.dialects.nfp.client import NfpAnswer, NfpClientSide
+from polydomo.dialects.nfp.client import NfpAnswer, NfpClientProtocol
 from polydomo.dialects.nfp.messages import EVENT, OPEN, STREAM
 from polydomo.sdk.channel import Call, Channel, NoResult
 from polydomo.sdk.connection import Dealer, Lost
@@ -155,7 +155,7 @@ class NfpConnection:
 
     def __init__(self, channel: NfpChannel) -> None:
         self.dealer: Dealer
-        self.side = NfpClientSide()
+        self.side = NfpClientProtocol()
         self._channel = channel
         self._retired = False
         self._waiting: dict[bytes, list[tuple[Call, asyncio.Future[bytes]]]] = {}

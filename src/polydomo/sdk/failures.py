@@ -1,6 +1,6 @@
 """What went wrong, from a worker's exception to the error its caller gets.
 
-Our own workers, brokers and clients say it in a body that begins with a mark (see `dialects/failures.py`);
+Our own workers, brokers and clients say it in a body that begins with a mark (see `dialects/native_failure.py`);
 between foreign peers nothing of this is ever seen.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from polydomo.core import job as reasons
-from polydomo.dialects.failures import MARK_HEAD
+from polydomo.dialects.native_failure import MARK_HEAD
 from polydomo.errors import JobFailed, PolydomoError, Refused, WorkerError, encodable
 from polydomo.redaction import mask
 from polydomo.wire.frames import frame, split

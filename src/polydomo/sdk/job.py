@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from polydomo.core.names import parse_name
-from polydomo.dialects.nfp.client import NfpAnswer, NfpClientSide
+from polydomo.dialects.nfp.client import NfpAnswer, NfpClientProtocol
 from polydomo.errors import JobFailed, Timeout, Unreachable
 from polydomo.sdk import codecs, failures
 from polydomo.sdk.channel_nfp import NfpChannel, account_of
@@ -34,7 +34,7 @@ class JobQueries(Control):
         self.clock = channel.roster.clock
         self.timeout = timeout
         self._channel = channel
-        self._side = NfpClientSide()
+        self._side = NfpClientProtocol()
 
     async def get(self, service: str, uid: str, target: bytes) -> NfpAnswer:
         """What has become of it?"""

@@ -12,7 +12,7 @@ import msgspec
 from polydomo._version import __version__
 from polydomo.core.names import printable
 from polydomo.dialects.nfp.messages import ERROR, OK, UNKNOWN
-from polydomo.dialects.nfp.worker import NfpRequest, NfpWorkerSide
+from polydomo.dialects.nfp.worker import NfpRequest, NfpWorkerProtocol
 from polydomo.errors import PolydomoError
 from polydomo.sdk.worker_session_nfp import Managed, NfpWorkerSession
 from polydomo.wire.frames import split
@@ -82,7 +82,7 @@ class Management:
         """The connection as this worker sees it, and the broker's own account."""
         link: dict[str, Any] = {"endpoint": None, "registered": station.registered.is_set()}
         conversation = station.conversation
-        if conversation is not None and isinstance(conversation.side, NfpWorkerSide):
+        if conversation is not None and isinstance(conversation.side, NfpWorkerProtocol):
             side = conversation.side
             link |= {
                 "endpoint": str(conversation.place),

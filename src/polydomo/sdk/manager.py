@@ -5,7 +5,7 @@
 
 It is a client that has its broker with it: everything a `Client` can do, over workers that connect here. Jobs are in
 memory, tried again when a worker is lost, and gone when this process ends. Which workers a job wakes, and how many, is
-said when it is made; a rule of your own is a class that is a `Pool` (`polydomo.dialects.wmp.pools`).
+said when it is made; a rule of your own is a class that is a `Pool` (`polydomo.dialects.wmp.selection`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any
 
 from polydomo.core.policy import Waking
-from polydomo.dialects.wmp.pools import RULES, Pool
+from polydomo.dialects.wmp.selection import RULES, Pool
 from polydomo.errors import ConfigError
 from polydomo.sdk import inprocess
 from polydomo.sdk.background_loop import portal

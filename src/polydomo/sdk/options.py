@@ -16,7 +16,7 @@ import msgspec
 from polydomo.core.names import parse_name, printable
 from polydomo.core.registry import RESERVED
 from polydomo.core.targets import RESOURCES
-from polydomo.dialects.nfp import targets
+from polydomo.dialects import targets
 from polydomo.wire.frames import frame, split
 
 ANY: Final = b"any"

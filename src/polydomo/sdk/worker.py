@@ -40,10 +40,10 @@ import msgspec
 from polydomo._version import __version__
 from polydomo.core.names import printable
 from polydomo.core.registry import RESERVED
-from polydomo.dialects.dcp.worker import DcpWorkerSide
-from polydomo.dialects.mdp.worker import MdpWorkerSide
-from polydomo.dialects.memo.worker import MemoWorkerSide
-from polydomo.dialects.nfp.worker import NfpWorkerSide
+from polydomo.dialects.dcp.worker import DcpWorkerProtocol
+from polydomo.dialects.mdp.worker import MdpWorkerProtocol
+from polydomo.dialects.memo.worker import MemoWorkerProtocol
+from polydomo.dialects.nfp.worker import NfpWorkerProtocol
 from polydomo.dialects.session import SLOTS_PROPERTY
 from polydomo.errors import ConfigError, NameTaken
 from polydomo.sdk import codecs, failures, inprocess
@@ -368,11 +368,13 @@ class Worker:
         raise NotImplementedError("WMP's station has one side for all its links")
 
     def _mdp_side(self, name: bytes, dealer: PeerTransport) -> WorkerProtocol:
-        return MdpWorkerSide(name, self.heartbeat, self.liveness)
+        return MdpWorkerProtocol(name, self.heartbeat, self.liveness)
 
     def _dcp_side(self, dealer: PeerTransport) -> WorkerProtocol:
         names = list(self._services)
-        return DcpWorkerSide(names, self.concurrency, self.heartbeat, self.liveness, bounded=dealer.native)
+        return DcpWorkerProtocol(
+            names, self.concurrency, self.heartbeat, self.liveness, bounded=dealer.native
+        )
 
     def _nfp_station(self, name: bytes, roster: EndpointSelector, notices: WorkerLog) -> WorkerSession:
         station = NfpWorkerSession(
@@ -383,7 +385,7 @@ class Worker:
         return station
 
     def _memo_side(self, link: PeerTransport) -> WorkerProtocol:
-        side = MemoWorkerSide(list(self._services), self.concurrency, secrets.randbits(31))
+        side = MemoWorkerProtocol(list(self._services), self.concurrency, secrets.randbits(31))
         side.ipc = isinstance(link, Req) and link.ipc
         return side
 
@@ -393,7 +395,7 @@ class Worker:
             hello["name"] = self.name
         if self.resources:
             hello["resources"] = self.resources
-        return NfpWorkerSide(name, msgspec.json.encode(hello), self.heartbeat, self.liveness)
+        return NfpWorkerProtocol(name, msgspec.json.encode(hello), self.heartbeat, self.liveness)
 
     async def _perform(self, outlet: ReplySink, request: Request) -> None:
         """One job, from its body to its answer; whatever happens, it has one."""

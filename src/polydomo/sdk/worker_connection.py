@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from polydomo.dialects.dcp.worker import DcpWorkerSide
-from polydomo.dialects.nfp.worker import NfpWorkerSide
+from polydomo.dialects.dcp.worker import DcpWorkerProtocol
+from polydomo.dialects.nfp.worker import NfpWorkerProtocol
 from polydomo.sdk import failures
 from polydomo.sdk.clock import Timer
 from polydomo.sdk.failures import Account
@@ -103,11 +103,11 @@ class WorkerConnection:
         self.side = side
         side.start(self._now())
         self._pump()
-        if isinstance(side, NfpWorkerSide) and not side.ready and not self.over.done():
+        if isinstance(side, NfpWorkerProtocol) and not side.ready and not self.over.done():
             self._confirmed = asyncio.get_running_loop().create_future()
             await self._confirmed
         await dealer.settled()
-        if isinstance(side, DcpWorkerSide) and not side.confirmed:
+        if isinstance(side, DcpWorkerProtocol) and not side.confirmed:
             await self._echo(side)
 
     @property
@@ -118,7 +118,7 @@ class WorkerConnection:
     @property
     def forwards(self) -> bool:
         """Can a job be handed over to another service?"""
-        return isinstance(self.side, DcpWorkerSide)
+        return isinstance(self.side, DcpWorkerProtocol)
 
     @property
     def line(self) -> JobPort | None:
@@ -141,20 +141,20 @@ class WorkerConnection:
 
     def forward(self, request: Any, service: bytes, body: bytes) -> None:
         """Hand the job over."""
-        if isinstance(self.side, DcpWorkerSide):
+        if isinstance(self.side, DcpWorkerProtocol):
             self.side.forward(request, service, body, self._now())
             self._pump()
 
-    def tell(self, speak: Callable[[NfpWorkerSide, float], None]) -> bool:
+    def tell(self, speak: Callable[[NfpWorkerProtocol, float], None]) -> bool:
         """NFP's own words. False: nobody hears them any more."""
         side = self.side
-        if self.over.done() or not isinstance(side, NfpWorkerSide) or not side.ready:
+        if self.over.done() or not isinstance(side, NfpWorkerProtocol) or not side.ready:
             return False
         speak(side, self._now())
         self._pump()
         return True
 
-    async def _echo(self, side: DcpWorkerSide) -> None:
+    async def _echo(self, side: DcpWorkerProtocol) -> None:
         """DCP confirms registrations, and says nothing of those it refuses."""
         self._confirmed = asyncio.get_running_loop().create_future()
         try:
@@ -210,7 +210,7 @@ class WorkerConnection:
             self._settle()
         if side.closed:
             self.dismissed = True
-            why = side.farewell if isinstance(side, NfpWorkerSide) else ""
+            why = side.farewell if isinstance(side, NfpWorkerProtocol) else ""
             self._end(f"the broker said DISCONNECT{': ' if why else ''}{why}")
         elif side.lost:
             self._end(f"the broker was silent for {side.interval * side.liveness:g} s")
@@ -232,6 +232,6 @@ class WorkerConnection:
 
 
 def _is_confirmed(side: WorkerProtocol) -> bool:
-    if isinstance(side, DcpWorkerSide):
+    if isinstance(side, DcpWorkerProtocol):
         return side.confirmed
-    return isinstance(side, NfpWorkerSide) and side.ready
+    return isinstance(side, NfpWorkerProtocol) and side.ready

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
-from polydomo.dialects.memo.worker import MemoRequest, MemoWorkerSide
+from polydomo.dialects.memo.worker import MemoRequest, MemoWorkerProtocol
 from polydomo.sdk import failures
 from polydomo.sdk.connection_sp import Req, connect
 from polydomo.sdk.failover import Backoff
@@ -87,8 +87,8 @@ class MemoWorkerConnection(WorkerConnection):
             self._returning.cancel()
 
     @property
-    def _memo(self) -> MemoWorkerSide:
-        assert isinstance(self.side, MemoWorkerSide)
+    def _memo(self) -> MemoWorkerProtocol:
+        assert isinstance(self.side, MemoWorkerProtocol)
         return self.side
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from polydomo.core.job import CANCELLED
 from polydomo.dialects.nfp.messages import DELETE, ERROR, GET, MMI, OK, PENDING, POST, PUT, UNKNOWN
-from polydomo.dialects.nfp.worker import NfpRequest, NfpWorkerSide
+from polydomo.dialects.nfp.worker import NfpRequest, NfpWorkerProtocol
 from polydomo.errors import JobFailed
 from polydomo.sdk.failures import Account
 from polydomo.sdk.options import without_options
@@ -177,7 +177,7 @@ class NfpWorkerSession(WorkerSession):
         """The jobs in hand."""
         return [posting.id for posting in self._postings.values()]
 
-    def say(self, speak: Callable[[NfpWorkerSide, float], None]) -> bool:
+    def say(self, speak: Callable[[NfpWorkerProtocol, float], None]) -> bool:
         """To the broker of the moment, if there is one."""
         return self._conversation is not None and self._conversation.tell(speak)
 

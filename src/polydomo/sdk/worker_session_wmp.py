@@ -17,7 +17,7 @@ from polydomo.core.job import CANCELLED
 from polydomo.dialects.session import NAME_TAKEN
 from polydomo.dialects.wmp.messages import CANCELLED as STATUS_CANCELLED
 from polydomo.dialects.wmp.messages import FAILED as STATUS_FAILED
-from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerSide
+from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerProtocol
 from polydomo.errors import JobFailed, NameTaken
 from polydomo.sdk.clock import Timer
 from polydomo.sdk.connection import Dealer
@@ -90,7 +90,7 @@ class WmpWorkerSession(WorkerSession, Above):
 
     def furnish(self, roles: list[bytes], slots: int, labels: dict[str, object], naming: Naming) -> None:
         """What it offers; `naming` has what managers know it by."""
-        self.side = WmpWorkerSide(roles, random.random, slots, labels)
+        self.side = WmpWorkerProtocol(roles, random.random, slots, labels)
         self.naming = naming
         self.identity = naming.name.encode()
         self.properties = naming.properties
@@ -142,7 +142,7 @@ class WmpWorkerSession(WorkerSession, Above):
     def reconsider(self) -> None:
         """All managers are ours: none is better than another."""
 
-    def speak(self, say: Callable[[WmpWorkerSide, float], None]) -> None:
+    def speak(self, say: Callable[[WmpWorkerProtocol, float], None]) -> None:
         """Tell the side something, and send what it has to say."""
         say(self.side, self.clock.time())
         self._pump()

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polydomo.core.names import printable
-from polydomo.dialects.session import UNPLUGGED, Link, Session, Unplugged
+from polydomo.dialects.session import UNPLUGGED, ClosedTransport, PeerConnection, Session
 from polydomo.server.log import Log
 from polydomo.server.memory_budget import MemoryBudget
 
 log = Log()
 
 
-class Disconnected(Unplugged):
+class Disconnected(ClosedTransport):
     """Wire of one such client, in the place of its connection. `limit` is the bytes of answers that may wait for it,
     `forgotten` is called with its identity when nothing waits any more."""
 
     def __init__(
         self,
-        link: Link,
+        link: PeerConnection,
         sessions: list[Session],
         budget: MemoryBudget,
         limit: int,
@@ -33,7 +33,7 @@ class Disconnected(Unplugged):
         self._size = 0
         link.unplug(self, self._keep)
 
-    def hand_over(self, link: Link) -> None:
+    def hand_over(self, link: PeerConnection) -> None:
         """Continue on the client's new connection: send everything it missed, also what was not flushed yet."""
         missed = [*self._answers, *self.link.out]
         self.link.out = []

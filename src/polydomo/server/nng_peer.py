@@ -6,9 +6,9 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
-from polydomo.dialects.memo.broker import MemoSession
-from polydomo.dialects.memo.keeping import KEPT_BYTES, Kept
-from polydomo.dialects.memo.shared import Memo, SpWire
+from polydomo.dialects.memo.context import MemoContext, SpTransport
+from polydomo.dialects.memo.reconnect import KEPT_BYTES, Kept
+from polydomo.dialects.memo.session import MemoSession
 from polydomo.errors import ProtocolError
 from polydomo.server.log import Log
 from polydomo.server.peer_base import TURN, PeerBase
@@ -35,7 +35,7 @@ class NngListener:
         self.server = server
         self.bound: list[str] = []
         self.peers: set[NngPeer] = set()
-        self.memo = Memo(server.broker, server.outbox, os.urandom)
+        self.memo = MemoContext(server.broker, server.outbox, os.urandom)
         self._configured: Settings | None = None
         self._aged = 0.0
         self._kept = KeptAnswers(server, self.memo.kept)
@@ -105,7 +105,7 @@ class KeptAnswers:
         self.kept.forget_answers()
 
 
-class NngPeer(PeerBase, SpWire):
+class NngPeer(PeerBase, SpTransport):
     """One connection. Messages pass through without stopping."""
 
     def __init__(self, nng: NngListener, listener: str) -> None:

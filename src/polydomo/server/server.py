@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from polydomo import redaction
 from polydomo.core.broker import Broker
 from polydomo.dialects.registry import OPENERS, RESUMED
-from polydomo.dialects.session import NAME_TAKEN, UNPLUGGED, Context, Link, Outbox
+from polydomo.dialects.session import NAME_TAKEN, UNPLUGGED, Context, Outbox, PeerConnection
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.server import endpoints, scan_tasks, tracebacks
 from polydomo.server.admission import Admission
@@ -255,7 +255,7 @@ class BrokerServer:
             raise ProtocolError("too many connections", hint="raise limits.connections if they are meant")
         self.seats.enter(peer, peer.site)
 
-    def _resume(self, link: Link) -> None:
+    def _resume(self, link: PeerConnection) -> None:
         """A client goes on with the jobs it had before the broker was restarted."""
         for dialect, resumption in RESUMED.items():
             client = self.broker.lifecycle.absentees.get((link.identity, dialect))

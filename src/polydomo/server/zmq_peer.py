@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from polydomo._version import __version__
-from polydomo.dialects.session import NATIVE_PROPERTY, Link, Wire
+from polydomo.dialects.session import NATIVE_PROPERTY, PeerConnection, Transport
 from polydomo.errors import ProtocolError
 from polydomo.server.peer_base import TURN, PeerBase
 from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Peer
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 PONG = 2.0
 
 
-class ZmqPeer(PeerBase, Wire):
+class ZmqPeer(PeerBase, Transport):
     """See the module's text. Messages pass through without stopping."""
 
     def __init__(self, server: BrokerServer, listener: str) -> None:
         super().__init__(server, listener)
-        self.link: Link
+        self.link: PeerConnection
         self.connection: Connection
         self.heard = server.clock.read()
         self.pinged = False
@@ -34,7 +34,7 @@ class ZmqPeer(PeerBase, Wire):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self.server
         self.attach(transport)
-        self.outlet = self.link = Link(server.context, self, self.transport.write)
+        self.outlet = self.link = PeerConnection(server.context, self, self.transport.write)
         self.link.write_large = self.write_large
         self.parser = self.connection = Connection(
             self.link, b"ROUTER", True, server.wire_limits, properties={NATIVE_PROPERTY: __version__.encode()}
@@ -87,7 +87,7 @@ class ZmqPeer(PeerBase, Wire):
 
     # The server's side
 
-    def yields_to(self, newer: Link) -> bool:
+    def yields_to(self, newer: PeerConnection) -> bool:
         """Does a newer connection with its identity take over?"""
         if newer.instance and newer.instance == self.link.instance:
             return True  # the same worker is back, before its old connection ended

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.dialects.dcp.client import DcpClientSide
+from polydomo.dialects.dcp.client import DcpClientProtocol
 from polydomo.dialects.dcp.messages import FOUR_BYTES
 from polydomo.wire.frames import Message, join, split
 from tests.support.effort import examples
@@ -24,19 +24,19 @@ def message(*frames: bytes) -> Message:
 @examples(100)
 def test_a_request_has_the_parts_of_the_specification(service: bytes, mark: bytes, data: list[bytes]):
     """§Requests & Replies, with the client's address left to the broker."""
-    wire = DcpClientSide().request(service, mark, join(data))
+    wire = DcpClientProtocol().request(service, mark, join(data))
     assert split(wire) == [b"", b"DGBX\x01", b"\x04", service, b"", mark, b"", *data]
 
 
 def test_dagbox_itself_wants_a_type_of_four_bytes():
-    wire = DcpClientSide(FOUR_BYTES).request(b"echo", b"1", join([b"x"]))
+    wire = DcpClientProtocol(FOUR_BYTES).request(b"echo", b"1", join([b"x"]))
     assert split(wire)[2] == b"\x04\0\0\0"
 
 
 def test_a_metadata_part_may_not_be_empty():
     """§Requests & Replies: metadata ends at the first empty part."""
     with pytest.raises(ValueError, match="may not be empty"):
-        DcpClientSide().request(b"echo", b"", b"")
+        DcpClientProtocol().request(b"echo", b"", b"")
 
 
 @pytest.mark.parametrize("kind", [b"\x05", b"\x05\0\0\0"], ids=["one-byte", "four-bytes"])
@@ -46,13 +46,15 @@ def test_a_reply_is_read_with_its_metadata(
     kind: bytes, metadata: list[bytes], data: list[bytes], address: bytes
 ):
     envelope = [address, b""] if address else [b""]
-    reply = DcpClientSide().receive(message(b"", b"DGBX\x01", kind, *envelope, *metadata, b"", *data))
+    reply = DcpClientProtocol().receive(message(b"", b"DGBX\x01", kind, *envelope, *metadata, b"", *data))
     assert reply is not None
     assert (reply.metadata, split(reply.body)) == (metadata, data)
 
 
 def test_data_parts_may_be_empty():
-    reply = DcpClientSide().receive(message(b"", b"DGBX\x01", b"\x05", b"me", b"", b"1", b"", b"", b"x", b""))
+    reply = DcpClientProtocol().receive(
+        message(b"", b"DGBX\x01", b"\x05", b"me", b"", b"1", b"", b"", b"x", b"")
+    )
     assert reply is not None
     assert split(reply.body) == [b"", b"x", b""]
 
@@ -73,6 +75,6 @@ def test_data_parts_may_be_empty():
     ],
 )
 def test_what_is_no_reply_is_counted_and_dropped(frames: list[bytes]):
-    side = DcpClientSide()
+    side = DcpClientProtocol()
     assert side.receive(message(*frames)) is None
     assert side.invalid == 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.dialects.dcp.messages import FOUR_BYTES, ONE_BYTE, Width
-from polydomo.dialects.dcp.worker import DcpRequest, DcpWorkerSide
+from polydomo.dialects.dcp.worker import DcpRequest, DcpWorkerProtocol
 from polydomo.wire.frames import Message, join, measure, split
 from tests.support.effort import examples
 
@@ -25,7 +25,7 @@ def message(*frames: bytes) -> Message:
     return Message(data, 0, len(data))
 
 
-def said(side: DcpWorkerSide) -> list[list[bytes]]:
+def said(side: DcpWorkerProtocol) -> list[list[bytes]]:
     """The messages it wants to send."""
     data = bytearray(side.take_output())
     found, start = [], 0
@@ -45,8 +45,8 @@ def request(address: bytes, *parts: bytes, service: bytes = b"echo") -> Message:
     return message(*HEAD, b"\x04", service, address, b"", *parts)
 
 
-def started(slots: int = 1, bounded: bool = False, now: float = 0.0) -> DcpWorkerSide:
-    side = DcpWorkerSide([b"echo"], slots, 2.0, 4, bounded)
+def started(slots: int = 1, bounded: bool = False, now: float = 0.0) -> DcpWorkerProtocol:
+    side = DcpWorkerProtocol([b"echo"], slots, 2.0, 4, bounded)
     side.start(now)
     said(side)
     side.receive(message(*register(b"echo")), now)
@@ -54,7 +54,7 @@ def started(slots: int = 1, bounded: bool = False, now: float = 0.0) -> DcpWorke
     return side
 
 
-def given_a_job(side: DcpWorkerSide, address: bytes = b"a", now: float = 0.0) -> DcpRequest:
+def given_a_job(side: DcpWorkerProtocol, address: bytes = b"a", now: float = 0.0) -> DcpRequest:
     job = side.receive(request(address, b"", b"x"), now)
     assert job is not None
     return job
@@ -62,7 +62,7 @@ def given_a_job(side: DcpWorkerSide, address: bytes = b"a", now: float = 0.0) ->
 
 def test_every_service_is_registered_and_confirmed_by_its_echo():
     """§Connection: a registration that counts is echoed."""
-    side = DcpWorkerSide([b"one", b"two"])
+    side = DcpWorkerProtocol([b"one", b"two"])
     side.start(0.0)
     assert said(side) == [register(b"one"), register(b"two")]
     side.receive(message(*register(b"two")), 0.0)
@@ -76,7 +76,7 @@ def test_every_service_is_registered_and_confirmed_by_its_echo():
     ("width", "kinds"), [(ONE_BYTE, (b"\x01", b"\x05")), (FOUR_BYTES, (b"\1\0\0\0", b"\5\0\0\0"))]
 )
 def test_the_type_frame_has_the_width_it_was_told(width: Width, kinds: tuple[bytes, bytes]):
-    side = DcpWorkerSide([b"echo"], width=width)
+    side = DcpWorkerProtocol([b"echo"], width=width)
     side.start(0.0)
     side.final(given_a_job(side), join([b"y"]), 0.0)
     assert tuple(frames[2] for frames in said(side)) == kinds
@@ -149,7 +149,7 @@ def test_a_broker_that_answers_no_ping_is_lost():
 
 
 def test_a_broker_that_never_echoes_is_lost():
-    side = DcpWorkerSide([b"echo"], 1, 2.0, 4)
+    side = DcpWorkerProtocol([b"echo"], 1, 2.0, 4)
     side.start(0.0)
     while not side.lost:
         side.tick(side.due)
@@ -243,7 +243,7 @@ class Model:
     and forgets that when it has nothing for an idle worker. A worker that told its bound has that credit from the
     start and no more. Messages are on the way for a while, in order."""
 
-    def __init__(self, side: DcpWorkerSide) -> None:
+    def __init__(self, side: DcpWorkerProtocol) -> None:
         self.side = side
         self.to_worker: deque[Message] = deque()
         self.to_broker: deque[list[bytes]] = deque()

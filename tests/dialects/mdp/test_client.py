@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.dialects.mdp.client import MdpClientSide
+from polydomo.dialects.mdp.client import MdpClientProtocol
 from polydomo.wire.frames import Message, join, split
 from tests.support.effort import examples
 
@@ -22,13 +22,13 @@ def message(*frames: bytes) -> Message:
 @given(NAMES, BODIES)
 @examples(100)
 def test_a_request_has_the_frames_of_the_specification(service: bytes, body: list[bytes]):
-    wire = MdpClientSide().request(service, join(body))
+    wire = MdpClientProtocol().request(service, join(body))
     assert split(wire) == [b"MDPC02", b"\x01", service, *body]
 
 
 def test_an_empty_body_becomes_an_empty_frame():
     """§MDP/Client: a REQUEST has "4 or more frames"."""
-    assert split(MdpClientSide().request(b"echo", b"")) == [b"MDPC02", b"\x01", b"echo", b""]
+    assert split(MdpClientProtocol().request(b"echo", b"")) == [b"MDPC02", b"\x01", b"echo", b""]
 
 
 @given(NAMES, BODIES, st.lists(BODIES, max_size=3))
@@ -36,7 +36,7 @@ def test_an_empty_body_becomes_an_empty_frame():
 def test_partials_and_then_the_final_are_read(
     service: bytes, final: list[bytes], partials: list[list[bytes]]
 ):
-    side = MdpClientSide()
+    side = MdpClientProtocol()
     side.request(service, join([b"x"]))
     for body in partials:
         answer = side.receive(message(b"MDPC02", b"\x02", service, *body))
@@ -49,14 +49,14 @@ def test_partials_and_then_the_final_are_read(
 
 def test_one_request_at_a_time():
     """§MDP/Client: one request, its answer, and then the next."""
-    side = MdpClientSide()
+    side = MdpClientProtocol()
     side.request(b"echo", b"")
     with pytest.raises(RuntimeError, match="one request at a time"):
         side.request(b"echo", b"")
 
 
 def test_after_the_final_the_next_request_may_be_of_another_service():
-    side = MdpClientSide()
+    side = MdpClientProtocol()
     for service in (b"one", b"two"):
         side.request(service, join([b"x"]))
         answer = side.receive(message(b"MDPC02", b"\x03", service, b"y"))
@@ -86,7 +86,7 @@ def test_after_the_final_the_next_request_may_be_of_another_service():
     ],
 )
 def test_what_answers_nothing_is_counted_and_dropped(frames: list[bytes]):
-    side = MdpClientSide()
+    side = MdpClientProtocol()
     side.request(b"echo", b"")
     assert side.receive(message(*frames)) is None
     assert (side.invalid, side.waiting) == (1, True)
@@ -94,14 +94,14 @@ def test_what_answers_nothing_is_counted_and_dropped(frames: list[bytes]):
 
 def test_an_answer_without_a_request_is_dropped():
     """§MDP/Client: after a FINAL there SHALL be nothing."""
-    side = MdpClientSide()
+    side = MdpClientProtocol()
     assert side.receive(message(b"MDPC02", b"\x03", b"echo", b"y")) is None
     assert side.invalid == 1
 
 
 def test_frames_may_be_encoded_in_the_long_form():
     """RFC 37 lets a short frame have a long size."""
-    side = MdpClientSide()
+    side = MdpClientProtocol()
     side.request(b"echo", b"")
     data = b"\x03" + (6).to_bytes(8, "big") + b"MDPC02" + join([b"\x03", b"echo", b"y"])
     answer = side.receive(Message(data, 0, len(data)))
@@ -110,7 +110,7 @@ def test_frames_may_be_encoded_in_the_long_form():
 
 
 def test_a_message_in_the_middle_of_a_buffer_is_read_in_its_bounds():
-    side = MdpClientSide()
+    side = MdpClientProtocol()
     side.request(b"echo", b"")
     one = join([b"MDPC02", b"\x03", b"echo", b"y"])
     answer = side.receive(Message(b"before" + one + b"behind", 6, 6 + len(one)))

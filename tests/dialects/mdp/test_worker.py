@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.dialects.mdp.worker import MdpRequest, MdpWorkerSide
+from polydomo.dialects.mdp.worker import MdpRequest, MdpWorkerProtocol
 from polydomo.wire.frames import Message, join, measure, split
 from tests.support.effort import examples
 
@@ -21,7 +21,7 @@ def message(*frames: bytes) -> Message:
     return Message(data, 0, len(data))
 
 
-def said(side: MdpWorkerSide) -> list[list[bytes]]:
+def said(side: MdpWorkerProtocol) -> list[list[bytes]]:
     """The messages it wants to send."""
     data = bytearray(side.take_output())
     found, start = [], 0
@@ -33,14 +33,14 @@ def said(side: MdpWorkerSide) -> list[list[bytes]]:
     return found
 
 
-def started(now: float = 0.0) -> MdpWorkerSide:
-    side = MdpWorkerSide(b"echo", 2.0, 4)
+def started(now: float = 0.0) -> MdpWorkerProtocol:
+    side = MdpWorkerProtocol(b"echo", 2.0, 4)
     side.start(now)
     assert said(side) == [READY]
     return side
 
 
-def given_a_job(side: MdpWorkerSide, now: float = 0.0, body: tuple[bytes, ...] = (b"x",)) -> MdpRequest:
+def given_a_job(side: MdpWorkerProtocol, now: float = 0.0, body: tuple[bytes, ...] = (b"x",)) -> MdpRequest:
     request = side.receive(message(b"MDPW02", b"\x02", b"address", b"", *body), now)
     assert request is not None
     return request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.dialects.memo.client import MemoClientSide
+from polydomo.dialects.memo.client import MemoClientProtocol
 from polydomo.dialects.memo.messages import FRAMES, TIMEOUT_MAX
 from polydomo.wire.frames import frame, join
 
@@ -19,7 +19,7 @@ def sent(data: bytes) -> tuple[bytes, bytes]:
 
 
 def test_a_job_is_the_specifications_bytes():
-    side = MemoClientSide(7)
+    side = MemoClientProtocol(7)
     id = side.next_id()
     assert id == b"\x80\0\0\x08"
     data = side.request(id, b"echo", 10.0, frame(b"hello"), False)
@@ -27,12 +27,12 @@ def test_a_job_is_the_specifications_bytes():
 
 
 def test_every_request_has_an_id_of_its_own_with_its_high_bit_set():
-    side = MemoClientSide(0x7FFF_FFFE)
+    side = MemoClientProtocol(0x7FFF_FFFE)
     assert [side.next_id() for _ in range(3)] == [b"\xff\xff\xff\xff", b"\x80\0\0\0", b"\x80\0\0\1"]
 
 
 def test_over_ipc_a_byte_stands_before_the_size():
-    side = MemoClientSide(0)
+    side = MemoClientProtocol(0)
     id = side.next_id()
     assert side.request(id, b"echo", 1, b"", True) == b"\1" + side.request(id, b"echo", 1, b"", False)
 
@@ -46,12 +46,12 @@ def test_over_ipc_a_byte_stands_before_the_size():
     ],
 )
 def test_time_limits(limit: float | None, milliseconds: bytes):
-    data = MemoClientSide(0).request(b"\x80\0\0\1", b"echo", limit, frame(b""), False)
+    data = MemoClientProtocol(0).request(b"\x80\0\0\1", b"echo", limit, frame(b""), False)
     assert sent(data)[1] == JOB + milliseconds
 
 
 def test_several_frames_are_packed_and_taken_apart_again():
-    side = MemoClientSide(0)
+    side = MemoClientProtocol(0)
     body = join([b"one", b"", b"two"])
     content = sent(side.request(b"\x80\0\0\1", b"echo", 10, body, False))[1]
     assert content.endswith(FRAMES + body)
@@ -60,7 +60,7 @@ def test_several_frames_are_packed_and_taken_apart_again():
 
 
 def test_a_result_in_any_encoding_is_one():
-    side = MemoClientSide(0)
+    side = MemoClientProtocol(0)
     indefinite = bytes.fromhex("9f666d656d6f303118035f40ffff") + b"body"
     assert side.receive(indefinite, 0, len(indefinite)) == frame(b"body")
     assert side.receive(RESULT, 0, len(RESULT)) == frame(b"")
@@ -71,6 +71,6 @@ def test_a_result_in_any_encoding_is_one():
     "data", [b"", b"hello", JOB + b"\1", bytes.fromhex("83666d656d6f30310540"), RESULT[:-1]]
 )
 def test_anything_else_is_counted_and_dropped(data: bytes):
-    side = MemoClientSide(0)
+    side = MemoClientProtocol(0)
     assert side.receive(data, 0, len(data)) is None
     assert side.invalid == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polydomo.dialects.memo import messages
-from polydomo.dialects.memo.worker import RESEND, MemoRequest, MemoWorkerSide
+from polydomo.dialects.memo.worker import RESEND, MemoRequest, MemoWorkerProtocol
 from polydomo.wire.frames import frame
 
 ID = b"\1\2\3\4"
@@ -18,7 +18,7 @@ class Talk:
     """A side and the broker in front of it."""
 
     def __init__(self, contexts: int = 1, services: tuple[bytes, ...] = (b"echo",)) -> None:
-        self.side = MemoWorkerSide(list(services), contexts, 0)
+        self.side = MemoWorkerProtocol(list(services), contexts, 0)
         self.now = 100.0
         self.side.start(self.now)
 

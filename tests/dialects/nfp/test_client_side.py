@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.dialects.nfp.client import NfpAnswer, NfpClientSide
+from polydomo.dialects.nfp.client import NfpAnswer, NfpClientProtocol
 from polydomo.dialects.nfp.messages import EVENT, MMI, OPEN, RESPONSE, STREAM
 from polydomo.wire.frames import Message, join, split
 
 UUID = b"7d444840-9dc0-11d1-b245-5ffdce74fad2"
 
 
-def received(side: NfpClientSide, *frames: bytes) -> NfpAnswer | None:
+def received(side: NfpClientProtocol, *frames: bytes) -> NfpAnswer | None:
     data = join(frames)
     return side.receive(Message(data, 0, len(data)))
 
@@ -21,14 +21,14 @@ def received(side: NfpClientSide, *frames: bytes) -> NfpAnswer | None:
 @pytest.mark.clause("NFP-F-01")
 def test_it_opens_with_four_frames():
     """NFP §OPEN."""
-    assert split(NfpClientSide().open(b'{"push":true}')) == [b"", b"NFPC01", b"\x00", b'{"push":true}']
+    assert split(NfpClientProtocol().open(b'{"push":true}')) == [b"", b"NFPC01", b"\x00", b'{"push":true}']
 
 
 @pytest.mark.clause("NFP-F-05")
 @pytest.mark.parametrize(("command", "code"), [("post", b"\x04"), ("put", b"\x10"), ("mmi", b"\x11")])
 def test_what_carries_a_body(command: str, code: bytes):
     """NFP §POST: empty, header, command, service, target, UUID, body; an empty body is an empty frame."""
-    side = NfpClientSide()
+    side = NfpClientProtocol()
     make = getattr(side, command)
     head = [b"", b"NFPC01", code, b"svc", b"any", UUID]
     assert split(make(b"svc", b"any", UUID, join([b"one", b"two"]))) == [*head, b"one", b"two"]
@@ -39,13 +39,13 @@ def test_what_carries_a_body(command: str, code: bytes):
 @pytest.mark.parametrize(("command", "code"), [("get", b"\x06"), ("delete", b"\x07")])
 def test_what_asks_about_a_job(command: str, code: bytes):
     """NFP §GET, §DELETE: seven frames."""
-    message = getattr(NfpClientSide(), command)(b"svc", b"w1,w2", UUID)
+    message = getattr(NfpClientProtocol(), command)(b"svc", b"w1,w2", UUID)
     assert split(message) == [b"", b"NFPC01", code, b"svc", b"w1,w2", UUID, b""]
 
 
 @pytest.mark.clause("NFP-F-01")
 def test_the_brokers_open():
-    side = NfpClientSide()
+    side = NfpClientProtocol()
     answer = received(side, b"", b"NFPB01", b"\x00", b'{"broker":"b"}')
     assert answer is not None
     assert (answer.command, split(answer.body), side.opened) == (OPEN, [b'{"broker":"b"}'], True)
@@ -58,7 +58,7 @@ def test_the_brokers_open():
 @pytest.mark.parametrize("status", [b"200", b"200 OK", b"408 it took too long"])
 def test_what_comes_back(word: bytes, command: int, status: bytes):
     """NFP §RESPONSE; §Status Frames: text behind the three digits means nothing."""
-    answer = received(NfpClientSide(), b"", b"NFPB01", word, b"svc", UUID, status, b"one", b"two")
+    answer = received(NfpClientProtocol(), b"", b"NFPB01", word, b"svc", UUID, status, b"one", b"two")
     assert answer is not None
     assert (answer.command, answer.service, answer.uuid) == (command, b"svc", UUID)
     assert answer.status == int(status[:3])
@@ -80,7 +80,7 @@ def test_what_comes_back(word: bytes, command: int, status: bytes):
     ],
 )
 def test_nonsense_is_counted_and_dropped(frames: list[bytes]):
-    side = NfpClientSide()
+    side = NfpClientProtocol()
     assert received(side, *frames) is None
     assert side.invalid == 1
 
@@ -106,7 +106,7 @@ WORDS = st.sampled_from(
 
 @given(st.lists(st.one_of(WORDS, st.binary(max_size=8)), max_size=9))
 def test_whatever_comes_is_understood_or_counted(frames: list[bytes]):
-    side = NfpClientSide()
+    side = NfpClientProtocol()
     answer = received(side, *frames)
     assert (answer is None) == (side.invalid == 1)
     if answer is not None and answer.command != OPEN:

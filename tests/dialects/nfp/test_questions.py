@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.dialects.nfp.broker import NfpSession
-from polydomo.dialects.nfp.clients import QUESTIONS
+from polydomo.dialects.nfp.broker_client import QUESTIONS
+from polydomo.dialects.nfp.session import NfpSession
 from tests.dialects.nfp.desk import ClientTalker, WorkerTalker, said, status
 from tests.support import invariants
 from tests.support.dialects import Desk

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.dialects.nfp.messages import DELETE, GET, MMI, POST, PUT
-from polydomo.dialects.nfp.worker import NfpRequest, NfpWorkerSide
+from polydomo.dialects.nfp.worker import NfpRequest, NfpWorkerProtocol
 from polydomo.wire.frames import Message, join, measure, split
 
 UUID = b"7d444840-9dc0-11d1-b245-5ffdce74fad2"
@@ -17,7 +17,7 @@ READY = [b"", b"NFPW01", b"\x01", b"svc"]
 KEEPALIVE = [b"", b"NFPW01", b"\x02", b"svc"]
 
 
-def sent(side: NfpWorkerSide) -> list[list[bytes]]:
+def sent(side: NfpWorkerProtocol) -> list[list[bytes]]:
     """The messages in its output."""
     data = side.take_output()
     found = []
@@ -28,15 +28,15 @@ def sent(side: NfpWorkerSide) -> list[list[bytes]]:
     return found
 
 
-def received(side: NfpWorkerSide, frames: list[bytes], now: float = 0.0) -> NfpRequest | None:
+def received(side: NfpWorkerProtocol, frames: list[bytes], now: float = 0.0) -> NfpRequest | None:
     data = join(frames)
     return side.receive(Message(data, 0, len(data)), now)
 
 
 @pytest.fixture
-def side() -> NfpWorkerSide:
+def side() -> NfpWorkerProtocol:
     """Open and ready, at 0."""
-    side = NfpWorkerSide(b"svc", b"{}")
+    side = NfpWorkerProtocol(b"svc", b"{}")
     side.start(0.0)
     received(side, OPENED)
     sent(side)
@@ -46,7 +46,7 @@ def side() -> NfpWorkerSide:
 @pytest.mark.clause("NFP-F-01")
 def test_open_is_answered_before_ready():
     """NFP §NFP/Worker: W OPEN, B OPEN, W READY. What the broker says of keepalives holds for both."""
-    side = NfpWorkerSide(b"svc", b'{"name":"w1"}', 2.5, 4)
+    side = NfpWorkerProtocol(b"svc", b'{"name":"w1"}', 2.5, 4)
     side.start(0.0)
     assert sent(side) == [[b"", b"NFPW01", b"\x00", b'{"name":"w1"}']]
     assert not side.ready
@@ -57,14 +57,14 @@ def test_open_is_answered_before_ready():
 
 @pytest.mark.parametrize("answer", [b"", b"opaque", b"[]", b'{"keepalive_ms":-1,"liveness":"many"}'])
 def test_an_answer_that_says_nothing_changes_nothing(answer: bytes):
-    side = NfpWorkerSide(b"svc", b"", 2.5, 4)
+    side = NfpWorkerProtocol(b"svc", b"", 2.5, 4)
     side.start(0.0)
     received(side, [*OPENED[:3], answer])
     assert (side.interval, side.liveness, side.ready) == (2.5, 4, True)
 
 
 def test_a_broker_that_leaves_open_unanswered_gets_ready_all_the_same():
-    side = NfpWorkerSide(b"svc", b"{}", 2.5, 4)
+    side = NfpWorkerProtocol(b"svc", b"{}", 2.5, 4)
     side.start(0.0)
     sent(side)
     side.tick(2.5)
@@ -72,7 +72,7 @@ def test_a_broker_that_leaves_open_unanswered_gets_ready_all_the_same():
 
 
 @pytest.mark.clause("NFP-F-02", "NFP-O-04")
-def test_ready_is_sent_once(side: NfpWorkerSide):
+def test_ready_is_sent_once(side: NfpWorkerProtocol):
     """NFP §Opening and Closing: MUST NOT send a further READY."""
     received(side, OPENED)
     assert sent(side) == []
@@ -82,7 +82,7 @@ def test_ready_is_sent_once(side: NfpWorkerSide):
     ("word", "command"),
     [(b"\x04", POST), (b"\x06", GET), (b"\x07", DELETE), (b"\x10", PUT), (b"\x11", MMI)],
 )
-def test_what_the_broker_asks(side: NfpWorkerSide, word: bytes, command: int):
+def test_what_the_broker_asks(side: NfpWorkerProtocol, word: bytes, command: int):
     request = received(side, [b"", b"NFPB01", word, TOKEN, b"", UUID, b"one", b"two"])
     assert request is not None
     assert (request.command, request.service, request.address, request.uuid) == (command, b"svc", TOKEN, UUID)
@@ -90,7 +90,7 @@ def test_what_the_broker_asks(side: NfpWorkerSide, word: bytes, command: int):
 
 
 @pytest.mark.clause("NFP-P-01", "NFP-P-02")
-def test_answers_have_one_address_frame_and_an_empty_one(side: NfpWorkerSide):
+def test_answers_have_one_address_frame_and_an_empty_one(side: NfpWorkerProtocol):
     """NFP §POST and RESPONSE Processing."""
     request = received(side, [b"", b"NFPB01", b"\x04", TOKEN, b"", UUID, b"x"])
     assert request is not None
@@ -106,7 +106,7 @@ def test_answers_have_one_address_frame_and_an_empty_one(side: NfpWorkerSide):
     ]
 
 
-def test_a_task_of_its_own_has_no_address(side: NfpWorkerSide):
+def test_a_task_of_its_own_has_no_address(side: NfpWorkerProtocol):
     side.manage(UUID, b"{}", 0.0)
     assert sent(side) == [[b"", b"NFPW01", b"\x11", b"", b"", UUID, b"200", b"{}"]]
     assert received(side, [b"", b"NFPB01", b"\x11", b"", b"", UUID, b"200", b"{}"]) is None
@@ -114,7 +114,7 @@ def test_a_task_of_its_own_has_no_address(side: NfpWorkerSide):
 
 
 @pytest.mark.clause("NFP-K-03", "NFP-K-04")
-def test_a_keepalive_only_after_an_interval_without_anything_else(side: NfpWorkerSide):
+def test_a_keepalive_only_after_an_interval_without_anything_else(side: NfpWorkerProtocol):
     """NFP §Keepaliving: SHOULD NOT send KEEPALIVE while also sending other commands."""
     side.event(b"", UUID, b"news", b"", 0.9)
     sent(side)
@@ -125,7 +125,7 @@ def test_a_keepalive_only_after_an_interval_without_anything_else(side: NfpWorke
 
 
 @pytest.mark.clause("NFP-O-05", "NFP-K-02")
-def test_silence_ends_it_and_anything_is_a_sign_of_life(side: NfpWorkerSide):
+def test_silence_ends_it_and_anything_is_a_sign_of_life(side: NfpWorkerProtocol):
     """NFP §Keepaliving: any command but DISCONNECT counts; a multiple of the interval without one is the end."""
     received(side, [b"", b"NFPB01", b"\x02", b"svc"], 1.0)
     received(side, [b"", b"NFPB01", b"\x06", TOKEN, b"", UUID, b""], 2.0)
@@ -136,14 +136,14 @@ def test_silence_ends_it_and_anything_is_a_sign_of_life(side: NfpWorkerSide):
     assert side.lost
 
 
-def test_being_stopped_oneself_is_not_the_brokers_silence(side: NfpWorkerSide):
+def test_being_stopped_oneself_is_not_the_brokers_silence(side: NfpWorkerProtocol):
     side.tick(1.0)
     side.tick(100.0)
     assert not side.lost
 
 
 @pytest.mark.clause("NFP-O-11")
-def test_nothing_follows_the_brokers_disconnect(side: NfpWorkerSide):
+def test_nothing_follows_the_brokers_disconnect(side: NfpWorkerProtocol):
     """NFP §Opening and Closing: it must send no further commands."""
     received(side, [b"", b"NFPB01", b"\x03", b"svc", b"why"])
     assert side.closed
@@ -153,7 +153,7 @@ def test_nothing_follows_the_brokers_disconnect(side: NfpWorkerSide):
     assert sent(side) == []
 
 
-def test_its_own_disconnect_is_the_last_it_says(side: NfpWorkerSide):
+def test_its_own_disconnect_is_the_last_it_says(side: NfpWorkerProtocol):
     side.disconnect()
     side.respond(TOKEN, UUID, b"200", b"", 0.0)
     assert sent(side) == [[b"", b"NFPW01", b"\x03", b"svc", b""]]
@@ -161,7 +161,7 @@ def test_its_own_disconnect_is_the_last_it_says(side: NfpWorkerSide):
 
 @pytest.mark.clause("NFP-O-06")
 def test_it_may_say_disconnect_before_ready():
-    side = NfpWorkerSide(b"svc", b"{}")
+    side = NfpWorkerProtocol(b"svc", b"{}")
     side.start(0.0)
     sent(side)
     side.disconnect()
@@ -182,14 +182,14 @@ def test_it_may_say_disconnect_before_ready():
         [b""],
     ],
 )
-def test_nonsense_is_counted_and_dropped(side: NfpWorkerSide, frames: list[bytes]):
+def test_nonsense_is_counted_and_dropped(side: NfpWorkerProtocol, frames: list[bytes]):
     assert received(side, frames) is None
     assert side.invalid == 1
     assert not side.closed
 
 
 def test_nothing_is_asked_of_a_worker_that_is_not_ready():
-    side = NfpWorkerSide(b"svc", b"{}")
+    side = NfpWorkerProtocol(b"svc", b"{}")
     side.start(0.0)
     assert received(side, [b"", b"NFPB01", b"\x04", TOKEN, b"", UUID, b"x"]) is None
     assert side.invalid == 1
@@ -216,7 +216,7 @@ WORDS = st.sampled_from(
 
 @given(st.lists(st.lists(st.one_of(WORDS, st.binary(max_size=8)), max_size=8), max_size=6))
 def test_whatever_comes_is_understood_or_counted(messages: list[list[bytes]]):
-    side = NfpWorkerSide(b"svc", b"{}")
+    side = NfpWorkerProtocol(b"svc", b"{}")
     side.start(0.0)
     for frames in messages:
         request = received(side, frames)

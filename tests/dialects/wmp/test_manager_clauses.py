@@ -6,8 +6,8 @@ import pytest
 
 from polydomo.core.policy import Policy, Waking
 from polydomo.core.worker import Worker
+from polydomo.dialects.wmp.broker_worker import WmpWorker
 from polydomo.dialects.wmp.messages import CANCEL, DONE, GIVE, NO, READY, STATUS, TAKE, WAKE
-from polydomo.dialects.wmp.workers import WmpWorker
 from polydomo.server.settings import ServiceSection, Settings, in_effect
 from tests.support.core import FakeClient
 from tests.support.dialects import Desk, Seat

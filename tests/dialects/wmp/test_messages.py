@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.dialects.wmp import messages
-from polydomo.dialects.wmp.device import Way
+from polydomo.dialects.wmp.device import RoutedMessage
 from polydomo.dialects.wmp.messages import NAMES, READY, TAKE
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message, join, split
@@ -18,9 +18,9 @@ PATH = st.lists(HOP, max_size=messages.HOPS)
 NAME = st.one_of(st.text(min_size=1).map(str.encode), st.binary(min_size=1))
 
 
-def look(frames: list[bytes]) -> Way:
+def look(frames: list[bytes]) -> RoutedMessage:
     data = join(frames)
-    return Way(Message(data, 0, len(data)), messages.HOPS)
+    return RoutedMessage(Message(data, 0, len(data)), messages.HOPS)
 
 
 @pytest.mark.clause("WMP-P-02")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polydomo.core.policy import Policy
-from polydomo.dialects.wmp.broker import WmpSession
+from polydomo.dialects.wmp.session import WmpSession
 from tests.support.wmp import Box, Hand, Manager, World, connect
 
 PLANS = st.tuples(

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from polydomo.dialects.wmp.messages import CANCEL, DONE, GIVE, NO, READY, STATUS, TAKE, WAKE
-from polydomo.dialects.wmp.worker import AT_ONCE, MOMENT, NEVER, WmpRequest, WmpWorkerSide
+from polydomo.dialects.wmp.worker import AT_ONCE, MOMENT, NEVER, WmpRequest, WmpWorkerProtocol
 from polydomo.wire.frames import Message, join, split
 from tests.support.wmp import understood, wmp
 
@@ -18,7 +18,7 @@ class Bench:
     def __init__(self, slots: int = 1, managers: int = 1) -> None:
         self.now = 100.0
         self.dice = 0.5
-        self.side = WmpWorkerSide([b"echo"], lambda: self.dice, slots)
+        self.side = WmpWorkerProtocol([b"echo"], lambda: self.dice, slots)
         self.said: list[tuple[int, int, dict[str, object], list[bytes]]] = []
         self.paths: list[list[bytes]] = []
         for number in range(managers):

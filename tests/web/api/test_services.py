@@ -12,7 +12,7 @@ import pytest
 
 from polydomo import web
 from polydomo.core.names import printable
-from polydomo.dialects.nfp import shapes
+from polydomo.dialects.nfp import json_bodies
 from polydomo.ledger.job_batch import text as ledger_text
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
@@ -258,4 +258,4 @@ class TestNamesThatAreNoText:
 
     def test_the_ledger_shows_the_same(self) -> None:
         for name in (self.SERVICE, self.WORKER, b"echo", b"0xcafe"):
-            assert ledger_text(name) == printable(name) == json.loads(shapes.quoted(name))
+            assert ledger_text(name) == printable(name) == json.loads(json_bodies.quoted(name))

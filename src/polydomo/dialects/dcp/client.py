@@ -19,7 +19,7 @@ class DcpReply:
         self.body = body  # canonical (wire.frames); b"" if the reply has no data at all
 
 
-class DcpClientSide:
+class DcpClientProtocol:
     """One connection, any number of requests outstanding."""
 
     def __init__(self, width: Width = ONE_BYTE) -> None:

@@ -36,7 +36,7 @@ class DcpRequest:
         self.body = body  # canonical (wire.frames)
 
 
-class DcpWorkerSide:
+class DcpWorkerProtocol:
     """One connection's conversation."""
 
     def __init__(

@@ -24,7 +24,7 @@ class MdpAnswer:
         self.final = final
 
 
-class MdpClientSide:
+class MdpClientProtocol:
     """One connection's dialog."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ class MdpRequest:
         self.body = body  # canonical (wire.frames)
 
 
-class MdpWorkerSide:
+class MdpWorkerProtocol:
     """See the module's text."""
 
     def __init__(self, service: bytes, interval: float = 2.5, liveness: int = 4) -> None:

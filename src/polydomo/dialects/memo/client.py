@@ -13,7 +13,7 @@ from polydomo.errors import ProtocolError
 from polydomo.wire.sp import requests
 
 
-class MemoClientSide:
+class MemoClientProtocol:
     """All requests of one client, whatever connections they go over. `first` is where its IDs begin: anywhere, so that
     two clients behind one device, or one that was started again, have different ones."""
 

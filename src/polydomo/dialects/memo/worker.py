@@ -40,7 +40,7 @@ class MemoRequest:
         self.body = body  # canonical (wire.frames)
 
 
-class MemoContext:
+class MemoExchange:
     """One worker: it waits for the answer to `content`, or holds a job."""
 
     __slots__ = ("content", "done", "held", "id", "jobs", "request", "sent", "unready")
@@ -56,7 +56,7 @@ class MemoContext:
         self.done = False  # it has said that it leaves
 
 
-class MemoWorkerSide:
+class MemoWorkerProtocol:
     """See the module's text. `first`: where request IDs begin."""
 
     def __init__(self, services: list[bytes], contexts: int, first: int, resend: float = RESEND) -> None:
@@ -70,7 +70,7 @@ class MemoWorkerSide:
         self._ready = messages.ready(services)
         self._resend = resend
         self._number = first
-        self._contexts = [MemoContext() for _ in range(contexts)]
+        self._contexts = [MemoExchange() for _ in range(contexts)]
         self._waiting: dict[bytes, int] = {}  # contexts by the request under way
         self._out: list[bytes] = []
 
@@ -161,11 +161,11 @@ class MemoWorkerSide:
         self._waiting[context.request] = number
         self._repeat(context, now)
 
-    def _repeat(self, context: MemoContext, now: float) -> None:
+    def _repeat(self, context: MemoExchange, now: float) -> None:
         context.sent = now
         self._out.append(requests.encode(context.request, context.content, self.ipc))
 
-    def _answered(self, context: MemoContext, id: bytes) -> None:
+    def _answered(self, context: MemoExchange, id: bytes) -> None:
         del self._waiting[context.request]
         context.content = b""
         context.id = id

@@ -43,7 +43,7 @@ class NfpAnswer:
         self.body = body  # canonical (wire.frames)
 
 
-class NfpClientSide:
+class NfpClientProtocol:
     """One connection."""
 
     def __init__(self) -> None:

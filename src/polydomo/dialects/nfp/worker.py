@@ -57,7 +57,7 @@ class NfpRequest:
         self.body = body  # canonical (wire.frames)
 
 
-class NfpWorkerSide:
+class NfpWorkerProtocol:
     """See the module's text. `hello` is OPEN's body, JSON."""
 
     def __init__(self, service: bytes, hello: bytes, interval: float = 2.5, liveness: int = 4) -> None:

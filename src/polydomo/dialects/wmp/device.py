@@ -113,9 +113,9 @@ class Device:
 
     # Inside
 
-    def _look(self, message: Message) -> Way:
+    def _look(self, message: Message) -> RoutedMessage:
         try:
-            return Way(message, self.hops)
+            return RoutedMessage(message, self.hops)
         except ProtocolError:
             self.refused += 1
             raise
@@ -145,7 +145,7 @@ class Device:
             send(data)
 
 
-class Way:
+class RoutedMessage:
     """Where a message goes and where it comes from, by positions in its bytes."""
 
     __slots__ = ("_begin", "_data", "_end", "_middle", "_tail", "command", "hop", "source")

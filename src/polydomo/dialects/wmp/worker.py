@@ -94,7 +94,7 @@ class _Manager:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class WmpWorkerSide:
+class WmpWorkerProtocol:
     """See the module's text. `random` gives numbers from 0 up to 1."""
 
     def __init__(

@@ -16,7 +16,7 @@ from starlette.types import Scope
 from polydomo.core.extras import Options
 from polydomo.core.targets import Target
 from polydomo.dialects import options as spoken
-from polydomo.dialects.nfp import targets
+from polydomo.dialects import targets
 from polydomo.web.api.problems import problem
 
 # A client's or worker's name.

@@ -244,7 +244,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
 
 def failure_of(said: bytes) -> Failure:
     """What a worker says about a failure. The account is in the form that our own SDK's clients know
-    (`dialects.failures`); others get what the worker said as it is."""
+    (`dialects.native_failure`); others get what the worker said as it is."""
     account: dict[str, Any] = {"reason": WORKER_ERROR}
     try:
         found = msgspec.json.decode(said)

@@ -8,7 +8,7 @@ import msgspec
 
 from polydomo.core.job import WORKER_ERROR, Failure
 from polydomo.core.registry import SERVICE_NAME_MAX
-from polydomo.dialects.nfp import shapes
+from polydomo.dialects.nfp import json_bodies
 from polydomo.wire.frames import EMPTY_BODY, Message
 
 # What a worker may be called in OPEN must not mean anything else in a target.
@@ -56,15 +56,15 @@ def failure_from(status: bytes, body: bytes) -> Failure:
     it are for clients whose protocol has no word for failure."""
     message = Message(body, 0, len(body))
     first = message.take() or b""
-    members = shapes.object_in(first) if first[:1] == b"{" else None
+    members = json_bodies.object_in(first) if first[:1] == b"{" else None
     if members is not None and "message" in members:
-        said = shapes.member(members, "message")
+        said = json_bodies.member(members, "message")
         text = said if isinstance(said, str) else "the worker failed the job"
         return Failure(WORKER_ERROR, text, message.rest() or body, with_status(status, first, members))
     text = f"the worker answered {status.decode()}"
     if first:
         text += ": " + first[:1000].decode("utf-8", "replace")
-    return Failure(WORKER_ERROR, text, body or EMPTY_BODY, shapes.account(status, text))
+    return Failure(WORKER_ERROR, text, body or EMPTY_BODY, json_bodies.account(status, text))
 
 
 def with_status(status: bytes, account: bytes, members: dict[str, Any]) -> bytes:

@@ -15,7 +15,7 @@ from polydomo.core.broker import Broker
 from polydomo.core.job import WORKER_ERROR, Failure, Job
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
-from polydomo.dialects.nfp import accounts, shapes
+from polydomo.dialects.nfp import json_bodies, worker_info
 from polydomo.dialects.nfp.messages import (
     ACCEPTED,
     BROKER,
@@ -42,13 +42,13 @@ from polydomo.dialects.nfp.messages import (
     Form,
     status_of,
 )
-from polydomo.dialects.nfp.targets import EVERY_SERVICE
 from polydomo.dialects.session import NAME_TAKEN
+from polydomo.dialects.targets import EVERY_SERVICE
 from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, frame, join, shown, split
 
 if TYPE_CHECKING:
-    from polydomo.dialects.nfp.broker import NfpSession
-    from polydomo.dialects.nfp.relay import Relay
+    from polydomo.dialects.nfp.session import NfpSession
+    from polydomo.dialects.nfp.worker_queries import WorkerQuery
 
 RESULT_READY: Final = "result_ready"
 
@@ -72,7 +72,7 @@ class NfpWorker(WorkerPort):
         self._over = False  # DISCONNECT was said, by either side: only a new beginning is answered after it
         self._token = b""  # of the job whose answer the link was told to expect
         self._keepalive = b""
-        self._questions: dict[bytes, Relay] = {}
+        self._questions: dict[bytes, WorkerQuery] = {}
         self._number = 0  # of its last question
         self._ready: dict[bytes, bytes] = {}  # token → `result_ready` events whose results are being fetched
         self._reclaimed: dict[bytes, None] = {}  # tokens of jobs it was asked about after a restart
@@ -87,7 +87,7 @@ class NfpWorker(WorkerPort):
         body = job.body or EMPTY_BODY
         uuid = uid_of(self.broker, job)
         if form.norfab:
-            if not shapes.task_like(body):
+            if not json_bodies.task_like(body):
                 self._refuse(token)
                 return
             uuid = uuid + b"." + token
@@ -108,7 +108,7 @@ class NfpWorker(WorkerPort):
         self._say(DELETE, job, EMPTY_BODY)
 
     def put(self, job: Job, body: bytes) -> bool:
-        if self.form.norfab and shapes.only_frame(body) is None:
+        if self.form.norfab and json_bodies.only_frame(body) is None:
             return False
         self._say(PUT, job, body)
         return True
@@ -116,7 +116,7 @@ class NfpWorker(WorkerPort):
     def share(self, resources: list[bytes]) -> None:
         """Told as a task of its management, where it can be; its answer does not matter."""
         if self.answers() and not self.form.norfab:
-            kwargs = b'{"resources":%b}' % shapes.listed(resources)
+            kwargs = b'{"resources":%b}' % json_bodies.listed(resources)
             task = frame(b'{"task":"set_resources","args":[],"kwargs":%b}' % kwargs)
             self.link.send(self.form.head(BROKER, MMI) + self._question(b"resources") + task)
 
@@ -138,7 +138,7 @@ class NfpWorker(WorkerPort):
         """Can it be asked anything but to do a job? A bare worker that never said OPEN may take it for one."""
         return self.core is not None and (self.form.norfab or self.opened)
 
-    def ask(self, relay: Relay, body: bytes) -> bytes:
+    def ask(self, relay: WorkerQuery, body: bytes) -> bytes:
         """A question of a client. The token its answer will carry."""
         address = self._question(relay.uuid)
         token = b"g%07x" % self._number
@@ -229,22 +229,22 @@ class NfpWorker(WorkerPort):
 
     def _agree(self, body: bytes) -> None:
         """What it says about itself. Raises ValueError."""
-        members = shapes.object_in(body) if body else None
+        members = json_bodies.object_in(body) if body else None
         if members is None:
             return  # NFP §OPEN: an opaque body; one that says nothing to us is fine
-        name = shapes.member(members, "name")
+        name = json_bodies.member(members, "name")
         if name is not None:
-            if not isinstance(name, str) or not accounts.good_name(name.encode()):
+            if not isinstance(name, str) or not worker_info.good_name(name.encode()):
                 raise ValueError(f"{name!r} is no name for a worker")
             self.name = name.encode()
             self.anonymous = False
-        credit = shapes.member(members, "credit")
+        credit = json_bodies.member(members, "credit")
         if credit is not None:
             if isinstance(credit, bool) or not isinstance(credit, int) or credit < 1:
                 raise ValueError(f"credit {credit!r} is no number of jobs")
             self.credit = min(credit, self.session.context.credit_max)
         if "resources" in members:
-            self.resources = accounts.names_of(shapes.member(members, "resources"))
+            self.resources = worker_info.names_of(json_bodies.member(members, "resources"))
 
     def _register(self, message: Message) -> None:
         service = message.take()
@@ -345,7 +345,7 @@ class NfpWorker(WorkerPort):
         elif status[:1] in (b"4", b"5"):
             self._reclaimed.pop(token, None)
             self._ready.pop(token, None)
-            known = self.broker.fail(core, token, accounts.failure_from(status, body))
+            known = self.broker.fail(core, token, worker_info.failure_from(status, body))
         else:
             self.invalid(f"NFP status {status.decode()} is none of a worker's")
         if known == STRAY and not self.form.norfab and not self.link.native:
@@ -362,7 +362,7 @@ class NfpWorker(WorkerPort):
         return self.broker.final(core, token, body)
 
     def _event(self, core: Worker, token: bytes, message: Message) -> None:
-        kind, body = shapes.event_in(message.frames())
+        kind, body = json_bodies.event_in(message.frames())
         if self.form.norfab and kind == RESULT_READY and token:
             job = core.running.get(token)
             if job is not None:
@@ -390,11 +390,11 @@ class NfpWorker(WorkerPort):
         body = message.take() or b""
         self.broker.seen(core)
         try:
-            self.resources = accounts.names_of(accounts.resources_in(body))
+            self.resources = worker_info.names_of(worker_info.resources_in(body))
         except ValueError as error:
             return self.link.complain(f"NFP MMI of a worker: {error}")
         self.broker.set_resources(core, self.resources)
-        answer = b'{"resources":%b}' % shapes.listed(self.resources)
+        answer = b'{"resources":%b}' % json_bodies.listed(self.resources)
         address = DELIMITER + DELIMITER + frame(uuid, True)
         self.link.send(self.form.head(BROKER, MMI) + address + OK_FRAME + frame(answer))
         return None
@@ -412,7 +412,7 @@ class NfpWorker(WorkerPort):
         job = core.running.get(token)
         if job is None or b"." + token not in body:
             return body
-        data = shapes.only_frame(body)
+        data = json_bodies.only_frame(body)
         if data is not None:
             return frame(self._clean(job, data))
         return join([self._clean(job, data) for data in split(body)])
@@ -429,7 +429,7 @@ class NfpWorker(WorkerPort):
         self._refusing = True
         message = "a worker of norfab's takes one JSON object as a job, as in {'task': …, 'kwargs': …}"
         while self._refused and self.core is not None:
-            account = shapes.account(UNKNOWN, message)
+            account = json_bodies.account(UNKNOWN, message)
             self.broker.fail(
                 self.core, self._refused.pop(), Failure(WORKER_ERROR, message, frame(account), account)
             )

@@ -10,7 +10,7 @@ from polydomo.core import job as jobs
 from polydomo.core.gather import Piece
 from polydomo.core.job import Failure
 from polydomo.core.policy import FOREVER
-from polydomo.dialects.nfp import shapes
+from polydomo.dialects.nfp import json_bodies
 from polydomo.wire.frames import frame, join
 
 RESULT = b'{"w1":{"result":7,"failed":false}}'
@@ -21,19 +21,22 @@ def ok(name: bytes, *frames: bytes) -> Piece:
 
 
 def test_how_a_job_stands():
-    assert json.loads(shapes.told(b'u"1', b"svc", b'["w"]', b"QUEUED", None)) == {
+    assert json.loads(json_bodies.told(b'u"1', b"svc", b'["w"]', b"QUEUED", None)) == {
         "uuid": 'u"1',
         "service": "svc",
         "target": '["w"]',
         "status": "QUEUED",
         "workers": None,
     }
-    assert json.loads(shapes.told(b"u", b"\xff", b"", b"X", [b"a", b"\0\1"]))["workers"] == ["a", "0x0001"]
+    assert json.loads(json_bodies.told(b"u", b"\xff", b"", b"X", [b"a", b"\0\1"]))["workers"] == [
+        "a",
+        "0x0001",
+    ]
 
 
 def test_trouble_has_what_the_worker_says_of_it():
     detail = b'{"reason":"worker-error","message":"boom","kind":"ValueError","traceback":"..."}'
-    said = json.loads(shapes.trouble(b"u", b"svc", 'the "worker" failed', "worker-error", detail))
+    said = json.loads(json_bodies.trouble(b"u", b"svc", 'the "worker" failed', "worker-error", detail))
     assert said["error"] == 'the "worker" failed'
     assert said["errors"] == [said["error"]]
     assert (said["reason"], said["status"], said["uuid"], said["service"]) == (
@@ -43,7 +46,7 @@ def test_trouble_has_what_the_worker_says_of_it():
         "svc",
     )
     assert (said["message"], said["kind"], said["traceback"]) == ("boom", "ValueError", "...")
-    assert "message" not in json.loads(shapes.trouble(b"u", b"svc", "x", "expired", b"not json"))
+    assert "message" not in json.loads(json_bodies.trouble(b"u", b"svc", "x", "expired", b"not json"))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +68,7 @@ def test_trouble_has_what_the_worker_says_of_it():
     ],
 )
 def test_the_status_of_a_failure(failure: Failure, status: bytes):
-    assert shapes.status_for(failure) == status
+    assert json_bodies.status_for(failure) == status
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,7 @@ def test_the_status_of_a_failure(failure: Failure, status: bytes):
     ],
 )
 def test_any_body_is_a_json_value(frames: list[bytes], value: object):
-    assert json.loads(shapes.value(join(frames))) == value
+    assert json.loads(json_bodies.value(join(frames))) == value
 
 
 def test_gathered_results_are_named():
@@ -93,7 +96,7 @@ def test_gathered_results_are_named():
         Piece(b"w4", None, jobs.EXPIRED, "late", b""),
         ok(b"w5", b'{"w5":1,"more":2}'),
     ]
-    assert json.loads(shapes.merged(pieces)) == {
+    assert json.loads(json_bodies.merged(pieces)) == {
         "w1": {"result": 7, "failed": False},
         "w2": "plain",
         "w3": {
@@ -109,28 +112,30 @@ def test_gathered_results_are_named():
 
 
 def test_norfab_s_own_results_stay_as_they_are():
-    assert shapes.norfab_result(b"w1", b"w1", frame(RESULT), b"u", b"svc") is not None
-    assert shapes.norfab_result(b"w1", b"w1", frame(RESULT), b"u", b"svc") == RESULT
-    assert json.loads(shapes.norfab_result(b"w1", b"w9", frame(RESULT), b"u", b"svc")) == {
+    assert json_bodies.norfab_result(b"w1", b"w1", frame(RESULT), b"u", b"svc") is not None
+    assert json_bodies.norfab_result(b"w1", b"w1", frame(RESULT), b"u", b"svc") == RESULT
+    assert json.loads(json_bodies.norfab_result(b"w1", b"w9", frame(RESULT), b"u", b"svc")) == {
         "w9": {"result": 7, "failed": False}
     }
 
 
 def test_others_results_look_like_norfab_s():
     said = json.loads(
-        shapes.norfab_result(b"w", b"w", frame(b"hello"), b"u", b"svc", frame(b'{"task":"task"}'))
+        json_bodies.norfab_result(b"w", b"w", frame(b"hello"), b"u", b"svc", frame(b'{"task":"task"}'))
     )["w"]
     assert (said["result"], said["failed"], said["errors"], said["juuid"]) == ("hello", False, [], "u")
     assert (said["service"], said["status"], said["task"]) == ("svc", "completed", "task")
-    failed = json.loads(shapes.norfab_failure(b"w", Failure(jobs.EXPIRED, "late"), b"u", b"svc"))["w"]
+    failed = json.loads(json_bodies.norfab_failure(b"w", Failure(jobs.EXPIRED, "late"), b"u", b"svc"))["w"]
     assert (failed["result"], failed["failed"], failed["errors"]) == (None, True, ["late"])
-    both = shapes.norfab_pieces([ok(b"w1", RESULT), Piece(b"w2", None, "expired", "late", b"")], b"u", b"s")
+    both = json_bodies.norfab_pieces(
+        [ok(b"w1", RESULT), Piece(b"w2", None, "expired", "late", b"")], b"u", b"s"
+    )
     assert {name: part["failed"] for name, part in json.loads(both).items()} == {"w1": False, "w2": True}
 
 
 @pytest.mark.parametrize("data", [b"{}", b'{"task":"echo","kwargs":{},"args":[]}', b'{"a":1e308}'])
 def test_a_job_for_norfab_s_workers_is_a_json_object(data: bytes):
-    assert shapes.task_like(frame(data))
+    assert json_bodies.task_like(frame(data))
 
 
 @pytest.mark.parametrize(
@@ -153,14 +158,14 @@ def test_a_job_for_norfab_s_workers_is_a_json_object(data: bytes):
 )
 def test_nothing_else_is_shown_to_them(body: bytes):
     """Whatever orjson refuses ends a thread of norfab's worker for good."""
-    assert not shapes.task_like(body)
+    assert not json_bodies.task_like(body)
 
 
 def test_options_and_timeout_of_a_body():
-    options = shapes.options_in(frame(b'{"timeout": 5, "options": {"key": "k", "priority": 2}}'), True)
+    options = json_bodies.options_in(frame(b'{"timeout": 5, "options": {"key": "k", "priority": 2}}'), True)
     assert (options.key, options.priority, options.timeout, options.wait) == (b"k", 2, 5.0, 5.0)
     assert options.durable
-    options = shapes.options_in(
+    options = json_bodies.options_in(
         frame(b'{"timeout":5,"options":{"timeout":7,"wait":9,"durable":false}}'), True
     )
     assert (options.timeout, options.wait, options.durable) == (7.0, 9.0, False)
@@ -168,9 +173,9 @@ def test_options_and_timeout_of_a_body():
 
 def test_the_timeout_at_the_end_of_norfab_s_jobs():
     for data in (b'{"task":"x","timeout":600}', b'{"task":"' + b"x" * 300 + b'","timeout":600}'):
-        options = shapes.options_in(frame(data), True)
+        options = json_bodies.options_in(frame(data), True)
         assert (options.timeout, options.wait, options.durable) == (600.0, 600.0, True)
-    options = shapes.options_in(frame(b'{"options":{"wait":1},"timeout":600}'), True)
+    options = json_bodies.options_in(frame(b'{"options":{"wait":1},"timeout":600}'), True)
     assert (options.timeout, options.wait) == (600.0, 1.0)
 
 
@@ -190,14 +195,14 @@ def test_the_timeout_at_the_end_of_norfab_s_jobs():
     ],
 )
 def test_bodies_without_them(body: bytes):
-    options = shapes.options_in(body, False)
+    options = json_bodies.options_in(body, False)
     assert (options.timeout, options.wait, options.deadline, options.key) == (0.0, -1.0, FOREVER, b"")
 
 
 @pytest.mark.parametrize("data", [b'{"options": 1}', b'{"options": {"x": 1}}', b'{"timeout": -1}'])
 def test_wrong_ones_are_refused(data: bytes):
     with pytest.raises(ValueError, match=r"option|timeout"):
-        shapes.options_in(frame(data), False)
+        json_bodies.options_in(frame(data), False)
 
 
 @pytest.mark.parametrize(
@@ -211,12 +216,12 @@ def test_wrong_ones_are_refused(data: bytes):
     ],
 )
 def test_the_kind_of_an_event(frames: list[bytes], kind: str, body: bytes):
-    assert shapes.event_in(frames) == (kind, body)
+    assert json_bodies.event_in(frames) == (kind, body)
 
 
 def test_events_for_norfab_s_clients():
-    said = json.loads(shapes.norfab_event(b"w", "step", b"half way", b"u", b"svc", b'"t"'))
+    said = json.loads(json_bodies.norfab_event(b"w", "step", b"half way", b"u", b"svc", b'"t"'))
     assert (said["worker"], said["message"], said["task"], said["uuid"]) == ("w", "half way", "t", "u")
     assert said["event_type"] == "progress"
-    assert json.loads(shapes.renamed(b'{"worker":"a","x":[1]}', b"b")) == {"worker": "b", "x": [1]}
-    assert shapes.renamed(b"no json", b"b") == b"no json"
+    assert json.loads(json_bodies.renamed(b'{"worker":"a","x":[1]}', b"b")) == {"worker": "b", "x": [1]}
+    assert json_bodies.renamed(b"no json", b"b") == b"no json"

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 from polydomo.core.client import Client
 from polydomo.core.job import CLIENT_GONE, Failure, Job
 from polydomo.core.ports import ClientPort
-from polydomo.dialects.memo.keeping import Answer, Astray
 from polydomo.dialects.memo.messages import CLIENT_RESULT, payload_of
+from polydomo.dialects.memo.reconnect import Answer, Astray
 
 if TYPE_CHECKING:
-    from polydomo.dialects.memo.broker import MemoSession
+    from polydomo.dialects.memo.session import MemoSession
 
 DIALECT: Final = "memo01"
 

@@ -19,11 +19,11 @@ from polydomo.core.policy import Waking
 from polydomo.core.ports import Herald
 from polydomo.core.service import Service
 from polydomo.dialects.wmp import messages
-from polydomo.dialects.wmp.pools import RULES, Pool
+from polydomo.dialects.wmp.selection import RULES, Pool
 
 if TYPE_CHECKING:
     from polydomo.core.broker import Broker
-    from polydomo.dialects.wmp.workers import WmpWorker
+    from polydomo.dialects.wmp.broker_worker import WmpWorker
 
 # Pauses between two rounds do not get longer, in units of `patience`.
 LONGEST: Final = 8
@@ -37,7 +37,7 @@ class Wake:
 
     __slots__ = ("at", "herd", "id", "open", "worker")
 
-    def __init__(self, id: int, herd: Herd, worker: WmpWorker, at: float, open: bool) -> None:
+    def __init__(self, id: int, herd: WakeScheduler, worker: WmpWorker, at: float, open: bool) -> None:
         self.id = id
         self.herd = herd
         self.worker = worker
@@ -45,7 +45,7 @@ class Wake:
         self.open = open
 
 
-class Herd(Herald):
+class WakeScheduler(Herald):
     """See the module's text. It belongs to a service (`Service.herald`)."""
 
     def __init__(self, broker: Broker, service: Service, random: Callable[[], float]) -> None:
@@ -66,9 +66,9 @@ class Herd(Herald):
         self.widened = 0  # rounds in which more than the first were woken
         self._answers = rule.patience / SLOW  # how long a worker takes to answer, about
         self.call_tail = messages.wake_tail(service.name)
-        self._timer = Widening(self)
+        self._timer = WidenTimer(self)
         self._doubted: dict[Wake, None] = {}  # open ones that may have come to a busy worker, oldest first
-        self._doubts = Doubts(self)
+        self._doubts = BusyCheckTimer(self)
 
     @property
     def rule(self) -> Waking:
@@ -256,10 +256,10 @@ class Herd(Herald):
         return 1
 
 
-class Widening(Timed):
+class WidenTimer(Timed):
     """Rings when the time of those woken is over."""
 
-    def __init__(self, herd: Herd) -> None:
+    def __init__(self, herd: WakeScheduler) -> None:
         super().__init__()
         self.herd = herd
 
@@ -267,10 +267,10 @@ class Widening(Timed):
         self.herd.look(now)
 
 
-class Doubts(Timed):
+class BusyCheckTimer(Timed):
     """Rings when those in doubt have had their time."""
 
-    def __init__(self, herd: Herd) -> None:
+    def __init__(self, herd: WakeScheduler) -> None:
         super().__init__()
         self.herd = herd
 

@@ -12,7 +12,10 @@ from polydomo.core.job import DELAYED, QUEUE_FULL, STATES, STORING, WAITING, Fai
 from polydomo.core.registry import RESERVED
 from polydomo.core.results import Ended
 from polydomo.core.targets import Target
-from polydomo.dialects.nfp import shapes, targets
+from polydomo.dialects import targets
+from polydomo.dialects.client_base import ClientBase
+from polydomo.dialects.nfp import json_bodies
+from polydomo.dialects.nfp.broker_worker import NfpWorker
 from polydomo.dialects.nfp.messages import (
     ACCEPTED,
     BROKER,
@@ -33,13 +36,11 @@ from polydomo.dialects.nfp.messages import (
     Form,
     good_uuid,
 )
-from polydomo.dialects.nfp.relay import SILENT, Relay
-from polydomo.dialects.nfp.workers import NfpWorker
-from polydomo.dialects.requester import Requester
+from polydomo.dialects.nfp.worker_queries import SILENT, WorkerQuery
 from polydomo.wire.frames import EMPTY_BODY, Message, frame, head, shown
 
 if TYPE_CHECKING:
-    from polydomo.dialects.nfp.broker import NfpSession
+    from polydomo.dialects.nfp.session import NfpSession
 
 # The service whose requests go to workers' own management.
 WORKERS: Final = b"mmi.service.worker"
@@ -51,7 +52,7 @@ _BAD_REQUEST: Final = "bad-request"
 _ABOUT_JOBS: Final = (POST, GET, DELETE, PUT, MMI)
 
 
-class NfpClient(Requester):
+class NfpClient(ClientBase):
     """What all kinds have in common."""
 
     def __init__(self, session: NfpSession, form: Form) -> None:
@@ -112,7 +113,7 @@ class NfpClient(Requester):
 
     # What it is told
 
-    def relayed(self, relay: Relay) -> None:
+    def relayed(self, relay: WorkerQuery) -> None:
         """What workers answered to a question."""
         if relay.asked == MMI:
             self._managed(relay)
@@ -139,8 +140,8 @@ class NfpClient(Requester):
 
     def _tell_failure(self, job: Job, failure: Failure) -> None:
         uuid = uuid_of(job)
-        said = shapes.trouble(uuid, job.asked, failure.message, failure.reason, failure.detail)
-        self._tell(job, shapes.status_for(failure), frame(said))
+        said = json_bodies.trouble(uuid, job.asked, failure.message, failure.reason, failure.detail)
+        self._tell(job, json_bodies.status_for(failure), frame(said))
 
     def _answer(self, code: int, service: bytes, uuid: bytes, status: bytes, body: bytes) -> None:
         """The RESPONSE to a command, or MMI to MMI."""
@@ -150,21 +151,21 @@ class NfpClient(Requester):
     def _refuse(
         self, code: int, service: bytes, uuid: bytes, message: str, reason: str = _BAD_REQUEST
     ) -> None:
-        self._answer(code, service, uuid, UNKNOWN, frame(shapes.trouble(uuid, service, message, reason)))
+        self._answer(code, service, uuid, UNKNOWN, frame(json_bodies.trouble(uuid, service, message, reason)))
 
     def _told(self, job: Job, status: bytes, names: list[bytes] | None) -> bytes:
-        return shapes.told(uuid_of(job), job.asked, target_of(job), status, names)
+        return json_bodies.told(uuid_of(job), job.asked, target_of(job), status, names)
 
     def _shape(self, body: bytes, gathered: bool) -> bytes:
         """A result as this kind of client knows it."""
-        return frame(shapes.merged(unpack(body))) if gathered else body
+        return frame(json_bodies.merged(unpack(body))) if gathered else body
 
-    def _found(self, relay: Relay) -> bytes:
+    def _found(self, relay: WorkerQuery) -> bytes:
         """Results that workers had kept."""
         piece = relay.pieces[0]
         if relay.single and piece.body is not None:
             return piece.body
-        return frame(shapes.merged(relay.pieces))
+        return frame(json_bodies.merged(relay.pieces))
 
     # Inside
 
@@ -203,11 +204,11 @@ class NfpClient(Requester):
         if self._full:
             message = f"{self.core.jobs} jobs of this client are under way; no more until some have ended"
             self._answer(
-                POST, service, uuid, ERROR, frame(shapes.trouble(uuid, service, message, QUEUE_FULL))
+                POST, service, uuid, ERROR, frame(json_bodies.trouble(uuid, service, message, QUEUE_FULL))
             )
             return None
         try:
-            options = shapes.options_in(body, self.durable)
+            options = json_bodies.options_in(body, self.durable)
         except ValueError as error:
             return self._refuse(POST, service, uuid, str(error))
         options.uid = uuid.decode()
@@ -235,30 +236,30 @@ class NfpClient(Requester):
     def _still(self, job: Job, service: bytes, target: bytes, uuid: bytes) -> None:
         """Not ended."""
         names = None if job.extra is None else job.extra.names
-        said = shapes.told(uuid, service, target, state_of(job), names)
+        said = json_bodies.told(uuid, service, target, state_of(job), names)
         self._answer(GET, service, uuid, PENDING, frame(said))
 
     def _recalled(self, ended: Ended, service: bytes, target: bytes, uuid: bytes) -> None:
         """Ended."""
         failure = ended.failure
         if failure is not None:
-            said = shapes.trouble(uuid, service, failure.message, failure.reason, failure.detail)
-            self._answer(GET, service, uuid, shapes.status_for(failure), frame(said))
+            said = json_bodies.trouble(uuid, service, failure.message, failure.reason, failure.detail)
+            self._answer(GET, service, uuid, json_bodies.status_for(failure), frame(said))
         else:
             self._answer(GET, service, uuid, OK, self._shape(ended.body or EMPTY_BODY, ended.gathered))
 
     def _ask_about(self, service: bytes, target: bytes, uuid: bytes, body: bytes) -> None:
         """A job the broker does not know: one of the workers may."""
-        if not self._relay(Relay(self, GET, GET, service, uuid, target), body):
+        if not self._relay(WorkerQuery(self, GET, GET, service, uuid, target), body):
             self._unknown(GET, service, uuid, UNKNOWN)
 
     def _unknown(self, code: int, service: bytes, uuid: bytes, status: bytes) -> None:
         if status == PENDING:
             self._answer(
-                code, service, uuid, status, frame(shapes.told(uuid, service, b"", b"PENDING", None))
+                code, service, uuid, status, frame(json_bodies.told(uuid, service, b"", b"PENDING", None))
             )
         else:
-            said = shapes.trouble(uuid, service, "there is no job with this UUID", "unknown")
+            said = json_bodies.trouble(uuid, service, "there is no job with this UUID", "unknown")
             self._answer(code, service, uuid, status, frame(said))
 
     def _delete(self, service: bytes, uuid: bytes) -> None:
@@ -268,7 +269,7 @@ class NfpClient(Requester):
 
             def cancelled() -> None:
                 if not self.core.gone:
-                    said = shapes.told(uuid, service, b"", b"CANCELLED", None)
+                    said = json_bodies.told(uuid, service, b"", b"CANCELLED", None)
                     self._answer(DELETE, service, uuid, OK, frame(said))
 
             self.broker.lifecycle.when_ended(job, cancelled)
@@ -279,7 +280,7 @@ class NfpClient(Requester):
         """Something more for a running job."""
         job = self.broker.find(uuid.decode())
         if job is not None and self.broker.put(job, targets.names_in(target), body):
-            said = shapes.told(uuid, service, target, b"ACCEPTED", None)
+            said = json_bodies.told(uuid, service, target, b"ACCEPTED", None)
             self._answer(PUT, service, uuid, ACCEPTED, frame(said))
         else:
             message = "no worker that has a job with this UUID can take anything more"
@@ -287,10 +288,10 @@ class NfpClient(Requester):
 
     def _ask_workers(self, code: int, service: bytes, target: bytes, uuid: bytes, body: bytes) -> None:
         """Workers' own management."""
-        if not self._relay(Relay(self, code, MMI, service, uuid, target), body):
+        if not self._relay(WorkerQuery(self, code, MMI, service, uuid, target), body):
             self._refuse(code, service, uuid, "there are no such workers", "unknown")
 
-    def _relay(self, relay: Relay, body: bytes) -> bool:
+    def _relay(self, relay: WorkerQuery, body: bytes) -> bool:
         """Ask workers. False: there are none."""
         workers = self._workers(relay)
         if not workers:
@@ -299,17 +300,17 @@ class NfpClient(Requester):
             relay.start(workers, body)
         else:
             message = f"{self.questions} questions of this client to workers are not answered yet"
-            said = shapes.trouble(relay.uuid, relay.service, message, QUEUE_FULL)
+            said = json_bodies.trouble(relay.uuid, relay.service, message, QUEUE_FULL)
             self._answer(relay.command, relay.service, relay.uuid, ERROR, frame(said))
         return True
 
-    def _managed(self, relay: Relay) -> None:
+    def _managed(self, relay: WorkerQuery) -> None:
         silent = [Piece(name, frame(SILENT), "", "", b"") for name in relay.silent]
         # Not in the order in which they happened to answer.
         pieces = sorted(relay.pieces + silent, key=_name_of)
-        self._answer(relay.command, relay.service, relay.uuid, OK, frame(shapes.merged(pieces)))
+        self._answer(relay.command, relay.service, relay.uuid, OK, frame(json_bodies.merged(pieces)))
 
-    def _workers(self, relay: Relay) -> list[NfpWorker]:
+    def _workers(self, relay: WorkerQuery) -> list[NfpWorker]:
         """Whom a question is for: NFP workers of its service, or of any for `mmi.service.worker` and `all`."""
         try:
             target = targets.parse(relay.target)

@@ -13,10 +13,10 @@ import msgspec
 
 from polydomo._version import __version__
 from polydomo.core.registry import SERVICE_NAME_MAX
-from polydomo.dialects.nfp import shapes
-from polydomo.dialects.nfp.accounts import good_name
-from polydomo.dialects.nfp.clients import NfpClient
-from polydomo.dialects.nfp.kinds import NorfabClient, PlainClient, PushClient
+from polydomo.dialects.nfp import json_bodies
+from polydomo.dialects.nfp.broker_client import NfpClient
+from polydomo.dialects.nfp.broker_client_variants import NorfabClient, PlainClient, PushClient
+from polydomo.dialects.nfp.broker_worker import NfpWorker
 from polydomo.dialects.nfp.messages import (
     BROKER,
     CLIENT,
@@ -28,15 +28,15 @@ from polydomo.dialects.nfp.messages import (
     Form,
     read_command,
 )
-from polydomo.dialects.nfp.workers import NfpWorker
-from polydomo.dialects.session import Context, Link, Session
+from polydomo.dialects.nfp.worker_info import good_name
+from polydomo.dialects.session import Context, PeerConnection, Session
 from polydomo.wire.frames import Message, shown
 
 
 class NfpSession(Session):
     """One NFP peer."""
 
-    def __init__(self, context: Context, link: Link) -> None:
+    def __init__(self, context: Context, link: PeerConnection) -> None:
         super().__init__(context, link)
         self.client: NfpClient | None = None
         self.worker: NfpWorker | None = None
@@ -83,7 +83,7 @@ class NfpSession(Session):
             self.worker.leave("connection lost")
         return self.client is not None and self.client.lost()
 
-    def reattach(self, link: Link) -> None:
+    def reattach(self, link: PeerConnection) -> None:
         self.link = link
         self.worker = None  # it left with its connection
         if self.client is not None:
@@ -120,13 +120,13 @@ class NfpSession(Session):
 
     def open_client(self, client: NfpClient, body: bytes) -> None:
         """A client's OPEN: answered, and it may ask to be told things unasked."""
-        members = shapes.object_in(body) if body else None
-        push = members is not None and shapes.member(members, "push") is True
+        members = json_bodies.object_in(body) if body else None
+        push = members is not None and json_bodies.member(members, "push") is True
         if not client.form.norfab and push != isinstance(client, PushClient):
             client.leave()
             client = PushClient(self, client.form) if push else PlainClient(self, client.form)
             self.client = client
-        name = None if members is None else shapes.member(members, "name")
+        name = None if members is None else json_bodies.member(members, "name")
         if isinstance(name, str) and good_name(name.encode()) and not self.link.named:
             client.core.name = name.encode()  # for people; a socket's own identity says more
         self.link.answer(client.form.bare(BROKER, OPEN, self.greeting()))
@@ -157,7 +157,7 @@ class NfpSession(Session):
             self.link.complain(reason)
 
 
-def resume_norfab(context: Context, link: Link, dialect: str, variant: str) -> Session:
+def resume_norfab(context: Context, link: PeerConnection, dialect: str, variant: str) -> Session:
     """For a client of norfab's that has jobs of before the broker's restart: it waits for what it was promised, and
     asks for nothing before it has heard of the job."""
     session = NfpSession(context, link)

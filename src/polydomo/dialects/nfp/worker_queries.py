@@ -13,8 +13,8 @@ from polydomo.core.gather import Piece
 from polydomo.dialects.nfp.messages import GET, OK, PENDING, WAITING_INPUT
 
 if TYPE_CHECKING:
-    from polydomo.dialects.nfp.clients import NfpClient
-    from polydomo.dialects.nfp.workers import NfpWorker
+    from polydomo.dialects.nfp.broker_client import NfpClient
+    from polydomo.dialects.nfp.broker_worker import NfpWorker
 
 # How long workers may take to answer a question. A worker that does nothing else answers at once.
 PATIENCE: Final = 5.0
@@ -22,7 +22,7 @@ PATIENCE: Final = 5.0
 SILENT: Final = b'{"error":"does not answer"}'
 
 
-class Relay(Timed):
+class WorkerQuery(Timed):
     """One question. `command` is what the client sent, `asked` what workers are sent (GET or MMI)."""
 
     def __init__(

@@ -15,7 +15,8 @@ from polydomo.core.extras import Options
 from polydomo.core.job import Job
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
-from polydomo.dialects import failures
+from polydomo.dialects import native_failure
+from polydomo.dialects.client_base import ClientBase
 from polydomo.dialects.dcp.messages import (
     FOUR_BYTES,
     ONE_BYTE,
@@ -28,8 +29,7 @@ from polydomo.dialects.dcp.messages import (
     read_kind,
 )
 from polydomo.dialects.options import read_json
-from polydomo.dialects.requester import Requester
-from polydomo.dialects.session import Context, Link, Session
+from polydomo.dialects.session import Context, PeerConnection, Session
 from polydomo.wire.frames import DELIMITER, Message, frame, shown, split
 
 DIALECT: Final = "dcp/1"
@@ -41,7 +41,7 @@ OPTIONS: Final = b"polydomo:{"
 class DcpSession(Session):
     """One DCP peer."""
 
-    def __init__(self, context: Context, link: Link) -> None:
+    def __init__(self, context: Context, link: PeerConnection) -> None:
         super().__init__(context, link)
         self.width: Width = ONE_BYTE
         self.client: DcpClient | None = None
@@ -78,7 +78,7 @@ class DcpSession(Session):
             self.worker.leave("connection lost")
         return self.client is not None and self.client.lost()
 
-    def reattach(self, link: Link) -> None:
+    def reattach(self, link: PeerConnection) -> None:
         self.link = link
         if self.client is not None:
             self.client.reattach(link)
@@ -177,7 +177,7 @@ class DcpSession(Session):
         return None
 
 
-class DcpClient(Requester):
+class DcpClient(ClientBase):
     """A DCP peer that has asked for something."""
 
     def __init__(self, session: DcpSession, resumed: bool = False) -> None:
@@ -230,8 +230,8 @@ class DcpWorker(WorkerPort):
 
     def answer(self, token: bytes, body: bytes) -> int:
         """Any reply."""
-        if self.link.native and body.startswith(failures.MARK_HEAD):
-            failure = failures.from_worker(body)
+        if self.link.native and body.startswith(native_failure.MARK_HEAD):
+            failure = native_failure.from_worker(body)
             if failure is not None:
                 return self.broker.fail(self.core, token, failure)
         return self.broker.final(self.core, token, body)
@@ -252,7 +252,7 @@ class DcpWorker(WorkerPort):
             self.broker.leave(self.core, reason)
 
 
-def resume_dcp(context: Context, link: Link, dialect: str, variant: str) -> Session:
+def resume_dcp(context: Context, link: PeerConnection, dialect: str, variant: str) -> Session:
     """For a client that has jobs of before the broker's restart: it waits for their replies in its own type width."""
     session = DcpSession(context, link)
     session.width = FOUR_BYTES if variant == FOUR_BYTES.variant else ONE_BYTE

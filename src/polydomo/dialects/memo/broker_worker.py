@@ -14,11 +14,11 @@ from polydomo.core.policy import FOREVER
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
 from polydomo.dialects.memo import messages
-from polydomo.dialects.memo.clients import DIALECT
+from polydomo.dialects.memo.broker_client import DIALECT
 from polydomo.dialects.memo.messages import READY, RESULT, TIMEOUT_MAX, body_of, payload_of
 
 if TYPE_CHECKING:
-    from polydomo.dialects.memo.broker import MemoSession
+    from polydomo.dialects.memo.session import MemoSession
 
 PARKED: Final = 0  # its request is open
 BUSY: Final = 1  # it was given a job

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from polydomo.core.policy import Policy, Waking
-from polydomo.dialects.wmp.pools import RULES
+from polydomo.dialects.wmp.selection import RULES
 from tests.support.wmp import Hand, Manager, World, connect
 
 

@@ -13,15 +13,16 @@ from polydomo.core.gather import Piece, pack, unpack
 from polydomo.core.job import Failure, Job
 from polydomo.core.results import Ended
 from polydomo.core.targets import RESOURCES
-from polydomo.dialects.nfp import shapes, targets
-from polydomo.dialects.nfp.clients import NfpClient, state_of, target_of, uuid_frame, uuid_of
+from polydomo.dialects import targets
+from polydomo.dialects.nfp import json_bodies
+from polydomo.dialects.nfp.broker_client import NfpClient, state_of, target_of, uuid_frame, uuid_of
+from polydomo.dialects.nfp.broker_worker import RESULT_READY
 from polydomo.dialects.nfp.messages import ACCEPTED, CREATED, GET, NO_JOB, OK, OK_FRAME, PENDING, Form
-from polydomo.dialects.nfp.relay import Relay
-from polydomo.dialects.nfp.workers import RESULT_READY
+from polydomo.dialects.nfp.worker_queries import WorkerQuery
 from polydomo.wire.frames import EMPTY_BODY, frame, head
 
 if TYPE_CHECKING:
-    from polydomo.dialects.nfp.broker import NfpSession
+    from polydomo.dialects.nfp.session import NfpSession
 
 
 class PlainClient(NfpClient):
@@ -132,9 +133,9 @@ class NorfabClient(NfpClient):
 
     def taken(self, job: Job, name: bytes, body: bytes) -> None:
         said = b'{"worker":%b,"uuid":%b,"status":"ACCEPTED","service":%b}' % (
-            shapes.quoted(self._called(job, name)),
-            shapes.echoed(uuid_of(job)),
-            shapes.quoted(job.asked),
+            json_bodies.quoted(self._called(job, name)),
+            json_bodies.echoed(uuid_of(job)),
+            json_bodies.quoted(job.asked),
         )
         self._tell(job, CREATED, frame(said))
 
@@ -142,9 +143,11 @@ class NorfabClient(NfpClient):
         called = self._called(job, name)
         if not body.startswith(b'{"worker":'):
             uuid = uuid_of(job)
-            body = shapes.norfab_event(called, kind, body, uuid, job.asked, shapes.task_in(job.body))
+            body = json_bodies.norfab_event(
+                called, kind, body, uuid, job.asked, json_bodies.task_in(job.body)
+            )
         elif called != name:
-            body = shapes.renamed(body, called)
+            body = json_bodies.renamed(body, called)
         if kind == RESULT_READY:
             # It would ask for the result at once, which may not be safe yet.
             self._ready.setdefault(job, {})[name] = body
@@ -153,7 +156,7 @@ class NorfabClient(NfpClient):
 
     def partial(self, job: Job, body: bytes) -> None:
         name = b"" if job.worker is None else job.worker.name
-        self.event(job, name, "partial", shapes.value(body))
+        self.event(job, name, "partial", json_bodies.value(body))
 
     def stream(self, job: Job, name: bytes, body: bytes) -> None:
         start = self.form.to_client_stream + frame(job.asked, True) + uuid_frame(job) + OK_FRAME
@@ -194,14 +197,14 @@ class NorfabClient(NfpClient):
         self._forget(job)
         self._tell_failure(job, failure)
 
-    def relayed(self, relay: Relay) -> None:
+    def relayed(self, relay: WorkerQuery) -> None:
         if relay.asked == GET and not relay.pieces and not relay.running:
             self._unknown(relay.command, relay.service, relay.uuid, PENDING if relay.silent else NO_JOB)
         else:
             super().relayed(relay)
 
-    def _found(self, relay: Relay) -> bytes:
-        return frame(shapes.norfab_pieces(relay.pieces, relay.uuid, relay.service))
+    def _found(self, relay: WorkerQuery) -> bytes:
+        return frame(json_bodies.norfab_pieces(relay.pieces, relay.uuid, relay.service))
 
     def _get(self, service: bytes, target: bytes, uuid: bytes, body: bytes) -> None:
         """First 202, as always with norfab; it ignores that one if it knows whom it waits for."""
@@ -210,14 +213,14 @@ class NorfabClient(NfpClient):
         if not names and job is not None and job.extra is not None and job.extra.names:
             names = job.extra.names
         if names:
-            said = shapes.told(uuid, service, target, b"DISPATCHED", names)
+            said = json_bodies.told(uuid, service, target, b"DISPATCHED", names)
             self._answer(GET, service, uuid, ACCEPTED, frame(said))
         super()._get(service, target, uuid, body)
 
     def _still(self, job: Job, service: bytes, target: bytes, uuid: bytes) -> None:
         said = b'{"uuid":%b,"service":%b,"status":"%b"}' % (
-            shapes.echoed(uuid),
-            shapes.quoted(service),
+            json_bodies.echoed(uuid),
+            json_bodies.quoted(service),
             state_of(job),
         )
         self._answer(GET, service, uuid, PENDING, frame(said))
@@ -228,17 +231,17 @@ class NorfabClient(NfpClient):
             return
         body = ended.body or EMPTY_BODY
         if ended.gathered:
-            said = shapes.norfab_pieces(unpack(body), uuid, service)
+            said = json_bodies.norfab_pieces(unpack(body), uuid, service)
         else:
             names = targets.names_in(target)
             name = ended.worker or b"worker"
             called = names[0] if len(names) == 1 else name
-            said = shapes.norfab_result(name, called, body, uuid, service)
+            said = json_bodies.norfab_result(name, called, body, uuid, service)
         self._answer(GET, service, uuid, OK, frame(said))
 
     def _ask_about(self, service: bytes, target: bytes, uuid: bytes, body: bytes) -> None:
         """A worker that is away for a moment must not make its job fail: 300 then."""
-        if not self._relay(Relay(self, GET, GET, service, uuid, target), body):
+        if not self._relay(WorkerQuery(self, GET, GET, service, uuid, target), body):
             self._unknown(GET, service, uuid, PENDING)
 
     def _put(self, service: bytes, target: bytes, uuid: bytes, body: bytes) -> None:
@@ -254,8 +257,12 @@ class NorfabClient(NfpClient):
         if job.asked is not self._tail_service or target != self._tail_target:
             self._tail_service = job.asked
             self._tail_target = target
-            self._tail = shapes.told_tail(job.asked, target, b"DISPATCHED")
-        said = b'{"workers":%b,"uuid":%b%b' % (shapes.listed(names), shapes.echoed(uuid_of(job)), self._tail)
+            self._tail = json_bodies.told_tail(job.asked, target, b"DISPATCHED")
+        said = b'{"workers":%b,"uuid":%b%b' % (
+            json_bodies.listed(names),
+            json_bodies.echoed(uuid_of(job)),
+            self._tail,
+        )
         self._tell(job, ACCEPTED, frame(said))
 
     def _called(self, job: Job, name: bytes) -> bytes:
@@ -282,9 +289,9 @@ class NorfabClient(NfpClient):
         uuid = uuid_of(job)
         if failure is not None or body is None:
             failure = failure or Failure("", "the worker gave no result")
-            said = shapes.norfab_failure(called, failure, uuid, job.asked)
+            said = json_bodies.norfab_failure(called, failure, uuid, job.asked)
         else:
-            said = shapes.norfab_result(name, called, body, uuid, job.asked, job.body)
+            said = json_bodies.norfab_result(name, called, body, uuid, job.asked, job.body)
         self._tell(job, OK, frame(said))
 
     def _forget(self, job: Job) -> None:

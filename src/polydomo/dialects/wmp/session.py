@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Final
 
 from polydomo.core.service import Service
-from polydomo.dialects.session import Context, Link, Session
+from polydomo.dialects.session import Context, PeerConnection, Session
 from polydomo.dialects.wmp import messages
-from polydomo.dialects.wmp.herd import Herd
+from polydomo.dialects.wmp.broker_worker import WmpWorker
 from polydomo.dialects.wmp.messages import DONE, GIVE, NAMES, PROTOCOL, READY, STATUS
-from polydomo.dialects.wmp.workers import WmpWorker
+from polydomo.dialects.wmp.wakeup import WakeScheduler
 from polydomo.errors import ProtocolError
 from polydomo.wire import cbor
 from polydomo.wire.frames import DELIMITER, Message, frame
@@ -29,7 +29,7 @@ DONE_HEAD: Final = messages.HEADS[DONE] + DELIMITER
 class WmpSession(Session):
     """See the module's text."""
 
-    def __init__(self, context: Context, link: Link) -> None:
+    def __init__(self, context: Context, link: PeerConnection) -> None:
         super().__init__(context, link)
         self.manager = context.broker_id
         self.workers: dict[tuple[bytes, ...], WmpWorker] = {}
@@ -75,7 +75,7 @@ class WmpSession(Session):
             worker.leave("connection lost")
         return False
 
-    def reattach(self, link: Link) -> None:
+    def reattach(self, link: PeerConnection) -> None:
         """Workers leave with their connection."""
 
     def abandon(self) -> None:
@@ -88,12 +88,12 @@ class WmpSession(Session):
         for worker in self.workers.values():
             worker.core.set_deaf(deaf)
 
-    def herd(self, service: Service) -> Herd:
+    def herd(self, service: Service) -> WakeScheduler:
         """Where its WMP workers are."""
         herald = service.herald
-        if isinstance(herald, Herd):
+        if isinstance(herald, WakeScheduler):
             return herald
-        herd = Herd(self.broker, service, self.broker.random)
+        herd = WakeScheduler(self.broker, service, self.broker.random)
         service.herald = herd
         return herd
 

@@ -16,8 +16,9 @@ from typing import Final
 
 from polydomo.core.job import Job
 from polydomo.dialects.memo import messages
-from polydomo.dialects.memo.clients import REMEMBERED, MemoClient
-from polydomo.dialects.memo.keeping import Answer, Astray, Grace
+from polydomo.dialects.memo.broker_client import REMEMBERED, MemoClient
+from polydomo.dialects.memo.broker_worker import ASKED, BUSY, PARKED, MemoWorker
+from polydomo.dialects.memo.context import ID_SIZE, UNPLUGGED, MemoContext, SpTransport
 from polydomo.dialects.memo.messages import (
     HEARTBEAT,
     JOB,
@@ -29,9 +30,8 @@ from polydomo.dialects.memo.messages import (
     Header,
     body_of,
 )
-from polydomo.dialects.memo.shared import ID_SIZE, UNPLUGGED, Memo, SpWire
-from polydomo.dialects.memo.workers import ASKED, BUSY, PARKED, MemoWorker
-from polydomo.dialects.session import LARGE_WRITE, Sender
+from polydomo.dialects.memo.reconnect import Answer, Astray, Grace
+from polydomo.dialects.session import LARGE_WRITE, Flushable
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import shown
 from polydomo.wire.sp.connection import Handler
@@ -50,11 +50,11 @@ ANSWERED_BYTES: Final = 65536
 USUAL_MAX: Final = 128
 
 
-class MemoSession(Handler, Sender):
+class MemoSession(Handler, Flushable):
     """One connection: its requests, and what is to be sent to it, which is collected until the outbox is flushed."""
 
     def __init__(
-        self, memo: Memo, wire: SpWire, write: Callable[[bytes], object], host: str, ipc: bool
+        self, memo: MemoContext, wire: SpTransport, write: Callable[[bytes], object], host: str, ipc: bool
     ) -> None:
         memo.connected += 1
         self.memo = memo

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from polydomo.core.targets import ALL, EACH, NAMES, RESOURCES
-from polydomo.dialects.nfp.targets import names_in, parse
+from polydomo.dialects.targets import names_in, parse
 
 
 def test_any_is_no_target():

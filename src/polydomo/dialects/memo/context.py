@@ -10,19 +10,19 @@ from mypy_extensions import mypyc_attr
 
 from polydomo.core.broker import Broker
 from polydomo.core.policy import Beat
-from polydomo.dialects.memo.keeping import Breaks, Kept
+from polydomo.dialects.memo.reconnect import Breaks, Kept
 from polydomo.dialects.session import Outbox
 from polydomo.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from polydomo.dialects.memo.workers import MemoWorker
+    from polydomo.dialects.memo.broker_worker import MemoWorker
 
 # Of the IDs that workers are given.
 ID_SIZE: Final = 4
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class SpWire(ABC):
+class SpTransport(ABC):
     """What a session needs of the socket under it, for what happens rarely. The server implements it."""
 
     @abstractmethod
@@ -53,7 +53,7 @@ class SpWire(ABC):
         """An unfinished message has grown to `size` bytes; 0: it is whole."""
 
 
-class Unplugged(SpWire):
+class ClosedSpTransport(SpTransport):
     """Wire of a session whose connection is gone. One that kept the real one would keep all of the connection."""
 
     def transmit(self, data: bytes) -> None:
@@ -75,10 +75,10 @@ class Unplugged(SpWire):
         """Nobody is there."""
 
 
-UNPLUGGED: Final = Unplugged()
+UNPLUGGED: Final = ClosedSpTransport()
 
 
-class Memo:
+class MemoContext:
     """What all connections share: the broker, the workers, and what is kept of broken connections."""
 
     def __init__(self, broker: Broker, outbox: Outbox, random: Callable[[int], bytes]) -> None:

@@ -18,9 +18,9 @@ from polydomo.core.alarms import Timed
 
 if TYPE_CHECKING:
     from polydomo.core.job import Job
-    from polydomo.dialects.memo.broker import MemoSession
-    from polydomo.dialects.memo.clients import MemoClient
-    from polydomo.dialects.memo.workers import MemoWorker
+    from polydomo.dialects.memo.broker_client import MemoClient
+    from polydomo.dialects.memo.broker_worker import MemoWorker
+    from polydomo.dialects.memo.session import MemoSession
 
 # Answers of broken connections that are kept, all together.
 KEPT_BYTES: Final = 64 * 1024 * 1024

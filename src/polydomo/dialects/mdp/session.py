@@ -12,7 +12,8 @@ from polydomo.core.answers import ANSWERED, LATE
 from polydomo.core.job import Job
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
-from polydomo.dialects import failures
+from polydomo.dialects import native_failure
+from polydomo.dialects.client_base import ClientBase
 from polydomo.dialects.mdp.messages import (
     C_01,
     C_02,
@@ -30,15 +31,14 @@ from polydomo.dialects.mdp.messages import (
     ClientForm,
     WorkerForm,
 )
-from polydomo.dialects.requester import Requester
-from polydomo.dialects.session import Context, Link, Session
+from polydomo.dialects.session import Context, PeerConnection, Session
 from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, frame, shown
 
 
 class MdpSession(Session):
     """One MDP peer. Usually a client or a worker; a connection that plays both is served as both."""
 
-    def __init__(self, context: Context, link: Link) -> None:
+    def __init__(self, context: Context, link: PeerConnection) -> None:
         super().__init__(context, link)
         self.client: MdpClient | None = None
         self.worker: MdpWorker | None = None
@@ -74,7 +74,7 @@ class MdpSession(Session):
             self.worker.leave("connection lost")
         return self.client is not None and self.client.lost()
 
-    def reattach(self, link: Link) -> None:
+    def reattach(self, link: PeerConnection) -> None:
         self.link = link
         self.worker = None  # it left with its connection
         if self.client is not None:
@@ -138,7 +138,7 @@ class MdpSession(Session):
         return None
 
 
-class MdpClient(Requester):
+class MdpClient(ClientBase):
     """An MDP client."""
 
     def __init__(self, session: MdpSession, form: ClientForm, resumed: bool = False) -> None:
@@ -213,8 +213,8 @@ class MdpWorker(WorkerPort):
         if core is None:  # it left while its answer was on the way
             return
         self._expect_nothing()
-        if self._native and body.startswith(failures.MARK_HEAD):
-            failure = failures.from_worker(body)
+        if self._native and body.startswith(native_failure.MARK_HEAD):
+            failure = native_failure.from_worker(body)
             if failure is not None:
                 self.broker.fail(core, self._token, failure)
                 return
@@ -316,7 +316,7 @@ class MdpWorker(WorkerPort):
         self.link.send(self.form.disconnect_message)
 
 
-def resume_mdp(context: Context, link: Link, dialect: str, variant: str) -> Session:
+def resume_mdp(context: Context, link: PeerConnection, dialect: str, variant: str) -> Session:
     """For a client that has jobs of before the broker's restart: it waits for their answers in the form it spoke."""
     session = MdpSession(context, link)
     for form in CLIENT_FORMS:

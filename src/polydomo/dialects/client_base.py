@@ -5,11 +5,11 @@ from __future__ import annotations
 from polydomo.core.client import Client
 from polydomo.core.job import Failure, Job
 from polydomo.core.ports import ClientPort
-from polydomo.dialects import failures
-from polydomo.dialects.session import Link, Session
+from polydomo.dialects import native_failure
+from polydomo.dialects.session import PeerConnection, Session
 
 
-class Requester(ClientPort):
+class ClientBase(ClientPort):
     """A client on a connection. A dialect adds how its answers look, and its own words for failure if it has some."""
 
     def __init__(self, session: Session, dialect: str) -> None:
@@ -20,7 +20,7 @@ class Requester(ClientPort):
     def failed(self, job: Job, failure: Failure) -> None:
         """Where a protocol has no word for it: our own SDK is told, others get the worker's body or silence."""
         if self.link.native:
-            self.final(job, failures.to_client(failure))
+            self.final(job, native_failure.to_client(failure))
         elif failure.body is not None:
             self.final(job, failure.body)
 
@@ -41,7 +41,7 @@ class Requester(ClientPort):
         self.leave()
         return False
 
-    def reattach(self, link: Link) -> None:
+    def reattach(self, link: PeerConnection) -> None:
         """Back in time, on a new connection."""
         self.link = link
         self.broker.client_back(self.core)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 if TYPE_CHECKING:
-    from polydomo.dialects.wmp.workers import WmpWorker
+    from polydomo.dialects.wmp.broker_worker import WmpWorker
 
 # The label by which a worker says how much of the work it wants, beside others; 1 if it does not say.
 WEIGHT: Final = "weight"

@@ -16,15 +16,15 @@ from polydomo.core.policy import FOREVER, Beat, label_texts
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
 from polydomo.dialects.wmp import messages
-from polydomo.dialects.wmp.herd import Herd, Wake
 from polydomo.dialects.wmp.messages import CANCEL, CANCELLED, HEADS, NO, NOT_BEGUN, OK, TAKE, WAKE
-from polydomo.dialects.wmp.pools import weight_of
+from polydomo.dialects.wmp.selection import weight_of
+from polydomo.dialects.wmp.wakeup import Wake, WakeScheduler
 from polydomo.errors import ProtocolError
 from polydomo.wire import cbor
 from polydomo.wire.frames import DELIMITER, EMPTY_BODY, frame, head, shown
 
 if TYPE_CHECKING:
-    from polydomo.dialects.wmp.broker import WmpSession
+    from polydomo.dialects.wmp.session import WmpSession
 
 DIALECT: Final = "wmp"
 
@@ -57,7 +57,7 @@ class WmpWorker(WorkerPort):
         self.weight = 1.0
         self.slots = 1  # that it has in all, as far as we have seen
         self.held = 0  # jobs that it is ready for, by its last READY and what it got since
-        self.herds: list[Herd] = []
+        self.herds: list[WakeScheduler] = []
         self.wakes: dict[int, Wake] = {}  # not answered, oldest first
         self.core = Worker(
             broker, f"wmp-{origin[1:].hex()}".encode() if made_up else origin, DIALECT, self, SILENCE
@@ -92,7 +92,7 @@ class WmpWorker(WorkerPort):
         """How much of it is in use."""
         return (len(self.core.running) + len(self._open)) / self.slots
 
-    def wake(self, herd: Herd, now: float, hopeful: bool) -> Wake:
+    def wake(self, herd: WakeScheduler, now: float, hopeful: bool) -> Wake:
         """There is something for it."""
         self._wake += 1
         wake = Wake(self._wake, herd, self, now, hopeful)
