@@ -138,23 +138,23 @@ def main() -> int:
     parser.add_argument("-m", action="store_true")
     parser.add_argument("-j", action="store_true")
     options = parser.parse_args()
-    everybody = Peers(options)
+    subscribers = Peers(options)
     for first in range(0, options.workers, WORKERS):
-        everybody.start("worker", min(WORKERS, options.workers - first))
+        subscribers.start("worker", min(WORKERS, options.workers - first))
     if options.parked:
-        everybody.start("parked", options.parked)
-    everybody.ask()
+        subscribers.start("parked", options.parked)
+    subscribers.ask()
     time.sleep(SETTLE)
     for _ in range(options.clients):
-        everybody.start("client", options.window)
-    everybody.ask()
+        subscribers.start("client", options.window)
+    subscribers.ask()
     time.sleep(options.warmup)
-    before = everybody.ask()
+    before = subscribers.ask()
     print("measuring", file=sys.stderr, flush=True)
     began = time.perf_counter()
     time.sleep(options.seconds)
     elapsed = time.perf_counter() - began
-    after = everybody.ask()
+    after = subscribers.ask()
     print("measured", file=sys.stderr, flush=True)
     took = sorted(after.pop("took")) or [0.0]
     n = after["done"] - before["done"]

@@ -89,9 +89,9 @@ def test_peers_that_neither_read_nor_finish_stay_within_the_memory_limit(full: b
         most = 0
         try:
             for _ in range(number):
-                deaf = Raw(broker.endpoint, receive_buffer=65536).shake()
-                peers.append(deaf)
-                deaf.send(message(b"MDPC02", b"\x01", b"big", b"x"))
+                reading_paused = Raw(broker.endpoint, receive_buffer=65536).shake()
+                peers.append(reading_paused)
+                reading_paused.send(message(b"MDPC02", b"\x01", b"big", b"x"))
                 worker.reply(worker.take(), [bytes(share)])
                 dripping = Raw(broker.endpoint).shake()
                 peers.append(dripping)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from polydomo.core.extras import Options
 from polydomo.core.gather import Piece, unpack
 from polydomo.core.job import Failure, Job
-from polydomo.core.policy import Beat
-from polydomo.core.results import Ended
+from polydomo.core.policy import Heartbeat
+from polydomo.core.result_history import JobResult
 from tests.support.core import Bench, FakeClient, FakeWorker, QuietKeeper
 
 
@@ -53,7 +53,7 @@ class Asked(FakeWorker):
     """Can be asked for jobs of before a restart, and given input."""
 
     def __init__(self, bench: Bench, name: bytes, *services: bytes, slots: int = 1) -> None:
-        super().__init__(bench.broker, name, Beat(1.0, 3))
+        super().__init__(bench.broker, name, Heartbeat(1.0, 3))
         self.core.base_credit = self.core.credit = slots
         self.reclaimed: list[bytes] = []
         self.input: list[tuple[bytes, bytes]] = []
@@ -87,7 +87,7 @@ class Keeping(QuietKeeper):
         self.queue: list[tuple[str, Job, int]] = []
         self.events: list[tuple[str, bytes, str, bytes]] = []
         self.pieces: dict[int, Piece] = {}
-        self.ends: dict[str, Ended] = {}
+        self.ends: dict[str, JobResult] = {}
         self.places: list[Job] = []
         self.numbers: list[int] = []
 
@@ -118,7 +118,7 @@ class Keeping(QuietKeeper):
         self.pieces[index] = piece
         self.queue.append(("gathered", job, index))
 
-    def read(self, uid: str, then: Callable[[Ended | None], None]) -> None:
+    def read(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
         then(self.ends.get(uid))
 
     def commit(self, failure: Failure | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polydomo.core.job import JOB_COST
-from polydomo.core.policy import Bounds
+from polydomo.core.policy import BrokerLimits
 from tests.support.core import Bench, check_empty
 
 
@@ -33,7 +33,7 @@ def test_a_queue_of_none_still_serves_who_finds_a_worker_idle() -> None:
 
 
 def test_the_broker_as_a_whole_holds_so_many_bytes() -> None:
-    bench = Bench(bounds=Bounds(memory=1000))
+    bench = Bench(bounds=BrokerLimits(memory=1000))
     client, other = bench.client(), bench.client()
     assert client.ask(b"a", bytes(600)) is not None
     assert client.ask(b"b", bytes(600)) is not None
@@ -45,7 +45,7 @@ def test_the_broker_as_a_whole_holds_so_many_bytes() -> None:
 
 def test_what_a_dialect_keeps_for_the_answer_counts_too() -> None:
     """DCP's metadata may be as long as a body."""
-    bench = Bench(bounds=Bounds(memory=1000, client_bytes=500))
+    bench = Bench(bounds=BrokerLimits(memory=1000, client_bytes=500))
     worker, client, other = bench.worker(b"a"), bench.client(), bench.client()
     assert client.ask(b"a", b"", bytes(1200)) is not None
     assert client.flow == ["hold"]
@@ -58,7 +58,7 @@ def test_what_a_dialect_keeps_for_the_answer_counts_too() -> None:
 
 
 def test_a_client_with_too_many_unanswered_jobs_is_held_until_half_are_answered() -> None:
-    bench = Bench(bounds=Bounds(client_jobs=10))
+    bench = Bench(bounds=BrokerLimits(client_jobs=10))
     worker, client, other = bench.worker(b"a"), bench.client(), bench.client()
     for _ in range(10):
         client.ask(b"a")
@@ -75,7 +75,7 @@ def test_a_client_with_too_many_unanswered_jobs_is_held_until_half_are_answered(
 
 
 def test_a_client_with_too_many_unanswered_bytes_is_held_too() -> None:
-    bench = Bench(bounds=Bounds(client_bytes=1000))
+    bench = Bench(bounds=BrokerLimits(client_bytes=1000))
     worker, client = bench.worker(b"a"), bench.client()
     client.ask(b"a", bytes(900))
     client.ask(b"a", bytes(300))
@@ -85,7 +85,7 @@ def test_a_client_with_too_many_unanswered_bytes_is_held_too() -> None:
 
 
 def test_jobs_that_end_badly_release_as_well() -> None:
-    bench = Bench(wait=10, bounds=Bounds(client_jobs=2))
+    bench = Bench(wait=10, bounds=BrokerLimits(client_jobs=2))
     client = bench.client()
     for _ in range(3):
         client.ask(b"a")
@@ -96,7 +96,7 @@ def test_jobs_that_end_badly_release_as_well() -> None:
 
 
 def test_a_bound_of_one_byte_does_not_hold_for_ever() -> None:
-    bench = Bench(bounds=Bounds(client_bytes=1, client_jobs=0))
+    bench = Bench(bounds=BrokerLimits(client_bytes=1, client_jobs=0))
     worker, client = bench.worker(b"a"), bench.client()
     for _ in range(3):
         client.ask(b"a", bytes(100))
@@ -107,7 +107,7 @@ def test_a_bound_of_one_byte_does_not_hold_for_ever() -> None:
 
 
 def test_so_many_service_names_are_known_at_once() -> None:
-    bench = Bench(bounds=Bounds(services=3))
+    bench = Bench(bounds=BrokerLimits(services=3))
     client = bench.client()
     for number in range(3):
         assert client.ask(b"made-up-%d" % number) is not None
@@ -131,7 +131,7 @@ def test_service_names_have_1_to_255_bytes() -> None:
 
 
 def test_refusals_leave_no_trace_but_a_count() -> None:
-    bench = Bench(queue=0, bounds=Bounds(services=0))
+    bench = Bench(queue=0, bounds=BrokerLimits(services=0))
     client = bench.client()
     for number in range(2000):
         client.ask(b"x%d" % number)
@@ -139,17 +139,17 @@ def test_refusals_leave_no_trace_but_a_count() -> None:
     assert len(client.reasons()) == 2000
     assert len(bench.ledger.finished_ids) == 2000
     check_empty(bench.broker)
-    assert len(bench.broker.alarms) == 0
+    assert len(bench.broker.timers) == 0
 
 
 def test_a_held_client_is_released_when_its_bound_is_raised() -> None:
-    bench = Bench(bounds=Bounds(client_jobs=2))
+    bench = Bench(bounds=BrokerLimits(client_jobs=2))
     client = bench.client()
     for _ in range(3):
         client.ask(b"a")
-    bench.broker.configure(Bounds(client_jobs=5), bench.broker.default_policy, {})
+    bench.broker.configure(BrokerLimits(client_jobs=5), bench.broker.default_policy, {})
     assert client.flow == ["hold"]
-    bench.broker.configure(Bounds(client_jobs=6), bench.broker.default_policy, {})
+    bench.broker.configure(BrokerLimits(client_jobs=6), bench.broker.default_policy, {})
     assert client.flow == ["hold", "release"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polydomo.core.answers import ANSWERED
-from polydomo.core.policy import Bounds
+from polydomo.core.policy import BrokerLimits
 from tests.support.core import Bench, check_empty
 
 
@@ -65,12 +65,12 @@ def test_ten_thousand_clients_that_come_ask_and_go_leave_nothing() -> None:
         bench.broker.client_gone(client.core)
     check_empty(bench.broker)
     assert not bench.broker.clients
-    assert len(bench.broker.alarms) < 200
+    assert len(bench.broker.timers) < 200
     assert len(bench.broker.recent) == 1000
 
 
 def test_a_client_that_is_back_within_its_grace_time_is_answered() -> None:
-    bench = Bench(bounds=Bounds(client_grace=10), timeout=100)
+    bench = Bench(bounds=BrokerLimits(client_grace=10), timeout=100)
     worker, client = bench.worker(b"a"), bench.client()
     client.ask(b"a")
     client.ask(b"a")
@@ -86,7 +86,7 @@ def test_a_client_that_is_back_within_its_grace_time_is_answered() -> None:
 
 def test_answers_meanwhile_go_to_its_port() -> None:
     """Its dialect keeps them for it."""
-    bench = Bench(bounds=Bounds(client_grace=10))
+    bench = Bench(bounds=BrokerLimits(client_grace=10))
     worker, client = bench.worker(b"a"), bench.client()
     client.ask(b"a")
     bench.broker.client_away(client.core)
@@ -95,7 +95,7 @@ def test_answers_meanwhile_go_to_its_port() -> None:
 
 
 def test_a_client_that_stays_away_is_forgotten() -> None:
-    bench = Bench(bounds=Bounds(client_grace=10))
+    bench = Bench(bounds=BrokerLimits(client_grace=10))
     worker, client = bench.worker(b"a"), bench.client()
     client.ask(b"a")
     client.ask(b"a")
@@ -111,7 +111,7 @@ def test_a_client_that_stays_away_is_forgotten() -> None:
 
 
 def test_away_and_back_again_and_again_starts_the_grace_time_anew() -> None:
-    bench = Bench(bounds=Bounds(client_grace=10))
+    bench = Bench(bounds=BrokerLimits(client_grace=10))
     client = bench.client()
     client.ask(b"a")
     for now in range(0, 50, 9):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from polydomo.core.counts import Counts, PastCounts
 from polydomo.core.extras import Options
 from polydomo.core.job import STATES
-from polydomo.core.policy import Bounds
+from polydomo.core.policy import BrokerLimits
 from polydomo.core.targets import NAMES, Target
 from tests.support import invariants
 from tests.support.core import Bench, internal
@@ -26,7 +26,7 @@ def test_a_waiting_job_fails_when_the_broker_stops_and_a_later_one_is_refused() 
 
 
 def test_what_is_refused_is_counted_whatever_the_reason() -> None:
-    bench = Bench(queue=1, bounds=Bounds(services=2, memory=100_000))
+    bench = Bench(queue=1, bounds=BrokerLimits(services=2, memory=100_000))
     client = bench.client()
     client.ask(b"a")
     client.ask(b"b")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydomo.core.policy import Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Policy
 from tests.support.core import Bench, check_empty
 
 
@@ -117,7 +117,7 @@ def test_a_shorter_wait_set_at_run_time_holds_for_who_waits_already_counted_from
     for _ in range(2):
         client.ask(b"echo")
     bench.at(5.0)
-    bench.broker.configure(Bounds(), Policy(wait=10), {})
+    bench.broker.configure(BrokerLimits(), Policy(wait=10), {})
     bench.at(6.0)
     client.ask(b"echo")
     bench.at(14.9)
@@ -133,7 +133,7 @@ def test_a_longer_wait_set_at_run_time_does_not_keep_older_jobs_from_expiring() 
     client = bench.client()
     old = client.ask(b"echo")
     assert old is not None
-    bench.broker.configure(Bounds(), Policy(wait=1000), {})
+    bench.broker.configure(BrokerLimits(), Policy(wait=1000), {})
     new = client.ask(b"echo")
     assert new is not None
     bench.at(10.0)

@@ -7,12 +7,12 @@ import pytest
 from polydomo.core.answers import ANSWERED, STRAY
 from polydomo.core.extras import Options
 from polydomo.core.job import Job
-from polydomo.core.ports import Herald
+from polydomo.core.ports import WakeupPort
 from polydomo.core.service import Service
 from tests.support.core import Bench, FakeWorker
 
 
-class Bell(Herald):
+class Bell(WakeupPort):
     """Counts who is wanted."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ def fetcher(bench: Bench, *services: bytes, relay: bool = False) -> FakeWorker:
 
 
 def bell(bench: Bench, service: bytes) -> Bell:
-    found = bench.broker.services[service].herald = Bell()
+    found = bench.broker.services[service].wakeup = Bell()
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polydomo.core.answers import ANSWERED
 from polydomo.core.job import JOB_COST
-from polydomo.core.policy import Bounds
+from polydomo.core.policy import BrokerLimits
 from tests.support.core import Bench, check_empty
 
 
@@ -77,7 +77,7 @@ def test_a_forwarded_job_has_all_its_attempts_again() -> None:
 
 
 def test_a_job_cannot_be_passed_round_for_ever() -> None:
-    bench = Bench(bounds=Bounds(hops=5))
+    bench = Bench(bounds=BrokerLimits(hops=5))
     a, b, client = bench.worker(b"a"), bench.worker(b"b"), bench.client()
     client.ask(b"a")
     for _ in range(5):
@@ -128,7 +128,7 @@ def test_passing_on_to_an_impossible_name_fails_the_job() -> None:
 
 
 def test_passing_on_to_one_name_too_many_fails_the_job() -> None:
-    bench = Bench(bounds=Bounds(services=2))
+    bench = Bench(bounds=BrokerLimits(services=2))
     worker, client = bench.worker(b"a"), bench.client()
     bench.worker(b"b")
     client.ask(b"a")

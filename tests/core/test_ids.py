@@ -7,7 +7,7 @@ import pytest
 from polydomo.core import job as jobs
 from polydomo.core.extras import Extra, Options
 from polydomo.core.policy import Policy
-from polydomo.core.results import Ended, Results
+from polydomo.core.result_history import JobResult, Results
 from tests.core.listening import Asked, Keeping, Listener
 from tests.support.core import Bench
 from tests.support.invariants import check
@@ -18,8 +18,8 @@ def bench() -> Bench:
     return Bench()
 
 
-def recall(bench: Bench, uid: str) -> Ended | None:
-    found: list[Ended | None] = []
+def recall(bench: Bench, uid: str) -> JobResult | None:
+    found: list[JobResult | None] = []
     bench.broker.recall(uid, found.append)
     return found[0]
 
@@ -105,7 +105,7 @@ def test_what_was_never_taken_may_come_again(bench: Bench) -> None:
 
 def test_what_is_not_remembered_is_read_from_the_disk(bench: Bench) -> None:
     keeper = Keeping(bench)
-    keeper.ends["old"] = Ended("old", b"s", b"w", b"kept", None, False)
+    keeper.ends["old"] = JobResult("old", b"s", b"w", b"kept", None, False)
     ended = recall(bench, "old")
     assert ended is keeper.ends["old"]
 
@@ -113,7 +113,7 @@ def test_what_is_not_remembered_is_read_from_the_disk(bench: Bench) -> None:
 def test_results_are_remembered_within_bounds() -> None:
     results = Results(count=3, size=4000)
     for number in range(5):
-        results.keep(Ended(f"{number}", b"s", b"", b"x", None, False, until=10.0))
+        results.keep(JobResult(f"{number}", b"s", b"", b"x", None, False, until=10.0))
     assert [results.get(f"{number}", 0.0) is not None for number in range(5)] == [
         False,
         False,
@@ -121,11 +121,11 @@ def test_results_are_remembered_within_bounds() -> None:
         True,
         True,
     ]
-    results.keep(Ended("big", b"s", b"", b"x" * 1000, None, False, until=10.0))
+    results.keep(JobResult("big", b"s", b"", b"x" * 1000, None, False, until=10.0))
     assert results.get("big", 0.0) is None
     assert results.get("4", 10.0) is None
     assert len(results) == 2
-    results.keep(Ended("3", b"s", b"", b"y" * 100, None, False, until=20.0))
+    results.keep(JobResult("3", b"s", b"", b"y" * 100, None, False, until=20.0))
     assert len(results) == 2
     assert results.held == 257 + 356
 
@@ -158,7 +158,7 @@ def test_if_it_does_not_know_it_another_gets_it(bench: Bench) -> None:
     Keeping(bench)
     job = restored(bench, b"feedbeef", b"w1")
     worker = Asked(bench, b"w1", b"s")
-    bench.broker.disown(worker.core, b"feedbeef")
+    bench.broker.report_unknown(worker.core, b"feedbeef")
     check(bench.broker)
     assert worker.jobs == [job.id]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydomo.core.policy import Beat, Policy
+from polydomo.core.policy import Heartbeat, Policy
 from tests.support.core import Bench, check_empty
 
 # Bench's workers beat each second and are given up after three.
@@ -223,8 +223,8 @@ def test_an_expired_workers_jobs_go_to_others() -> None:
 
 def test_each_kind_of_worker_has_its_own_rhythm() -> None:
     bench = Bench()
-    quick = bench.worker(b"a", beat=Beat(0.1, 2))
-    slow = bench.worker(b"a", beat=Beat(10.0, 2))
+    quick = bench.worker(b"a", beat=Heartbeat(0.1, 2))
+    slow = bench.worker(b"a", beat=Heartbeat(10.0, 2))
     bench.at(0.3)
     assert quick.core not in bench.broker.workers
     bench.at(19.9)

@@ -40,7 +40,7 @@ def test_higher_ones_come_first(bench: Bench) -> None:
     check(bench.broker)
     assert drain(worker) == [b"first", b"p9", b"p5", b"p5", b"p0", b"p0", b"plain", b"p-1"]
     check(bench.broker)
-    assert bench.broker.services[b"s"].levels == {}
+    assert bench.broker.services[b"s"].bands == {}
 
 
 def test_a_job_that_has_waited_counts_more(bench: Bench) -> None:

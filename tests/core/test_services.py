@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core.policy import Beat, Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
 from polydomo.core.registry import RESERVED
 from polydomo.core.worker import Worker
 from tests.support.core import Bench, FakeClient, FakeWorker, check_empty, internal, make_broker
@@ -147,7 +147,7 @@ def test_draining_refuses_new_jobs_and_finishes_old_ones() -> None:
 
 def test_the_brokers_own_services_answer_while_it_drains_and_when_it_is_full() -> None:
     """People want to see why it is full."""
-    bench = Bench(bounds=Bounds(memory=10))
+    bench = Bench(bounds=BrokerLimits(memory=10))
     own, client = internal(bench.broker), bench.client()
     own.register(b"mmi.service")
     bench.broker.fallback = own.core
@@ -242,7 +242,7 @@ def test_new_settings_hold_from_now_on() -> None:
     client.ask(b"a")
     client.ask(b"a")
     assert client.ask(b"a") is None
-    bench.broker.configure(Bounds(client_jobs=3), Policy(timeout=5), {b"a": Policy(queue=2, timeout=5)})
+    bench.broker.configure(BrokerLimits(client_jobs=3), Policy(timeout=5), {b"a": Policy(queue=2, timeout=5)})
     assert client.ask(b"a") is not None
     assert client.ask(b"a") is None
     worker.answer()
@@ -264,7 +264,7 @@ def test_policies_are_compared_by_what_they_say() -> None:
 
 def test_a_broker_without_a_journal_works_the_same() -> None:
     broker = make_broker()
-    worker, client = FakeWorker(broker, b"w", Beat()), FakeClient(broker, b"c")
+    worker, client = FakeWorker(broker, b"w", Heartbeat()), FakeClient(broker, b"c")
     worker.register(b"a")
     client.ask(b"a")
     worker.answer()
@@ -283,7 +283,7 @@ def test_a_worker_without_heartbeats_or_goodbyes_needs_neither() -> None:
             pass
 
     broker = make_broker()
-    worker = Worker(broker, b"mute", "fake", Mute(), Beat(1.0, 3))
+    worker = Worker(broker, b"mute", "fake", Mute(), Heartbeat(1.0, 3))
     broker.register(worker, b"a")
     for now in range(5):
         broker.now = float(now)

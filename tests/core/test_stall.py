@@ -6,7 +6,7 @@ import pytest
 
 from polydomo.core.extras import Options
 from polydomo.core.job import Failure, Job
-from polydomo.core.policy import Bounds
+from polydomo.core.policy import BrokerLimits
 from tests.support import invariants
 from tests.support.core import Bench, FakeClient, QuietKeeper
 
@@ -45,7 +45,7 @@ class SlowDisk(QuietKeeper):
 
 @pytest.fixture
 def bench() -> Bench:
-    return Bench(bounds=Bounds(client_jobs=4))
+    return Bench(bounds=BrokerLimits(client_jobs=4))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from polydomo.core.extras import Extra, Options
 from polydomo.core.gather import Piece, pack, unpack
 from polydomo.core.job import Failure
 from polydomo.core.policy import Policy
-from polydomo.core.targets import ALL, EACH, NAMES, Place, Target
+from polydomo.core.targets import ALL, EACH, NAMES, Assignment, Target
 from tests.core.listening import Asked, Keeping, Listener
 from tests.support.core import Bench, check_empty
 from tests.support.invariants import check
@@ -24,7 +24,7 @@ def one(name: bytes) -> Options:
     return Options(uid="u", target=Target(NAMES, [name], single=True))
 
 
-def everybody(uid: str = "u", **options: float) -> Options:
+def subscribers(uid: str = "u", **options: float) -> Options:
     return Options(uid=uid, target=Target(ALL), **options)  # type: ignore[arg-type]
 
 
@@ -110,7 +110,7 @@ def test_but_not_one_whose_name_was_made_up(bench: Bench) -> None:
 def test_a_job_for_all_is_gathered_from_each(bench: Bench) -> None:
     workers = [bench.worker(b"s", name=b"w%d" % number) for number in range(3)]
     client = Listener(bench.broker, b"c")
-    client.send(b"s", everybody())
+    client.send(b"s", subscribers())
     assert client.of("assigned") == [[b"w0", b"w1", b"w2"]]
     for worker in reversed(workers):
         check(bench.broker)
@@ -125,7 +125,7 @@ def test_a_job_for_all_is_gathered_from_each(bench: Bench) -> None:
 def test_what_one_of_them_could_not_do_is_part_of_the_result(bench: Bench) -> None:
     good, bad = bench.worker(b"s", name=b"good"), bench.worker(b"s", name=b"bad")
     client = Listener(bench.broker, b"c")
-    client.send(b"s", everybody())
+    client.send(b"s", subscribers())
     bad.fail()
     good.answer(b"yes")
     assert client.whole() == {b"good": b"yes", b"bad": jobs.WORKER_ERROR}
@@ -137,7 +137,7 @@ def test_if_nobody_did_anything_about_it_it_failed(bench: Bench) -> None:
     bench.client().ask(b"s")
     bench.client().ask(b"s")
     client = Listener(bench.broker, b"c")
-    client.send(b"s", everybody(wait=2.0))
+    client.send(b"s", subscribers(wait=2.0))
     bench.at(2.5)
     assert client.reasons() == [jobs.EXPIRED]
     assert client.of("gathered") == [(b"w1", jobs.EXPIRED), (b"w2", jobs.EXPIRED)]
@@ -146,7 +146,7 @@ def test_if_nobody_did_anything_about_it_it_failed(bench: Bench) -> None:
 
 def test_for_all_of_a_service_that_has_none_it_waits_for_the_first_and_a_moment_longer(bench: Bench) -> None:
     client = Listener(bench.broker, b"c")
-    client.send(b"s", everybody())
+    client.send(b"s", subscribers())
     assert client.kinds() == ["accepted"]
     check(bench.broker)
     bench.at(3.0)
@@ -159,7 +159,7 @@ def test_for_all_of_a_service_that_has_none_it_waits_for_the_first_and_a_moment_
 
 def test_or_until_it_expires(bench: Bench) -> None:
     client = Listener(bench.broker, b"c")
-    client.send(b"s", everybody(wait=5.0))
+    client.send(b"s", subscribers(wait=5.0))
     bench.at(5.1)
     assert client.reasons() == [jobs.EXPIRED]
     assert not bench.broker.services
@@ -203,7 +203,7 @@ def test_cancelling_it_reaches_every_worker(bench: Bench) -> None:
     waiting = Asked(bench, b"w2", b"s")
     client = Listener(bench.broker, b"c")
     client.send(b"s", Options(uid="before", target=Target(NAMES, [b"w2"], single=True)))
-    job = client.send(b"s", everybody())
+    job = client.send(b"s", subscribers())
     assert job is not None
     assert bench.broker.lifecycle.cancel(job)
     assert client.reasons() == [jobs.CANCELLED]
@@ -218,7 +218,7 @@ def test_without_its_client_the_parts_that_wait_are_dropped(bench: Bench) -> Non
     bench.worker(b"s", name=b"w1")
     bench.client().ask(b"s")
     client = Listener(bench.broker, b"c")
-    client.send(b"s", everybody())
+    client.send(b"s", subscribers())
     assert bench.broker.services[b"s"].targeted == 1
     bench.broker.client_gone(client.core)
     assert bench.broker.services[b"s"].targeted == 0
@@ -228,7 +228,7 @@ def test_without_its_client_the_parts_that_wait_are_dropped(bench: Bench) -> Non
 def test_events_and_input_pass_between_client_and_each_worker(bench: Bench) -> None:
     workers = [Asked(bench, b"w%d" % number, b"s") for number in range(2)]
     client = Listener(bench.broker, b"c")
-    job = client.send(b"s", everybody())
+    job = client.send(b"s", subscribers())
     assert job is not None
     broker = bench.broker
     broker.taken(workers[0].core, workers[0].holds[0], b"got it")
@@ -247,7 +247,7 @@ def test_events_and_input_pass_between_client_and_each_worker(bench: Bench) -> N
 def test_a_part_whose_worker_was_lost_waits_for_it(bench: Bench) -> None:
     worker, other = bench.worker(b"s", name=b"w1"), bench.worker(b"s", name=b"w2")
     client = Listener(bench.broker, b"c")
-    client.send(b"s", everybody())
+    client.send(b"s", subscribers())
     other.answer(b"two")
     worker.leave()
     check(bench.broker)
@@ -260,7 +260,7 @@ def test_a_durable_one_tells_of_each_piece_only_when_it_is_on_disk(bench: Bench)
     keeper = Keeping(bench)
     workers = [bench.worker(b"s", name=b"w%d" % number) for number in range(2)]
     client = Listener(bench.broker, b"c")
-    client.send(b"s", everybody())
+    client.send(b"s", subscribers())
     assert client.heard == []
     keeper.commit()
     assert client.kinds() == ["accepted", "assigned"]
@@ -284,8 +284,8 @@ def test_after_a_restart_only_the_missing_parts_are_done(bench: Bench) -> None:
     broker = bench.broker
     gone = broker.lifecycle.absent(b"c", "fake")
     job = broker.revive(gone, b"s", b"body", b"")
-    extra = Extra("u", everybody(), True, 0.0, 0)
-    extra.places = [Place(b"s", b"w0"), Place(b"s", b"w1")]
+    extra = Extra("u", subscribers(), True, 0.0, 0)
+    extra.places = [Assignment(b"s", b"w0"), Assignment(b"s", b"w1")]
     broker.lifecycle.restore(job, extra, b"", b"", {0: Piece(b"w0", b"one", "", "", b"")})
     first, second = bench.worker(b"s", name=b"w0"), bench.worker(b"s", name=b"w1")
     assert (first.jobs, len(second.jobs)) == ([], 1)
@@ -313,7 +313,7 @@ def test_packed_pieces_come_out_as_they_went_in() -> None:
 def test_nothing_remains(bench: Bench) -> None:
     workers = [bench.worker(b"s", name=b"w%d" % number) for number in range(3)]
     client = Listener(bench.broker, b"c")
-    client.send(b"s", everybody())
+    client.send(b"s", subscribers())
     for worker in workers:
         worker.answer()
     for worker in workers:

@@ -6,7 +6,7 @@ import io
 
 import cbor2
 
-from polydomo.core.policy import Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.dialects.memo import messages
 from polydomo.errors import ProtocolError
 from polydomo.wire import frames
@@ -98,7 +98,7 @@ def memo_sessions(data: bytes) -> None:
     a whole message under an ID that was asked for there, the core's books stay right, and at the end nothing is
     left."""
     desk = memo.Desk(
-        bounds=Bounds(client_jobs=4, client_bytes=400, memory=10_000, services=6),
+        bounds=BrokerLimits(client_jobs=4, client_bytes=400, memory=10_000, services=6),
         policy=Policy(wait=5, timeout=4, retries=1, queue=5),
         limit=800,
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import cbor2
 
-from polydomo.core.policy import Beat, Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
 from polydomo.dialects.mdp.messages import HEADERS
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.server import endpoints
@@ -335,9 +335,11 @@ def mixed_sessions(data: bytes) -> None:
 def _sessions(data: bytes, heads: list[list[bytes]], words: list[bytes]) -> None:
     """The bytes are read as a play: who speaks, how a message begins and goes on; time, drops, raw bytes."""
     desk = Desk(
-        bounds=Bounds(client_jobs=4, client_bytes=400, client_grace=3.0, memory=10_000, hops=3, services=6),
+        bounds=BrokerLimits(
+            client_jobs=4, client_bytes=400, client_grace=3.0, memory=10_000, hops=3, services=6
+        ),
         policy=Policy(wait=5, timeout=4, retries=1, queue=5),
-        beat=Beat(1.0, 3),
+        beat=Heartbeat(1.0, 3),
         limits=Limits(message_bytes=800, frames=12, handshake_bytes=300),
     )
     seats = [desk.seat(NAMES[index], native=index == 1) for index in range(4)]

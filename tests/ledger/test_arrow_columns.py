@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polydomo.core.columns import Rows
 from polydomo.core.extras import Options
 from polydomo.core.job import Job
+from polydomo.core.job_columns import ColumnBuffer
 from polydomo.core.ports import Journal
 from polydomo.core.targets import ALL, Target
 from polydomo.core.worker import Worker
@@ -46,8 +46,8 @@ class Ends(Journal):
         return rows
 
 
-def rows_of(jobs: list[Job]) -> Rows:
-    rows = Rows(len(jobs))
+def rows_of(jobs: list[Job]) -> ColumnBuffer:
+    rows = ColumnBuffer(len(jobs))
     for job in jobs:
         rows.add(job)
     return rows
@@ -295,7 +295,7 @@ def test_pandas_is_not_loaded_even_if_it_is_there() -> None:
     """Arrow asks it about values that it is to look at itself; a broker has no other use for it."""
     code = """
 import sys
-from polydomo.core.columns import FIELDS
+from polydomo.core.job_columns import FIELDS
 from polydomo.ledger.arrow_columns import batch_of, table_of
 from polydomo.ledger.schema import EVENTS
 from polydomo.ledger.job_batch import Beside, Peer, Sheet

@@ -16,8 +16,8 @@ import pytest
 from pyarrow import parquet
 
 from polydomo.core.client import Client
-from polydomo.core.columns import RowJournal, RowTaker
 from polydomo.core.job import Job
+from polydomo.core.job_columns import ColumnJournal, ColumnSink
 from polydomo.core.worker import Worker
 from polydomo.ledger import segments as module
 from polydomo.ledger.arrow_columns import batch_of
@@ -63,11 +63,11 @@ class Desk:
         return [value for path in self.files() for value in parquet.read_table(path)["job_id"].to_pylist()]
 
 
-class Taken(RowTaker):
+class Taken(ColumnSink):
     """Rows of a broker that is told nothing else."""
 
     def __init__(self) -> None:
-        self.journal = RowJournal(100, self)
+        self.journal = ColumnJournal(100, self)
 
     def full(self) -> None:
         pass

@@ -323,7 +323,7 @@ def test_a_worker_s_events_reach_every_subscriber(sockets: Sockets) -> None:
     """NFP Worker-PUB and Broker-PUB, end to end: EVENT about a job, in both of its forms, and about none."""
     with BrokerProcess("--events", ANYWHERE) as broker:
         ears = [sockets.sub(broker.events[0], b"net.w1.") for _ in range(2)]
-        deaf = sockets.sub(broker.events[0], b"other.")
+        reading_paused = sockets.sub(broker.events[0], b"other.")
         worker = sockets.socket(zmq.DEALER, broker.endpoint)
         client = sockets.socket(zmq.DEALER, broker.endpoint)
 
@@ -348,5 +348,5 @@ def test_a_worker_s_events_reach_every_subscriber(sockets: Sockets) -> None:
         for socket in ears:
             assert hear(socket) == [b"net.w1.progress", b'{"event_type": "progress", "percent": 50}']
             assert hear(socket) == [b"net.w1.half", b"anything"]
-        assert not deaf.poll(0)
+        assert not reading_paused.poll(0)
         assert shown()["events"]["sent"] == 4

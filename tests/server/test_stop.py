@@ -130,10 +130,12 @@ def test_a_second_signal_ends_the_waiting(server: BrokerProcess, peers: Peers):
 def test_a_peer_that_does_not_read_does_not_hold_it_up(server: BrokerProcess, peers: Peers):
     """Megabytes wait for it; it is given a second."""
     peers.echo(b"echo")
-    with Raw(server.endpoint, receive_buffer=65536) as deaf:
-        deaf.shake()
+    with Raw(server.endpoint, receive_buffer=65536) as reading_paused:
+        reading_paused.shake()
         body = bytes(8 * 1024 * 1024)
-        deaf.send(b"\x01\x06MDPC02\x01\x01\x01\x01\x04echo\x02" + len(body).to_bytes(8, "big") + body)
+        reading_paused.send(
+            b"\x01\x06MDPC02\x01\x01\x01\x01\x04echo\x02" + len(body).to_bytes(8, "big") + body
+        )
         manager = peers(Manager)
         wait_for(lambda: any(row["done"] for row in manager.show("show_services")))
         assert server.stop(5) == 0

@@ -9,7 +9,7 @@ import pytest
 
 from polydomo.core.counts import MEANINGS
 from polydomo.core.job import JOB_COST, Failure, Job
-from polydomo.core.policy import Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.core.ports import ClientPort
 from polydomo.services.management import Management
 from polydomo.wire.frames import join, split
@@ -206,7 +206,7 @@ def test_show_workers_says_how_they_are(bench: Bench, asker: Asker) -> None:
 
 
 def test_show_clients_says_what_they_wait_for(bench: Bench, asker: Asker) -> None:
-    bench.broker.bounds = Bounds(client_jobs=1)
+    bench.broker.bounds = BrokerLimits(client_jobs=1)
     client = bench.client(b"anna")
     for _ in range(2):
         client.ask(b"echo", bytes(7))
@@ -278,7 +278,7 @@ def test_a_deeply_nested_task_is_a_failure_too(bench: Bench, asker: Asker) -> No
 
 
 def test_the_brokers_own_services_need_no_queue(bench: Bench, asker: Asker) -> None:
-    bench.broker.configure(Bounds(), Policy(queue=0), {})
+    bench.broker.configure(BrokerLimits(), Policy(queue=0), {})
     for _ in range(2000):
         assert asker.ask(b"mmi.service", b"x") == [b"404"]
         assert asker.ask(b"mmi.nonsense", b"x") == [b"501"]

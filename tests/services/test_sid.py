@@ -100,9 +100,9 @@ def test_a_broken_file_is_an_error_at_the_start(main: Path) -> None:
 def test_a_change_is_noticed_and_told(stage: Set, main: Path) -> None:
     for name in (b"w-1", b"w-2", b"other"):
         stage.bench.worker(b"w", name=name)
-    everybody = list(stage.bench.broker.workers)
-    for worker in everybody:
-        worker.deaf = True  # nobody expires here
+    subscribers = list(stage.bench.broker.workers)
+    for worker in subscribers:
+        worker.reading_paused = True  # nobody expires here
     stage.look(2.1)
     assert not stage.heard.events
     stage.write(main, "workers: {w-*: [common.yaml], w-1: [{x: 2}]}")
@@ -152,7 +152,7 @@ def test_two_reloads_at_once_are_both_answered(stage: Set) -> None:
 def test_resources_are_shared_out(stage: Set, main: Path) -> None:
     broker = stage.bench.broker
     worker = stage.bench.worker(b"w", name=b"w-1").core
-    worker.deaf = True
+    worker.reading_paused = True
     stage.bench.at(1.0)
     assert sorted(broker.resources_of(worker)) == [b"a", b"b"]
     stage.write(main, "services: {w: {resources: [b, c]}}")

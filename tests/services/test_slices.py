@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from polydomo.core.policy import Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.services.builtin import Later
 from polydomo.services.management import Management
 from polydomo.services.slices import AT_ONCE, SLICE, Look, take_slices
@@ -41,7 +41,7 @@ class Turns:
 @pytest.fixture
 def bench() -> Bench:
     bench = Bench()
-    bench.broker.configure(Bounds(client_jobs=10**9, services=10**9), Policy(queue=10**9), {})
+    bench.broker.configure(BrokerLimits(client_jobs=10**9, services=10**9), Policy(queue=10**9), {})
     return bench
 
 

@@ -10,9 +10,9 @@ from polydomo.core.extras import Options
 from polydomo.core.gather import Piece
 from polydomo.core.job import Failure, Job
 from polydomo.core.lifecycle import Lifecycle
-from polydomo.core.policy import Beat, Bounds, Policy
-from polydomo.core.ports import ClientPort, Journal, Keeper, WorkerPort
-from polydomo.core.results import Ended
+from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
+from polydomo.core.ports import ClientPort, JobStorePort, Journal, WorkerPort
+from polydomo.core.result_history import JobResult
 from polydomo.core.worker import Worker
 
 
@@ -22,7 +22,7 @@ def half() -> float:
 
 
 def make_broker(
-    bounds: Bounds | None = None, policy: Policy | None = None, random: Callable[[], float] = half
+    bounds: BrokerLimits | None = None, policy: Policy | None = None, random: Callable[[], float] = half
 ) -> Broker:
     """A core that does the same each time: its jobs are job-1, job-2, …"""
     numbers = itertools.count(1)
@@ -78,7 +78,7 @@ class FakeClient(ClientPort):
 class FakeWorker(WorkerPort):
     """`given` is every job it ever got with the token it got it by; `holds` those it has not answered."""
 
-    def __init__(self, broker: Broker, name: bytes, beat: Beat) -> None:
+    def __init__(self, broker: Broker, name: bytes, beat: Heartbeat) -> None:
         self.broker = broker
         self.given: list[tuple[bytes, int]] = []
         self.bodies: list[bytes] = []
@@ -151,7 +151,7 @@ class Ledger(Journal):
         self.events.append((kind, worker.name, reason))
 
 
-class QuietKeeper(Keeper):
+class QuietKeeper(JobStorePort):
     """A disk that forgets what fakes are not interested in."""
 
     lifecycle: Lifecycle
@@ -168,7 +168,7 @@ class QuietKeeper(Keeper):
     def gathered(self, job: Job, index: int, piece: Piece) -> None:
         pass
 
-    def read(self, uid: str, then: Callable[[Ended | None], None]) -> None:
+    def read(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
         then(None)
 
 
@@ -182,19 +182,19 @@ class Bench:
         timeout: float = 60.0,
         retries: int = 2,
         queue: int = 100_000,
-        beat: Beat | None = None,
-        bounds: Bounds | None = None,
+        beat: Heartbeat | None = None,
+        bounds: BrokerLimits | None = None,
     ) -> None:
         self.broker = make_broker(bounds, Policy(wait, timeout, retries, queue))
         self.ledger = Ledger()
         self.broker.journal = self.ledger
-        self.beat = beat or Beat(1.0, 3)
+        self.beat = beat or Heartbeat(1.0, 3)
         self._names = 0
 
     def client(self, name: bytes = b"") -> FakeClient:
         return FakeClient(self.broker, name or self._name(b"client"))
 
-    def worker(self, *services: bytes, name: bytes = b"", beat: Beat | None = None) -> FakeWorker:
+    def worker(self, *services: bytes, name: bytes = b"", beat: Heartbeat | None = None) -> FakeWorker:
         worker = FakeWorker(self.broker, name or self._name(b"worker"), beat or self.beat)
         for service in services:
             assert worker.register(service)
@@ -203,7 +203,7 @@ class Bench:
     def at(self, now: float, *alive: FakeWorker) -> float:
         """Go to this time, ringing every alarm when it is due. `alive` workers show signs of life then."""
         while True:
-            due = self.broker.alarms.next()
+            due = self.broker.timers.next()
             if due > now:
                 break
             self.broker.now = max(due, self.broker.now)
@@ -239,7 +239,7 @@ def check_empty(broker: Broker) -> None:
 
 def internal(broker: Broker) -> FakeWorker:
     """A worker that is part of the broker, as services/ makes them."""
-    worker = FakeWorker(broker, b"broker", Beat())
+    worker = FakeWorker(broker, b"broker", Heartbeat())
     worker.core.internal = True
     worker.core.base_credit = worker.core.credit = 1 << 30
     return worker

@@ -6,7 +6,7 @@ end of a turn of the loop: answers are flushed and held peers that were released
 
 from __future__ import annotations
 
-from polydomo.core.policy import Beat, Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
 from polydomo.dialects.registry import OPENERS
 from polydomo.dialects.session import NATIVE_PROPERTY, Context, Outbox, PeerConnection, Session, Transport
 from polydomo.errors import ProtocolError
@@ -25,15 +25,15 @@ class Desk:
     def __init__(
         self,
         *,
-        bounds: Bounds | None = None,
+        bounds: BrokerLimits | None = None,
         policy: Policy | None = None,
-        beat: Beat | None = None,
+        beat: Heartbeat | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.broker = make_broker(bounds, policy)
         self.broker.now = 1000.0
         self.limits = limits or Limits()
-        self.context = Context(self.broker, Outbox(), OPENERS, beat or Beat(1.0, 3), 4)
+        self.context = Context(self.broker, Outbox(), OPENERS, beat or Heartbeat(1.0, 3), 4)
         self.management = Management(self.broker, "desk")
         self.seats: list[Seat] = []
         self.parked: dict[bytes, tuple[Seat, list[Session]]] = {}

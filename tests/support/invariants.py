@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from polydomo.core.alarms import NEVER, SLACK
 from polydomo.core.broker import Broker
 from polydomo.core.client import Client
 from polydomo.core.counts import MEANINGS
@@ -20,16 +19,17 @@ from polydomo.core.job import (
     WAITING,
     Job,
 )
-from polydomo.core.line import Line
+from polydomo.core.queue import FairQueue
 from polydomo.core.registry import RESERVED, is_question
 from polydomo.core.service import Service
+from polydomo.core.timers import NEVER, SLACK
 from polydomo.dialects.wmp.wakeup import WakeScheduler
 
 
 def check_herds(broker: Broker) -> None:
     """Who is counted on to come was woken, is here, and is counted once."""
     for service in broker.services.values():
-        herd = service.herald
+        herd = service.wakeup
         if not isinstance(herd, WakeScheduler):
             continue
         assert herd.members, "a herd of nobody"
@@ -55,7 +55,7 @@ def check(broker: Broker) -> None:
         assert not worker.running.keys() & worker.late.keys()
         if not worker.running and not worker.late:
             assert worker.credit == worker.base_credit, "credit asked for was not given back"
-        assert worker.internal or worker.alarm < NEVER, "nobody looks at this worker any more"
+        assert worker.internal or worker.fires_at < NEVER, "nobody looks at this worker any more"
         assert len(set(worker.services)) == len(worker.services)
         assert worker.services or fetches, "a worker of nothing"
         for service in worker.services:
@@ -68,7 +68,7 @@ def check(broker: Broker) -> None:
             assert job.worker is worker
             assert job.state == RUNNING
             assert fetches or job.service in worker.services
-            assert worker.internal or worker.alarm <= job.due, "nobody looks when this job overruns"
+            assert worker.internal or worker.fires_at <= job.due, "nobody looks when this job overruns"
             running[job.service] += 1
             jobs.append(job)
     for name, service in broker.services.items():
@@ -94,30 +94,30 @@ def check(broker: Broker) -> None:
     _check_clients(broker, jobs)
     _check_counts(broker, jobs)
     live = 2 * len(jobs) + sum(
-        thing.alarm < NEVER for things in (broker.workers, broker.services.values()) for thing in things
+        thing.fires_at < NEVER for things in (broker.workers, broker.services.values()) for thing in things
     )
-    live += sum(client.alarm < NEVER for client in broker.clients)
-    assert len(broker.alarms) <= 2 * live + SLACK, "alarms of things that are gone pile up"
-    assert broker.alarms.soonest <= broker.alarms.next()
+    live += sum(client.fires_at < NEVER for client in broker.clients)
+    assert len(broker.timers) <= 2 * live + SLACK, "alarms of things that are gone pile up"
+    assert broker.timers.soonest <= broker.timers.next()
     assert len(broker.recent) <= 1000
     assert not any(job.body or job.envelope for job in broker.recent)
 
 
-def _check_line(broker: Broker, service: Service, line: Line) -> list[Job]:
+def _check_line(broker: Broker, service: Service, line: FairQueue) -> list[Job]:
     """One line and its levels."""
     found: list[Job] = []
     assert line is service or line.waiting, "an empty line is kept"
     for ring in line.rings():
-        assert ring is line or ring.ring_of_lanes, "an empty level is kept"
-        assert set(ring.lanes.values()) == set(ring.ring_of_lanes)
-        assert len(ring.lanes) == len(ring.ring_of_lanes)
+        assert ring is line or ring.rotation, "an empty level is kept"
+        assert set(ring.lanes.values()) == set(ring.rotation)
+        assert len(ring.lanes) == len(ring.rotation)
         for client, lane in ring.lanes.items():
             assert lane.client is client
             assert client.lanes[ring] is lane
             assert lane.jobs, "an empty lane is kept"
             for job in lane.jobs:
                 assert job.client is client
-                assert not client.gone or broker.lifecycle.outlives(job), (
+                assert not client.gone or broker.lifecycle.survives_client(job), (
                     "a job of a client that is gone waits"
                 )
                 assert job.service is service
@@ -125,7 +125,7 @@ def _check_line(broker: Broker, service: Service, line: Line) -> list[Job]:
                 assert job.worker is None
                 assert (job.extra.priority if job.extra else 0) == ring.priority
                 soon = max(job.expires, broker.now + broker.expiry_pause(line))
-                assert line.alarm <= soon, "nobody looks when this job expires"
+                assert line.fires_at <= soon, "nobody looks when this job expires"
                 found.append(job)
     assert line.waiting == len(found)
     return found
@@ -134,12 +134,12 @@ def _check_line(broker: Broker, service: Service, line: Line) -> list[Job]:
 def check_time(broker: Broker) -> None:
     """Right after a tick nothing is overdue."""
     now = broker.now
-    assert broker.alarms.next() > now
+    assert broker.timers.next() > now
     for worker in broker.workers:
         if worker.internal:
             continue
         assert all(job.due > now for job in worker.running.values()), "a job overran"
-        if not worker.deaf and (not worker.running or worker.beats_busy):
+        if not worker.reading_paused and (not worker.running or worker.beats_busy):
             silence = now - worker.last_seen
             assert silence < worker.beat.interval * worker.beat.liveness + 1e-6, "a silent worker is kept"
         assert worker.last_sent + worker.beat.interval > now - 1e-6, "a heartbeat is owed"

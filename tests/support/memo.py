@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import cbor2
 import pynng
 
-from polydomo.core.policy import Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.dialects.memo.context import MemoContext, SpTransport
 from polydomo.dialects.memo.session import MemoSession
 from polydomo.dialects.session import Outbox
@@ -67,7 +67,7 @@ class Desk:
     """The server: its broker and its connections."""
 
     def __init__(
-        self, *, bounds: Bounds | None = None, policy: Policy | None = None, limit: int = 100_000
+        self, *, bounds: BrokerLimits | None = None, policy: Policy | None = None, limit: int = 100_000
     ) -> None:
         self.broker = make_broker(bounds, policy)
         self.broker.now = 1000.0

@@ -19,15 +19,15 @@ from collections import Counter
 from collections.abc import Callable
 
 from polydomo.core import job as jobs
-from polydomo.core.alarms import NEVER
 from polydomo.core.answers import ANSWERED, LATE, STRAY
 from polydomo.core.extras import Options
 from polydomo.core.gather import Piece, unpack
 from polydomo.core.job import Failure, Job
-from polydomo.core.policy import FOREVER, Beat, Bounds, Policy
+from polydomo.core.policy import FOREVER, BrokerLimits, Heartbeat, Policy
 from polydomo.core.ports import ClientPort, Journal, WorkerPort
 from polydomo.core.registry import is_question
 from polydomo.core.targets import ALL, NAMES, RESOURCES, Target
+from polydomo.core.timers import NEVER
 from polydomo.core.worker import Worker
 from tests.support import invariants
 from tests.support.core import QuietKeeper, make_broker
@@ -61,8 +61,8 @@ POLICIES = {
 }
 RESOURCE_NAMES = (b"r1", b"r2", b"r3", b"r4")
 BOUNDS = (
-    Bounds(client_jobs=6, client_bytes=300, client_grace=4.0, memory=20_000, hops=3, services=8),
-    Bounds(client_jobs=3, client_bytes=1000, client_grace=1.0, memory=6_000, hops=1, services=5),
+    BrokerLimits(client_jobs=6, client_bytes=300, client_grace=4.0, memory=20_000, hops=3, services=8),
+    BrokerLimits(client_jobs=3, client_bytes=1000, client_grace=1.0, memory=6_000, hops=1, services=5),
 )
 DEFAULTS = (Policy(wait=8, timeout=5, retries=2, queue=10), Policy(wait=3, timeout=9, retries=1, queue=3))
 
@@ -182,7 +182,7 @@ class SimWorker(WorkerPort):
         self.answered: list[bytes] = []
         self.frozen = False
         self.dismissed = False
-        self.core = Worker(world.broker, name, "sim", self, Beat(1.0, 3))
+        self.core = Worker(world.broker, name, "sim", self, Heartbeat(1.0, 3))
         self.core.base_credit = self.core.credit = credit
         self.core.anonymous = world.dice.below(4) == 0
         self.core.parallel = world.dice.below(4) == 0
@@ -193,7 +193,7 @@ class SimWorker(WorkerPort):
         assert len(core.running) + len(core.late) <= core.credit
         assert core.parallel or not core.late, "a job for a worker that owes a late answer"
         assert core.running[job.token] is job
-        assert not job.client.gone or self.world.broker.lifecycle.outlives(job)
+        assert not job.client.gone or self.world.broker.lifecycle.survives_client(job)
         if job.extra is not None and job.extra.durable:
             assert job.extra.uid in self.world.disk.added, "dispatched before it was on disk"
             assert job.extra.uid not in self.world.disk.ended
@@ -219,7 +219,7 @@ class Instant(WorkerPort):
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.core = Worker(world.broker, b"broker", "internal", self, Beat())
+        self.core = Worker(world.broker, b"broker", "internal", self, Heartbeat())
         self.core.internal = True
         self.core.base_credit = self.core.credit = 1 << 30
 
@@ -435,7 +435,7 @@ class World:
         assert list(broker.services) == [b"mmi.service"]
         assert not broker.clients
         assert all(worker.internal for worker in broker.workers)
-        assert broker.alarms.next() == NEVER
+        assert broker.timers.next() == NEVER
         assert self.disk.ended == self.disk.added, "a durable job was lost"
         assert self.chronicle.ended == set(range(1, broker.numbered + 1)), "a job vanished"
         for name in ("done", "failed", "cancelled", "dead", "refused", "repeated"):
@@ -633,7 +633,7 @@ class World:
     def _deaf_or_not(self) -> None:
         if self.workers:
             worker = self._pick(self.workers)
-            worker.core.set_deaf(not worker.core.deaf)
+            worker.core.set_deaf(not worker.core.reading_paused)
 
     def _time_passes(self) -> None:
         step = self._pick((0.0, 0.1, 0.5, 1.0, 1.0, 2.5, 6.0, 40.0))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import cbor2
 
 from polydomo.core.job import Failure, Job
-from polydomo.core.policy import Beat, Policy
+from polydomo.core.policy import Heartbeat, Policy
 from polydomo.core.ports import ClientPort
 from polydomo.dialects.registry import OPENERS
 from polydomo.dialects.session import Context, Outbox, PeerConnection, Transport
@@ -121,7 +121,7 @@ class Manager(ClientPort):
         self.name = name
         self.broker = make_broker(None, policy, world.dice.random)
         self.broker.now = world.now
-        self.context = Context(self.broker, Outbox(), OPENERS, Beat())
+        self.context = Context(self.broker, Outbox(), OPENERS, Heartbeat())
         self.context.broker_id = name
         self.client = self.broker.join_client(b"client", "test", self)
         self.finals: Counter[int] = Counter()
@@ -129,7 +129,7 @@ class Manager(ClientPort):
         self.partials = 0
         self.links: list[PeerConnection] = []
         self._alarm = float("inf")
-        self.broker.alarms.on_sooner = self._arm
+        self.broker.timers.on_sooner = self._arm
         world.managers.append(self)
 
     def ask(self, service: bytes = b"echo", body: bytes = b"x") -> Job | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from polydomo.core.policy import Bounds
+from polydomo.core.policy import BrokerLimits
 from polydomo.server.settings import Settings
 from tests.support.core import make_broker
 
@@ -13,7 +13,7 @@ from tests.support.core import make_broker
 class StubHouse:
     """As much of `server.server.BrokerServer` as clients and workers of the web see."""
 
-    def __init__(self, bounds: Bounds | None = None) -> None:
+    def __init__(self, bounds: BrokerLimits | None = None) -> None:
         self.broker = make_broker(bounds)
         self.broker.now = 100.0
         self.loop = asyncio.get_running_loop()

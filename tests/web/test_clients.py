@@ -7,7 +7,7 @@ from typing import Any
 
 from polydomo.core.extras import Options
 from polydomo.core.job import CANCELLED
-from polydomo.core.policy import Bounds
+from polydomo.core.policy import BrokerLimits
 from polydomo.web import job_events
 from polydomo.web.clients import IDLE, TOO_MANY, WebClients
 from polydomo.web.polling import PollingWorkers
@@ -16,7 +16,7 @@ from tests.web.stub import StubHouse
 
 
 class Room:
-    def __init__(self, bounds: Bounds | None = None) -> None:
+    def __init__(self, bounds: BrokerLimits | None = None) -> None:
         self.server: Any = StubHouse(bounds)
         self.broker = self.server.broker
         self.clients = WebClients(self.server)
@@ -69,7 +69,7 @@ async def test_who_leaves_takes_the_job_along_unless_somebody_else_wants_it() ->
 
 
 async def test_a_full_client_is_refused_and_may_wait_for_room() -> None:
-    room = Room(Bounds(client_jobs=2))
+    room = Room(BrokerLimits(client_jobs=2))
     client = room.clients.of(b"c")
     for _ in range(3):
         client.submit(b"s", frame(b"x"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polydomo.core.dispatch import OVERRUN, WORKER_LOST, Dispatch
-from polydomo.core.policy import Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.core.registry import RESERVED
 from polydomo.core.worker import Worker
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Attendance(Dispatch):
     """The part of the broker that knows who is here."""
 
-    def __init__(self, bounds: Bounds, policy: Policy, first_token: int) -> None:
+    def __init__(self, bounds: BrokerLimits, policy: Policy, first_token: int) -> None:
         super().__init__(bounds, policy, first_token)
         self.workers: dict[Worker, None] = {}
 
@@ -44,7 +44,7 @@ class Attendance(Dispatch):
         if worker not in self.workers:
             self.workers[worker] = None
             if not worker.internal:
-                self.alarms.set(worker, self.now + worker.beat.interval)
+                self.timers.set(worker, self.now + worker.beat.interval)
         service.workers[worker] = None
         if not worker.relay:
             service.names[worker.name] = worker
@@ -74,7 +74,7 @@ class Attendance(Dispatch):
         if self.journal is not None and not worker.internal:
             self.journal.event("left", worker, reason)
         del self.workers[worker]
-        self.alarms.clear(worker)
+        self.timers.clear(worker)
         services = worker.services
         worker.services = []
         for service in services:
@@ -85,7 +85,7 @@ class Attendance(Dispatch):
         self._lost(held, WORKER_LOST)
         for service in services:
             if worker.anonymous and worker.name in service.named:
-                self._nobodys(service, worker.name)
+                self._fail_pinned(service, worker.name)
             self._sweep(service)
 
     def _part(self, worker: Worker, service: Service) -> None:
@@ -119,7 +119,7 @@ class Attendance(Dispatch):
         else:
             self._not_idle(worker)
 
-    def look_at_worker(self, worker: Worker) -> None:
+    def check_worker(self, worker: Worker) -> None:
         """Its alarm rang: jobs that ran too long, signs of life overdue, a heartbeat to send."""
         now = self.now
         beat = worker.beat
@@ -132,7 +132,7 @@ class Attendance(Dispatch):
             self._not_idle(worker)
             self._lost(overrun, OVERRUN)
         silent_until = worker.last_seen + beat.interval * worker.silence_allowed()
-        if silent_until <= now and not worker.deaf:
+        if silent_until <= now and not worker.reading_paused:
             worker.port.dismiss("expired")
             if self.journal is not None:
                 self.journal.event("expired", worker, "no sign of life")
@@ -148,4 +148,4 @@ class Attendance(Dispatch):
             wake = silent_until
         for job in worker.running.values():
             wake = min(wake, job.due)
-        self.alarms.set(worker, wake)
+        self.timers.set(worker, wake)

@@ -18,7 +18,7 @@ from polydomo.core.job import (
     Failure,
     Job,
 )
-from polydomo.core.policy import Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.core.ports import Journal
 from polydomo.core.registry import SERVICE_NAME_MAX, Registry, is_question
 from polydomo.core.service import Service
@@ -30,7 +30,7 @@ RECENT = 1000
 class Books(Registry):
     """The part of the broker that counts."""
 
-    def __init__(self, bounds: Bounds, policy: Policy) -> None:
+    def __init__(self, bounds: BrokerLimits, policy: Policy) -> None:
         super().__init__(bounds, policy)
         self.journal: Journal | None = None
         self.draining = False

@@ -18,16 +18,16 @@ from polydomo.core.dispatch import DISOWNED
 from polydomo.core.extras import Options
 from polydomo.core.job import JOB_COST, RUNNING, WAITING, Failure, Job
 from polydomo.core.lifecycle import Lifecycle
-from polydomo.core.line import Line
-from polydomo.core.policy import Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.core.ports import ClientPort, Publisher
+from polydomo.core.queue import FairQueue
 from polydomo.core.resources import Resources
 from polydomo.core.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from polydomo.core.results import Ended
+    from polydomo.core.result_history import JobResult
     from polydomo.core.service import Service
 
 
@@ -42,14 +42,14 @@ class Broker(Attendance):
 
     def __init__(
         self,
-        bounds: Bounds | None = None,
+        bounds: BrokerLimits | None = None,
         policy: Policy | None = None,
         *,
         first_token: int,
         new_uid: Callable[[], str],
         random: Callable[[], float],
     ) -> None:
-        super().__init__(bounds or Bounds(), policy or Policy(), first_token)
+        super().__init__(bounds or BrokerLimits(), policy or Policy(), first_token)
         self.new_uid = new_uid
         self.random = random
         self.clients: dict[Client, None] = {}
@@ -76,18 +76,18 @@ class Broker(Attendance):
 
     def client_away(self, client: Client) -> None:
         """It dropped off but has a name of its own: keep its jobs for a while."""
-        self.alarms.set(client, self.now + self.bounds.client_grace)
+        self.timers.set(client, self.now + self.bounds.client_grace)
 
     def client_back(self, client: Client) -> None:
         """It is back in time."""
-        self.alarms.clear(client)
+        self.timers.clear(client)
 
     def client_gone(self, client: Client) -> None:
         """For good: its waiting jobs are dropped, the answers of its running ones will be."""
         client.gone = True
         client.stalled = False
         self.stalled.pop(client, None)
-        self.alarms.clear(client)
+        self.timers.clear(client)
         if self.journal is not None and client in self.clients:
             self.journal.client("left", client, "")
         self.clients.pop(client, None)
@@ -95,7 +95,7 @@ class Broker(Attendance):
             service = line.top().service()
             dropped: list[Job] = []
             for job in line.drop_lane(client):
-                if self.lifecycle.outlives(job):
+                if self.lifecycle.survives_client(job):
                     self.place(job, False)
                 else:
                     dropped.append(job)
@@ -103,7 +103,7 @@ class Broker(Attendance):
                 self._fail(job, Failure(jobs.CLIENT_GONE, "its client went away"))
             self._sweep(service)
         for job in list(client.gathers):
-            if not self.lifecycle.outlives(job):
+            if not self.lifecycle.survives_client(job):
                 self.lifecycle.cancel(job, Failure(jobs.CLIENT_GONE, "its client went away"))
 
     def submit(
@@ -177,7 +177,7 @@ class Broker(Attendance):
         if job is None:
             return self._stray(worker, token, False)
         worker.last_seen = self.now
-        for one in self.lifecycle.everybody(job):
+        for one in self.lifecycle.subscribers(job):
             one.client.port.taken(one, worker.name, body)
         return ANSWERED
 
@@ -188,7 +188,7 @@ class Broker(Attendance):
             return self._stray(worker, token, False)
         worker.last_seen = self.now
         job.size_out += len(body)
-        for one in self.lifecycle.everybody(job):
+        for one in self.lifecycle.subscribers(job):
             one.client.port.stream(one, worker.name, body)
         return ANSWERED
 
@@ -216,7 +216,7 @@ class Broker(Attendance):
                 reached += worker.port.put(part, body)
         return reached
 
-    def disown(self, worker: Worker, token: bytes) -> int:
+    def report_unknown(self, worker: Worker, token: bytes) -> int:
         """It does not know the job it was asked about: others may have it."""
         job = worker.running.pop(token, None)
         if job is None:
@@ -295,7 +295,7 @@ class Broker(Attendance):
         job.worker = None
         if job.extra is not None:
             job.extra.worker = job.extra.resource = b""  # whom it was for at the service it leaves
-        if job.client.gone and not self.lifecycle.outlives(job):
+        if job.client.gone and not self.lifecycle.survives_client(job):
             self._fail(job, Failure(jobs.CLIENT_GONE, "its client went away"))
         elif job.hops > self.bounds.hops:
             self._fail(job, Failure(jobs.TOO_MANY_HOPS, f"passed on more than {self.bounds.hops} times"))
@@ -314,24 +314,24 @@ class Broker(Attendance):
 
     def tick(self) -> float:
         """Do what is due; returns when to come again."""
-        self.alarms.ring(self.now)
-        return self.alarms.next()
+        self.timers.fire(self.now)
+        return self.timers.next()
 
-    def look_at_line(self, line: Line) -> None:
+    def expire_queue(self, line: FairQueue) -> None:
         """Its alarm rang: jobs may have waited too long."""
         service = line.service()
         for job in line.take_expired(self.now):
             waited = self.patience(job)
             self._fail(job, Failure(jobs.EXPIRED, f"no worker took it within {waited:g} s"))
         if line.waiting:
-            self.alarms.set(line, max(line.next_expiry(), self.now + self.expiry_pause(line)))
+            self.timers.set(line, max(line.next_expiry(), self.now + self.expiry_pause(line)))
         else:
             self._sweep(service)
 
-    def expiry_pause(self, line: Line) -> float:
+    def expiry_pause(self, line: FairQueue) -> float:
         """Seconds before looking for expired jobs again. Each look goes through all clients that wait there, so jobs
         of many clients that expire one by one must be taken out in batches."""
-        return 0.05 + 0.00002 * len(line.ring_of_lanes)
+        return 0.05 + 0.00002 * len(line.rotation)
 
     def drain(self) -> None:
         """Take no new jobs; finish those that are here."""
@@ -366,7 +366,7 @@ class Broker(Attendance):
         self.lifecycle.close()
         return unfinished
 
-    def configure(self, bounds: Bounds, policy: Policy, policies: dict[bytes, Policy]) -> None:
+    def configure(self, bounds: BrokerLimits, policy: Policy, policies: dict[bytes, Policy]) -> None:
         """New settings, for what comes from now on; a shorter wait also for what waits, counted from now."""
         self.bounds = bounds
         self.memory_limit = bounds.memory
@@ -376,7 +376,7 @@ class Broker(Attendance):
             service.policy = self.policy_of(service.name)
             if service.waiting:
                 service.shorten(self.now + service.policy.wait)
-                self.alarms.set(service, service.next_expiry())
+                self.timers.set(service, service.next_expiry())
         for client in self.clients:
             if client.held:
                 self._ease(client)
@@ -387,7 +387,7 @@ class Broker(Attendance):
         """A job that has not ended, by its id."""
         return self.lifecycle.jobs.get(uid)
 
-    def recall(self, uid: str, then: Callable[[Ended | None], None]) -> None:
+    def recall(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
         """How a job ended, now or when the disk has been read."""
         self.lifecycle.recall(uid, then)
 

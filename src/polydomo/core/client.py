@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polydomo.core.alarms import Timed
 from polydomo.core.ports import ClientPort
+from polydomo.core.timers import Timer
 
 if TYPE_CHECKING:
     from polydomo.core.broker import Broker
     from polydomo.core.job import Failure, Job
-    from polydomo.core.line import Lane, Line
+    from polydomo.core.queue import ClientQueue, FairQueue
 
 
-class Client(Timed):
+class Client(Timer):
     """Its `lanes` are where its jobs wait, one per line, so that all of them can be dropped at once."""
 
     def __init__(self, broker: Broker, name: bytes, dialect: str, port: ClientPort) -> None:
@@ -34,18 +34,18 @@ class Client(Timed):
         self.stalled = False  # no longer read from until the keeper has caught up
         self.gone = False  # for good: answers are dropped
         self.relay = False  # another broker, whose jobs are not passed on to a third
-        self.lanes: dict[Line, Lane] = {}
+        self.lanes: dict[FairQueue, ClientQueue] = {}
         self.shadow: Client | None = None  # has those of its jobs that it will not be told of unasked
         self.gathers: dict[Job, None] = {}  # its jobs for several workers
-        self.mark = -1  # its place in the ledger's rows (`core.columns`)
+        self.mark = -1  # its place in the ledger's rows (`core.job_columns`)
 
-    def ring(self, now: float) -> None:
+    def fire(self, now: float) -> None:
         """Its grace time is over."""
         self.broker.client_gone(self)
         self.port.forget()
 
 
-class Nobody(ClientPort):
+class NullClientPort(ClientPort):
     """The port of a client that is not here."""
 
     def partial(self, job: Job, body: bytes) -> None:

@@ -8,8 +8,8 @@ from polydomo.core import job as jobs
 from polydomo.core.answers import ANSWERED, STRAY
 from polydomo.core.books import Books
 from polydomo.core.job import RUNNING, WAITING, Failure, Job
-from polydomo.core.line import Line
-from polydomo.core.policy import Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Policy
+from polydomo.core.queue import FairQueue
 from polydomo.core.service import Service
 from polydomo.core.worker import Worker
 
@@ -35,7 +35,7 @@ class Dispatch(Books):
     lifecycle: Lifecycle
     resources: Resources
 
-    def __init__(self, bounds: Bounds, policy: Policy, first_token: int) -> None:
+    def __init__(self, bounds: BrokerLimits, policy: Policy, first_token: int) -> None:
         super().__init__(bounds, policy)
         self._token = first_token  # random in a real broker: no answer of before a restart fits a new job
         self.era = first_token  # so this, too, tells this start of the broker from others
@@ -44,7 +44,7 @@ class Dispatch(Books):
 
     def place(self, job: Job, first: bool) -> None:
         """Dispatch or queue a job that nobody has; `first`: it has waited already."""
-        if job.client.gone and not self.lifecycle.outlives(job):
+        if job.client.gone and not self.lifecycle.survives_client(job):
             self._fail(job, Failure(jobs.CLIENT_GONE, "its client went away"))
             return
         if not job.attempt:
@@ -67,7 +67,7 @@ class Dispatch(Books):
         job.state = WAITING
         self._queue(job.service, job)
 
-    def take_back(self, job: Job) -> None:
+    def revoke(self, job: Job) -> None:
         """Take a running job from its worker, whose answer will come too late."""
         worker = job.worker
         if worker is not None and worker.running.pop(job.token, None) is not None:
@@ -84,14 +84,14 @@ class Dispatch(Books):
         """It may have something to do."""
         self._offer(worker)
 
-    def give_back(self, worker: Worker, job: Job) -> None:
+    def reattach(self, worker: Worker, job: Job) -> None:
         """It has had this job since before the restart."""
         job.worker = worker
         job.service.running += 1
         job.dispatched = self.now
         job.due = self.now + (job.limit or job.service.policy.timeout)
         worker.running[job.token] = job
-        self.alarms.set(worker, job.due)
+        self.timers.set(worker, job.due)
 
     def service_called(self, name: bytes) -> Service:
         """The service of this name, whether it is known or not; `place` keeps it."""
@@ -134,8 +134,8 @@ class Dispatch(Books):
         running = worker.running
         running[token] = job
         worker.last_sent = now
-        if due < worker.alarm and not worker.internal:
-            self.alarms.set(worker, due)
+        if due < worker.fires_at and not worker.internal:
+            self.timers.set(worker, due)
         if worker.credit != 1 or len(worker.services) != 1:
             self._reseat(worker)
         worker.port.dispatch(job)
@@ -161,7 +161,7 @@ class Dispatch(Books):
         """`worker` may have room: give it what waits at its services, each in turn, or note it as idle."""
         services = worker.services
         while worker.free() > 0:
-            found: Line | None = None
+            found: FairQueue | None = None
             count = len(services)
             for step in range(count):
                 index = (worker.turn + step) % count
@@ -195,7 +195,7 @@ class Dispatch(Books):
             service = services[index]
             if service.paused or worker not in service.workers:
                 continue
-            found: Line | None = self._own_line(worker, service) if service.named else None
+            found: FairQueue | None = self._own_line(worker, service) if service.named else None
             if found is None and service.waiting:
                 found = service
             if found is not None:
@@ -216,7 +216,7 @@ class Dispatch(Books):
         self._lost([job], DECLINED)
         return ANSWERED
 
-    def _own_line(self, worker: Worker, service: Service) -> Line | None:
+    def _own_line(self, worker: Worker, service: Service) -> FairQueue | None:
         """Jobs for it alone, if it is their turn: they alternate with those for anybody."""
         own = service.named.get(worker.name)
         if own is None:
@@ -236,7 +236,7 @@ class Dispatch(Books):
             job.state = WAITING
             self._queue(service, job)
 
-    def _line(self, service: Service, job: Job) -> Line:
+    def _line(self, service: Service, job: Job) -> FairQueue:
         """Where it waits."""
         name = self._line_name(service, job)
         return service.line_of(name) if name else service
@@ -251,7 +251,7 @@ class Dispatch(Books):
         # Nobody has it: no worker's name begins with a zero byte and goes on as a resource's.
         return b"\0resource:" + extra.resource if holder is None else holder.name
 
-    def _nobodys(self, service: Service, name: bytes) -> None:
+    def _fail_pinned(self, service: Service, name: bytes) -> None:
         """Jobs for a worker that cannot come back."""
         for job in service.named[name].jobs():
             if job.extra is None or not job.extra.resource:
@@ -260,7 +260,7 @@ class Dispatch(Books):
     def _take_all(self, service: Service) -> list[Job]:
         """Everything that waits, in order."""
         taken: list[Job] = []
-        lines: list[Line] = [service, *service.named.values()]
+        lines: list[FairQueue] = [service, *service.named.values()]
         for line in lines:
             while line.waiting:
                 taken.append(line.next())
@@ -270,10 +270,10 @@ class Dispatch(Books):
         line = service if job.extra is None else self._line(service, job)
         job.expires = self._expiry(service, job)
         line.add(job)
-        if job.expires < line.alarm:
-            self.alarms.set(line, job.expires)
-        if service.herald is not None:
-            service.herald.wanted(service, job)
+        if job.expires < line.fires_at:
+            self.timers.set(line, job.expires)
+        if service.wakeup is not None:
+            service.wakeup.wanted(service, job)
 
     def _queue_first(self, service: Service, job: Job) -> None:
         """For a job that has waited already."""
@@ -281,9 +281,9 @@ class Dispatch(Books):
         job.state = WAITING
         job.expires = self._expiry(service, job)
         line.add_first(job)
-        self.alarms.set(line, job.expires)
-        if service.herald is not None:
-            service.herald.wanted(service, job)
+        self.timers.set(line, job.expires)
+        if service.wakeup is not None:
+            service.wakeup.wanted(service, job)
 
     def _expiry(self, service: Service, job: Job) -> float:
         """When waiting that begins now ends."""
@@ -312,7 +312,7 @@ class Dispatch(Books):
             if self.journal is not None:
                 self.journal.attempt(job, reason)
             job.worker = None
-            if job.client.gone and not self.lifecycle.outlives(job):
+            if job.client.gone and not self.lifecycle.survives_client(job):
                 self._fail(job, Failure(jobs.CLIENT_GONE, "its client went away"))
             elif job.attempt > self._retries(job):
                 self._fail(

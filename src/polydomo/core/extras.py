@@ -9,11 +9,11 @@ from polydomo.core.policy import FOREVER
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from polydomo.core.alarms import Timed
     from polydomo.core.gather import Gather
     from polydomo.core.job import Failure, Job
-    from polydomo.core.line import Line
-    from polydomo.core.targets import Place, Target
+    from polydomo.core.queue import FairQueue
+    from polydomo.core.targets import Assignment, Target
+    from polydomo.core.timers import Timer
 
 
 class Options:
@@ -117,17 +117,17 @@ class Extra:
         self.unsafe = False  # it follows a durable one, and that is not yet on disk
         self.aliases: list[str] | None = None  # ids under which it was asked for before the restart
         self.leader: Job | None = None  # it follows this one itself
-        self.timer: Timed | None = None  # rings at its deadline
-        self.line: Line | None = None  # where it waits
+        self.timer: Timer | None = None  # rings at its deadline
+        self.line: FairQueue | None = None  # where it waits
         # Whom it is for
         self.target: Target | None = options.target
         self.worker = b""  # the only one that may do it; empty: any
         self.resource = b""  # whoever has this may do it
         self.names: list[bytes] | None = None  # who will do it, once that is known
-        self.places: list[Place] = []  # where its parts are done
+        self.places: list[Assignment] = []  # where its parts are done
         self.gather: Gather | None = None  # of those parts
-        self.patience: Timed | None = None  # rings if no worker ever came
-        self.convene: Timed | None = None  # rings a moment after the first has come
+        self.patience: Timer | None = None  # rings if no worker ever came
+        self.convene: Timer | None = None  # rings a moment after the first has come
         self.parent: Job | None = None  # it is one part of this
         self.part = 0  # which
         self.holder = b""  # who had it when the broker was stopped

@@ -12,15 +12,15 @@ from polydomo.core import job as jobs
 from polydomo.core.client import Client
 from polydomo.core.extras import Extra
 from polydomo.core.job import DELAYED, ENDS, RECORDING, STORING, Failure, Job
-from polydomo.core.results import Results
+from polydomo.core.job_timers import Delayed
+from polydomo.core.result_history import Results
 from polydomo.core.targets import ALL, Target
-from polydomo.core.timers import Delayed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from polydomo.core.broker import Broker
-    from polydomo.core.ports import Keeper
+    from polydomo.core.ports import JobStorePort
 
 # For a job that gets the gathered result of an earlier one.
 LIKE_ALL: Final = Target(ALL)
@@ -31,7 +31,7 @@ class Following(ABC):
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.keeper: Keeper | None = None
+        self.keeper: JobStorePort | None = None
         self.jobs: dict[str, Job] = {}  # by uid, while they live
         self.keys: dict[tuple[bytes, bytes], Job] = {}  # the one that is run
         self.delayed: dict[Job, Delayed] = {}
@@ -39,10 +39,10 @@ class Following(ABC):
         self.writing = 0  # jobs being stored or recorded
 
     @abstractmethod
-    def _end(self, everybody: list[Job], body: bytes | None, failure: Failure | None) -> None:
+    def _end(self, subscribers: list[Job], body: bytes | None, failure: Failure | None) -> None:
         """Tell all their clients, then close the books."""
 
-    def everybody(self, job: Job) -> list[Job]:
+    def subscribers(self, job: Job) -> list[Job]:
         """It and those that follow it, as far as their clients are here."""
         extra = job.extra
         if extra is None or not (extra.followers or extra.watchers):
@@ -57,7 +57,7 @@ class Following(ABC):
                 if not job.client.gone:
                     job.client.port.assigned(job, names)
                 return
-            for one in self.everybody(job):
+            for one in self.subscribers(job):
                 if one.extra is None or not one.extra.unsafe:
                     one.client.port.assigned(one, names)
 
@@ -112,14 +112,14 @@ class Following(ABC):
             if leader.asked == job.asked and leader.body == job.body:
                 self._follow(leader, job, False)
             else:
-                self._not_twice(job, extra)
+                self._reject_duplicate(job, extra)
             return True
         ended = self.results.get(extra.uid, self.broker.now)
         if ended is None:
             return False
         extra.durable = False  # the earlier one's record is the record
         if ended.service != job.asked or ended.request != hash(job.body):
-            self._not_twice(job, extra)
+            self._reject_duplicate(job, extra)
         else:
             extra.repeats = True
             extra.target = LIKE_ALL if ended.gathered else None
@@ -130,7 +130,7 @@ class Following(ABC):
             self._end([job], ended.body, ended.failure)
         return True
 
-    def _not_twice(self, job: Job, extra: Extra) -> None:
+    def _reject_duplicate(self, job: Job, extra: Extra) -> None:
         extra.durable = False
         self._end([job], None, Failure(jobs.DUPLICATE, "there is another job with this id"))
 
@@ -165,7 +165,7 @@ class Following(ABC):
             for one in extra.followers:
                 if one.extra is not None and not one.extra.unsafe:
                     self._taken(one.extra)
-        for one in self.everybody(job):
+        for one in self.subscribers(job):
             if one.extra is None or not one.extra.unsafe:
                 one.client.port.accepted(one)
         if extra is not None and extra.worker and extra.parent is None:
@@ -197,6 +197,6 @@ class Following(ABC):
         """The opposite."""
         job.service.elsewhere -= 1
         if job.state == DELAYED:
-            self.broker.alarms.clear(self.delayed.pop(job))
+            self.broker.timers.clear(self.delayed.pop(job))
         elif job.state in (STORING, RECORDING):
             self.writing -= 1

@@ -86,14 +86,14 @@ class Gather(ClientPort):
         self._ended(job, failure.body, failure.reason, failure.message, failure.detail)
 
     def taken(self, job: Job, name: bytes, body: bytes) -> None:
-        for one in self.lifecycle.everybody(self.job):
+        for one in self.lifecycle.subscribers(self.job):
             one.client.port.taken(one, name, body)
 
     def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
         self.lifecycle.event(self.job, name, kind, body)
 
     def stream(self, job: Job, name: bytes, body: bytes) -> None:
-        for one in self.lifecycle.everybody(self.job):
+        for one in self.lifecycle.subscribers(self.job):
             one.client.port.stream(one, name, body)
 
     def kept(self, index: int) -> None:
@@ -102,7 +102,7 @@ class Gather(ClientPort):
             return
         piece = self.pieces[index]
         self.told += 1
-        for one in self.lifecycle.everybody(self.job):
+        for one in self.lifecycle.subscribers(self.job):
             one.client.port.gathered(one, piece.name, None if piece.reason else piece.body, piece.failure())
         if self.told == len(self.names):
             self.lifecycle.gathers.complete(self.job, self)

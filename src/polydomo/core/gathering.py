@@ -8,9 +8,9 @@ from polydomo.core import job as jobs
 from polydomo.core.extras import Extra, Options
 from polydomo.core.gather import Gather, Piece
 from polydomo.core.job import EXTRA_COST, GATHERING, JOB_COST, Failure, Job
+from polydomo.core.job_timers import Convene, KeepAgain, Patience
 from polydomo.core.policy import FOREVER
-from polydomo.core.targets import ALL, EACH, RESOURCES, Place, Target
-from polydomo.core.timers import Convene, KeepAgain, Patience
+from polydomo.core.targets import ALL, EACH, RESOURCES, Assignment, Target
 
 if TYPE_CHECKING:
     from polydomo.core.lifecycle import Lifecycle
@@ -29,18 +29,18 @@ class Gathers:
         self.broker = lifecycle.broker
         self.writing = 0  # pieces being recorded
 
-    def find_places(self, job: Job, target: Target) -> list[Place]:
+    def find_places(self, job: Job, target: Target) -> list[Assignment]:
         """Where its parts are done; none: nobody is here who could."""
         if target.everywhere:
             return self._everywhere(target)
         service = job.service
         if target.kind == ALL:
-            return [Place(service.name, name) for name in service.names]
+            return [Assignment(service.name, name) for name in service.names]
         if target.kind == RESOURCES:
             return self._by_resource(service, target.names)
-        return [Place(service.name, name) for name in target.names]
+        return [Assignment(service.name, name) for name in target.names]
 
-    def start(self, job: Job, places: list[Place]) -> None:
+    def start(self, job: Job, places: list[Assignment]) -> None:
         """Give each its part. Without places, wait for the first worker."""
         extra = job.extra
         if extra is None or extra.target is None:
@@ -52,7 +52,7 @@ class Gathers:
             wait = self.lifecycle.expiry(job)
             if wait < FOREVER:
                 extra.patience = Patience(self, job)
-                self.broker.alarms.set(extra.patience, wait)
+                self.broker.timers.set(extra.patience, wait)
             return
         gather = Gather(self.lifecycle, job, [place.name() for place in places])
         extra.gather = gather
@@ -61,7 +61,7 @@ class Gathers:
         for part in parts:
             self.broker.place(part, False)
 
-    def restore(self, job: Job, places: list[Place], pieces: dict[int, Piece]) -> None:
+    def restore(self, job: Job, places: list[Assignment], pieces: dict[int, Piece]) -> None:
         """A job of before the restart, with the answers that are known."""
         extra = job.extra
         if extra is None:
@@ -126,7 +126,7 @@ class Gathers:
         for job in service.convening:
             if job.extra is not None and job.extra.convene is None:
                 job.extra.convene = Convene(self, job)
-                self.broker.alarms.set(job.extra.convene, self.broker.now + SETTLE)
+                self.broker.timers.set(job.extra.convene, self.broker.now + SETTLE)
 
     def convene(self, job: Job) -> None:
         """The workers that came first are here by now; or have gone again."""
@@ -151,12 +151,12 @@ class Gathers:
         job.service.convening.pop(job, None)
         if extra is not None:
             if extra.patience is not None:
-                self.broker.alarms.clear(extra.patience)
+                self.broker.timers.clear(extra.patience)
             if extra.convene is not None:
-                self.broker.alarms.clear(extra.convene)
+                self.broker.timers.clear(extra.convene)
         self.lifecycle.back(job)
 
-    def _part(self, job: Job, gather: Gather, index: int, place: Place) -> Job:
+    def _part(self, job: Job, gather: Gather, index: int, place: Assignment) -> Job:
         broker = self.broker
         whole = job.extra
         assert whole is not None
@@ -176,16 +176,16 @@ class Gathers:
         gather.parts[index] = part
         return part
 
-    def _everywhere(self, target: Target) -> list[Place]:
+    def _everywhere(self, target: Target) -> list[Assignment]:
         """NORFAB's service `all`: workers of every service, each in its first one."""
         if target.kind == EACH:
             return [
-                Place(service.name, next(iter(service.idle or service.workers)).name)
+                Assignment(service.name, next(iter(service.idle or service.workers)).name)
                 for service in self.broker.services.values()
                 if service.workers and not all(worker.internal for worker in service.workers)
             ]
         places = {
-            worker.name: Place(worker.services[0].name, worker.name)
+            worker.name: Assignment(worker.services[0].name, worker.name)
             for worker in self.broker.workers
             if worker.services and not worker.internal
         }
@@ -193,11 +193,15 @@ class Gathers:
             return list(places.values())
         return [places[name] for name in target.names if name in places]
 
-    def _by_resource(self, service: Service, names: list[bytes]) -> list[Place]:
+    def _by_resource(self, service: Service, names: list[bytes]) -> list[Assignment]:
         """One part for each worker that has some of them, and one for each that nobody has now."""
-        places: dict[bytes, Place] = {}
+        places: dict[bytes, Assignment] = {}
         for name in names:
             holder = self.broker.resources.pick(service, name)
-            place = Place(service.name, b"", name) if holder is None else Place(service.name, holder.name)
+            place = (
+                Assignment(service.name, b"", name)
+                if holder is None
+                else Assignment(service.name, holder.name)
+            )
             places[place.name()] = place
         return list(places.values())

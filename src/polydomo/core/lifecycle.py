@@ -28,12 +28,12 @@ from polydomo.core.job import (
     Failure,
     Job,
 )
+from polydomo.core.job_timers import Again, Deadline, Delayed
 from polydomo.core.memos import Memos, digest_of
 from polydomo.core.policy import FOREVER
 from polydomo.core.restoring import Restoring
-from polydomo.core.results import Ended
-from polydomo.core.targets import ALL, NAMES, RESOURCES, Place, Target
-from polydomo.core.timers import Again, Deadline, Delayed
+from polydomo.core.result_history import JobResult
+from polydomo.core.targets import ALL, NAMES, RESOURCES, Assignment, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,14 +127,14 @@ class Lifecycle(Restoring):
             return
         if extra.durable and self.keeper is not None:
             self.keeper.event(job, name, kind, body)
-        for one in self.everybody(job):
+        for one in self.subscribers(job):
             one.client.port.event(one, name, kind, body)
 
     def partial(self, job: Job, body: bytes) -> None:
         """One of several answers came."""
         if job.extra is not None and job.extra.durable and self.keeper is not None:
             self.keeper.partial(job, body)
-        for one in self.everybody(job):
+        for one in self.subscribers(job):
             one.client.port.partial(one, body)
 
     def answered(self, job: Job, body: bytes) -> None:
@@ -164,13 +164,13 @@ class Lifecycle(Restoring):
         else:
             self._finish(job)
 
-    def outlives(self, job: Job) -> bool:
+    def survives_client(self, job: Job) -> bool:
         """Is it worth running although its client is gone?"""
         extra = job.extra
         if extra is None:
             return False
         if extra.parent is not None:
-            return not extra.parent.client.gone or self.outlives(extra.parent)
+            return not extra.parent.client.gone or self.survives_client(extra.parent)
         return extra.durable or len(extra.followers) > 0
 
     def kept(self, job: Job) -> bool:
@@ -200,7 +200,7 @@ class Lifecycle(Restoring):
         elif job.state == GATHERING:
             self.gathers.cancel(job)
         elif job.state == RUNNING and job.worker is not None:
-            self.broker.take_back(job)
+            self.broker.revoke(job)
         elif job.state == REMEMBERING:
             self.memos.leave(job)
             self.back(job)
@@ -225,9 +225,9 @@ class Lifecycle(Restoring):
         service.paused = False
         for worker in list(service.workers):
             self.broker.offer(worker)
-        if service.herald is not None:
+        if service.wakeup is not None:
             for job in service.jobs():
-                service.herald.wanted(service, job)
+                service.wakeup.wanted(service, job)
 
     def close(self) -> None:
         """The broker stops: who waits for something that is not on disk is told."""
@@ -303,7 +303,7 @@ class Lifecycle(Restoring):
         self.back(job)
         self._finish(job)
 
-    def convened(self, job: Job, places: list[Place]) -> None:
+    def convened(self, job: Job, places: list[Assignment]) -> None:
         """A job for all workers has found some."""
         extra = job.extra
         if extra is not None:
@@ -312,7 +312,7 @@ class Lifecycle(Restoring):
                 self.keeper.convened(job)
             self.gathers.start(job, places)
 
-    def recall(self, uid: str, then: Callable[[Ended | None], None]) -> None:
+    def recall(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
         """How a job ended, from memory or from the disk."""
         ended = self.results.get(uid, self.broker.now)
         if ended is not None or self.keeper is None:
@@ -409,14 +409,14 @@ class Lifecycle(Restoring):
         self.elsewhere(job, DELAYED)
         timer = Delayed(self, job)
         self.delayed[job] = timer
-        self.broker.alarms.set(timer, until)
+        self.broker.timers.set(timer, until)
 
     def _watch(self, job: Job, extra: Extra) -> None:
         """It can be asked for by its id from now on, and must end by its deadline."""
         self.jobs[extra.uid] = job
         if extra.deadline < FOREVER:
             extra.timer = Deadline(self, job)
-            self.broker.alarms.set(extra.timer, extra.deadline)
+            self.broker.timers.set(extra.timer, extra.deadline)
 
     def _record(self, job: Job) -> None:
         if job.extra is not None:
@@ -441,9 +441,9 @@ class Lifecycle(Restoring):
         self._end([job, *followers], extra.result, job.failure)
         extra.result = None
 
-    def _end(self, everybody: list[Job], body: bytes | None, failure: Failure | None) -> None:
+    def _end(self, subscribers: list[Job], body: bytes | None, failure: Failure | None) -> None:
         """Tell all their clients, then close the books."""
-        for job in everybody:
+        for job in subscribers:
             extra = job.extra
             if extra is not None and extra.parent is None:
                 if self.jobs.get(extra.uid) is job:
@@ -453,7 +453,7 @@ class Lifecycle(Restoring):
                     for alias in extra.aliases or ():
                         self.jobs.pop(alias, None)
                 if extra.timer is not None:
-                    self.broker.alarms.clear(extra.timer)
+                    self.broker.timers.clear(extra.timer)
             if extra is not None and extra.resource:
                 self._unwanted(job, extra)
             self._tell(job, body, failure)
@@ -462,9 +462,9 @@ class Lifecycle(Restoring):
                 extra.watchers = None
                 for one in watchers:
                     self._tell(one, body, failure)
-        for job in everybody:
+        for job in subscribers:
             self.broker.end_job(job, failure)
-        for job in everybody:
+        for job in subscribers:
             if job.extra is not None and job.extra.waiters:
                 waiters = job.extra.waiters
                 job.extra.waiters = None
@@ -478,7 +478,7 @@ class Lifecycle(Restoring):
         if failure is not None:
             failure = Failure(failure.reason, failure.message, failure.body, failure.detail)
         self.results.keep(
-            Ended(
+            JobResult(
                 extra.uid,
                 job.asked,
                 b"" if job.worker is None else job.worker.name,

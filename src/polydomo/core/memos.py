@@ -58,7 +58,7 @@ def unpacked(value: bytes, until: float) -> Memo:
     return Memo(message.rest(), worker, took, until)
 
 
-class Shelf:
+class ServiceCache:
     """The answers of one service, the least recently used first, and what they were good for."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Shelf:
         return size
 
 
-class Flight:
+class InFlight:
     """The same request several times at once."""
 
     def __init__(self, leader: Job) -> None:
@@ -120,8 +120,8 @@ class Memos:
         self.broker = lifecycle.broker
         self.memory = memory
         self.held = 0  # bytes, of all services
-        self.shelves: dict[bytes, Shelf] = {}
-        self.flights: dict[tuple[bytes, bytes], Flight] = {}
+        self.shelves: dict[bytes, ServiceCache] = {}
+        self.flights: dict[tuple[bytes, bytes], InFlight] = {}
 
     def known(self, job: Job) -> Memo | None:
         """An answer from memory to a job that has just come, if there is one; it is not counted yet."""
@@ -147,7 +147,7 @@ class Memos:
         if memo is not None:
             self.answer(job, memo)
             return True
-        self.flights[name] = Flight(job)
+        self.flights[name] = InFlight(job)
         keeper = self.lifecycle.keeper
         if keeper is None or shelf.complete:
             shelf.misses += 1
@@ -243,16 +243,16 @@ class Memos:
         self.held -= before - shelf.held
         return count
 
-    def shelf(self, service: bytes) -> Shelf:
+    def shelf(self, service: bytes) -> ServiceCache:
         """A service's answers."""
         shelf = self.shelves.get(service)
         if shelf is None:
-            shelf = self.shelves[service] = Shelf()
+            shelf = self.shelves[service] = ServiceCache()
         return shelf
 
     def show(self, service: bytes) -> dict[str, object]:
         """For people."""
-        shelf = self.shelves.get(service) or Shelf()
+        shelf = self.shelves.get(service) or ServiceCache()
         return {
             "entries": len(shelf.memos),
             "bytes": shelf.held,

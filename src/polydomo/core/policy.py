@@ -24,7 +24,7 @@ def label_texts(labels: Mapping[str, object]) -> dict[str, str]:
     return {name: label_text(value) for name, value in labels.items()}
 
 
-class Waking:
+class WakePolicy:
     """How workers that fetch their jobs themselves are told that there are some."""
 
     __slots__ = ("first", "labels", "patience", "rule", "widest")
@@ -94,7 +94,7 @@ class Policy:
         memo: bool = False,
         memo_ttl: float = 86400.0,
         memo_bytes: int = 64 * 1024 * 1024,
-        waking: Waking | None = None,
+        waking: WakePolicy | None = None,
         liveness_busy: int = 0,
     ) -> None:
         self.wait = wait  # how long a job may wait for a worker
@@ -112,7 +112,7 @@ class Policy:
         self.memo = memo  # the same request again gets the same answer, without a worker
         self.memo_ttl = memo_ttl  # for so long
         self.memo_bytes = memo_bytes  # as far as all its answers together fit in here
-        self.waking = Waking() if waking is None else waking
+        self.waking = WakePolicy() if waking is None else waking
         # Silent intervals after which a worker that holds a job is given up; 0: only if it is known to beat while busy.
         self.liveness_busy = liveness_busy
 
@@ -143,7 +143,7 @@ class Policy:
         return hash(self.values())
 
 
-class Bounds:
+class BrokerLimits:
     """What the broker as a whole, and one client in it, may hold."""
 
     __slots__ = ("client_bytes", "client_grace", "client_jobs", "hops", "memory", "services")
@@ -165,7 +165,7 @@ class Bounds:
         self.services = services  # service names known at once
 
 
-class Beat:
+class Heartbeat:
     """The agreed rhythm of one kind of worker: a sign of life each `interval`, given up after `liveness` of them."""
 
     __slots__ = ("interval", "liveness")

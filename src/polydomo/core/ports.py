@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from polydomo.core.client import Client
     from polydomo.core.gather import Piece
     from polydomo.core.job import Failure, Job
-    from polydomo.core.results import Ended
+    from polydomo.core.result_history import JobResult
     from polydomo.core.service import Service
     from polydomo.core.worker import Worker
 
@@ -46,7 +46,7 @@ class WorkerPort(ABC):
     def reclaim(self, job: Job) -> bool:
         """It may have had this job (`job.token`) when the broker was stopped: ask it what became of it. False: its
         dialect cannot ask. Otherwise it holds the job from now on, until it answers or says that it does not know
-        it (`Broker.disown`)."""
+        it (`Broker.report_unknown`)."""
         return False
 
     def dismiss(self, reason: str) -> None:  # noqa: B027
@@ -116,7 +116,7 @@ class ClientPort(ABC):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Herald(ABC):
+class WakeupPort(ABC):
     """Towards workers that fetch their jobs themselves (`Broker.fetch`), and must be told that there are some."""
 
     @abstractmethod
@@ -148,7 +148,7 @@ class Journal(ABC):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Keeper(ABC):
+class JobStorePort(ABC):
     """Keeps durable jobs. Each call is in order and returns at once; the keeper answers later, by a call on
     `broker.lifecycle`, when what it was told is safe on disk or cannot be."""
 
@@ -186,7 +186,7 @@ class Keeper(ABC):
         """One of several workers has ended its part. Answered with `gathers.kept`."""
 
     @abstractmethod
-    def read(self, uid: str, then: Callable[[Ended | None], None]) -> None:
+    def read(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
         """How did the job `uid` end, if it is kept? Answered by `then`."""
 
     def memo(self, service: bytes, digest: bytes, then: Callable[[bytes | None, float], None]) -> None:

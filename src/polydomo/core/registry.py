@@ -9,11 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from polydomo.core.alarms import Alarms
 from polydomo.core.counts import Counts, PastCounts
-from polydomo.core.line import Line
-from polydomo.core.policy import Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Policy
+from polydomo.core.queue import FairQueue
 from polydomo.core.service import Service
+from polydomo.core.timers import TimerHeap
 
 if TYPE_CHECKING:
     from polydomo.core.job import Job
@@ -34,18 +34,18 @@ def is_question(job: Job) -> bool:
 class Registry(ABC):
     """The part of the broker that knows services."""
 
-    def __init__(self, bounds: Bounds, policy: Policy) -> None:
+    def __init__(self, bounds: BrokerLimits, policy: Policy) -> None:
         self.now = 0.0  # set by the owner before each call
         self.bounds = bounds
         self.default_policy = policy
         self.policies: dict[bytes, Policy] = {}
-        self.alarms = Alarms()
+        self.timers = TimerHeap()
         self.services: dict[bytes, Service] = {}
         self.past = PastCounts()
         self.fallback: Worker | None = None  # answers reserved names that have no service
 
     @abstractmethod
-    def look_at_line(self, line: Line) -> None:
+    def expire_queue(self, line: FairQueue) -> None:
         """Its alarm rang: jobs may have waited too long."""
 
     def policy_of(self, name: bytes) -> Policy:
@@ -99,7 +99,7 @@ class Registry(ABC):
             if self.services.get(service.name) is service:
                 del self.services[service.name]
             self._retire(service)
-            self.alarms.clear(service)
+            self.timers.clear(service)
 
     def _retire(self, service: Service) -> None:
         """Keep the counts of a service that is not known (any more)."""

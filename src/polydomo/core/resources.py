@@ -1,16 +1,16 @@
 """Resources: what workers manage, and which of them has one now.
 
 A worker declares the resources it has, or the broker shares a service's resources out among its workers
-(`core.sharing`). A job for a resource waits for its holder; when the resource moves, so do the jobs that wait for it.
+(`core.rendezvous`). A job for a resource waits for its holder; when the resource moves, so do the jobs that wait for it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from polydomo.core.alarms import Timed
 from polydomo.core.job import WAITING
-from polydomo.core.sharing import Shares
+from polydomo.core.rendezvous import RendezvousHash
+from polydomo.core.timers import Timer
 
 if TYPE_CHECKING:
     from polydomo.core.broker import Broker
@@ -27,7 +27,7 @@ class Resources:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.declared: dict[bytes, dict[bytes, dict[Worker, None]]] = {}  # service → resource → who has it
-        self.shares: dict[bytes, Shares] = {}  # by service
+        self.shares: dict[bytes, RendezvousHash] = {}  # by service
         self._settling: dict[bytes, Settling] = {}
 
     def declare(self, worker: Worker, names: list[bytes]) -> None:
@@ -42,7 +42,7 @@ class Resources:
         """The workers of this service have these between them."""
         shares = self.shares.get(name)
         if shares is None:
-            shares = self.shares[name] = Shares()
+            shares = self.shares[name] = RendezvousHash()
             service = self.broker.services.get(name)
             if service is not None:
                 for worker in service.names:
@@ -148,10 +148,10 @@ class Resources:
         timer = self._settling.get(name)
         if timer is None:
             timer = self._settling[name] = Settling(self, name)
-        self.broker.alarms.set(timer, self.broker.now)
+        self.broker.timers.set(timer, self.broker.now)
 
 
-class Settling(Timed):
+class Settling(Timer):
     """Shares that have to be worked out anew, a slice at a time."""
 
     def __init__(self, resources: Resources, name: bytes) -> None:
@@ -159,6 +159,6 @@ class Settling(Timed):
         self.resources = resources
         self.name = name
 
-    def ring(self, now: float) -> None:
+    def fire(self, now: float) -> None:
         if not self.resources.settle(self.name):
-            self.resources.broker.alarms.set(self, now + 0.001)
+            self.resources.broker.timers.set(self, now + 0.001)

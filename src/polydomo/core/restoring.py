@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from polydomo.core.client import Client, Nobody
+from polydomo.core.client import Client, NullClientPort
 from polydomo.core.extras import Extra
 from polydomo.core.following import Following
 from polydomo.core.gather import Piece
@@ -51,7 +51,7 @@ class Restoring(Following):
 
     def absent(self, name: bytes, dialect: str) -> Client:
         """Stands for a client of before the restart: it is told nothing."""
-        client = Client(self.broker, name, dialect, Nobody())
+        client = Client(self.broker, name, dialect, NullClientPort())
         client.gone = True
         return client
 
@@ -164,7 +164,7 @@ class Restoring(Following):
                 continue
             if token in self.orphans and worker.port.reclaim(job):
                 self.claim(token)
-                self.broker.give_back(worker, job)
+                self.broker.reattach(worker, job)
 
     def claim(self, token: bytes) -> Job | None:
         """A worker answers an attempt of before the restart."""

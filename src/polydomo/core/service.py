@@ -6,17 +6,17 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from polydomo.core.counts import Counts
-from polydomo.core.line import Line
 from polydomo.core.policy import Policy
+from polydomo.core.queue import FairQueue
 
 if TYPE_CHECKING:
     from polydomo.core.job import Job
-    from polydomo.core.ports import Herald
+    from polydomo.core.ports import WakeupPort
     from polydomo.core.registry import Registry
     from polydomo.core.worker import Worker
 
 
-class Service(Line):
+class Service(FairQueue):
     """Exists while it has workers, jobs or a configuration of its own. As a line, it has the jobs that any of its
     workers may do; those for one worker only wait in `named`."""
 
@@ -31,7 +31,7 @@ class Service(Line):
         self.workers: dict[Worker, None] = {}
         self.idle: OrderedDict[Worker, None] = OrderedDict()
         self.names: dict[bytes, Worker] = {}  # its workers; of two with one name the newer
-        self.named: dict[bytes, OneWorkersLine] = {}  # those that have jobs
+        self.named: dict[bytes, PinnedQueue] = {}  # those that have jobs
         self.targeted = 0  # jobs in them
         self.wanted: dict[bytes, dict[Job, None]] = {}  # by resource: jobs that wait for whoever has it
         self.convening: dict[Job, None] = {}  # for all its workers, and there were none yet
@@ -40,17 +40,17 @@ class Service(Line):
             0  # being stored, recorded or delayed: no job of any queue, but the service is needed
         )
         self.paused = False
-        self.herald: Herald | None = None  # tells workers that fetch their jobs when there are some
-        self.mark = -1  # its place in the ledger's rows (`core.columns`)
+        self.wakeup: WakeupPort | None = None  # tells workers that fetch their jobs when there are some
+        self.mark = -1  # its place in the ledger's rows (`core.job_columns`)
 
     def service(self) -> Service:
         return self
 
     def next(self) -> Job:
         """The usual case of a line's `next`, without the calls."""
-        if self.levels:
+        if self.bands:
             return super().next()
-        ring = self.ring_of_lanes
+        ring = self.rotation
         lane = ring[0]
         job = lane.jobs.popleft()
         if lane.jobs:
@@ -63,11 +63,11 @@ class Service(Line):
         self.waiting -= 1
         return job
 
-    def line_of(self, name: bytes) -> OneWorkersLine:
+    def line_of(self, name: bytes) -> PinnedQueue:
         """Where jobs for this worker wait."""
         line = self.named.get(name)
         if line is None:
-            line = self.named[name] = OneWorkersLine(self, name)
+            line = self.named[name] = PinnedQueue(self, name)
         return line
 
     def unused(self) -> bool:
@@ -75,7 +75,7 @@ class Service(Line):
         return not (self.workers or self.waiting or self.targeted or self.running or self.elsewhere)
 
 
-class OneWorkersLine(Line):
+class PinnedQueue(FairQueue):
     """Jobs that only one worker may do, whether it is here or not. It exists while it has jobs."""
 
     def __init__(self, home: Service, name: bytes) -> None:
@@ -98,4 +98,4 @@ class OneWorkersLine(Line):
         self.home.targeted -= count
         if not self.waiting:
             self.home.named.pop(self.name, None)
-            self.broker.alarms.clear(self)
+            self.broker.timers.clear(self)

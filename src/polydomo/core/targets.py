@@ -27,7 +27,7 @@ class Target:
         self.everywhere = everywhere  # of all services, not only of the one the job names
 
 
-class Place:
+class Assignment:
     """Where one part of a job is done."""
 
     __slots__ = ("resource", "service", "worker")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polydomo.core.alarms import NEVER, Timed
-from polydomo.core.policy import FOREVER, Beat
+from polydomo.core.policy import FOREVER, Heartbeat
+from polydomo.core.timers import NEVER, Timer
 
 if TYPE_CHECKING:
     from polydomo.core.broker import Broker
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from polydomo.core.service import Service
 
 
-class Worker(Timed):
+class Worker(Timer):
     """`running` maps the token of each attempt it holds to the job.
 
     Liveness: any command is a sign of life. An idle worker that shows none for `beat.liveness` intervals is expired.
@@ -23,7 +23,7 @@ class Worker(Timed):
     (`Policy.liveness_busy`).
     """
 
-    def __init__(self, broker: Broker, name: bytes, dialect: str, port: WorkerPort, beat: Beat) -> None:
+    def __init__(self, broker: Broker, name: bytes, dialect: str, port: WorkerPort, beat: Heartbeat) -> None:
         super().__init__()
         self.broker = broker
         self.name = name
@@ -46,7 +46,9 @@ class Worker(Timed):
         self.must_beat = True  # its protocol has heartbeats for workers that hold jobs
         self.beats_sent = 0
         self.beats_seen = 0
-        self.deaf = False  # its connection is not being read (back-pressure): silence proves nothing
+        self.reading_paused = (
+            False  # its connection is not being read (back-pressure): silence proves nothing
+        )
         self.done = 0
         self.internal = False  # part of the broker itself: no liveness
         self.relay = False  # another broker: it has jobs of our own clients only, never another broker's
@@ -55,7 +57,7 @@ class Worker(Timed):
             True  # a job for it alone comes before one for anybody, if both wait; then the other way
         )
         self.resources: list[bytes] = []  # what it declared to have
-        self.mark = -1  # its place in the ledger's rows (`core.columns`)
+        self.mark = -1  # its place in the ledger's rows (`core.job_columns`)
 
     def free(self) -> int:
         """How many more jobs it may be given now. With a late answer outstanding it gets none, unless its jobs do not
@@ -64,9 +66,9 @@ class Worker(Timed):
             return self.credit - len(self.running) - len(self.late) if self.parallel else 0
         return self.credit - len(self.running)
 
-    def set_deaf(self, deaf: bool) -> None:
+    def set_deaf(self, reading_paused: bool) -> None:
         """Its connection is (not) being read. Silence counts from when it is read again."""
-        self.deaf = deaf
+        self.reading_paused = reading_paused
         self.last_seen = self.broker.now
 
     def silence_allowed(self) -> float:
@@ -86,6 +88,6 @@ class Worker(Timed):
             return job.dispatched
         return NEVER
 
-    def ring(self, now: float) -> None:
+    def fire(self, now: float) -> None:
         """Time for a heartbeat, or a sign of life is overdue, or a job has run for too long."""
-        self.broker.look_at_worker(self)
+        self.broker.check_worker(self)

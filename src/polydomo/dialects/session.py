@@ -13,7 +13,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr, trait
 
 from polydomo.core.broker import Broker
-from polydomo.core.policy import Beat
+from polydomo.core.policy import Heartbeat
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message
 from polydomo.wire.zmtp.connection import Handler, Peer
@@ -183,7 +183,7 @@ class Context:
         broker: Broker,
         outbox: Outbox,
         openers: dict[bytes, SessionFactory],
-        beat: Beat,
+        beat: Heartbeat,
         credit_max: int = 64,
     ) -> None:
         self.broker = broker
@@ -376,7 +376,7 @@ class Session(ABC):
         """Does a registered worker speak here?"""
 
     @abstractmethod
-    def set_deaf(self, deaf: bool) -> None:
+    def set_deaf(self, reading_paused: bool) -> None:
         """The connection is (not) being read: whether a worker's silence means anything."""
 
 

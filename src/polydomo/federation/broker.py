@@ -327,7 +327,7 @@ class RemoteBroker(ClientPort):
 def idle(service: Service) -> int:
     """Workers of our own that could begin a job of this service now."""
     count = len(service.idle)
-    herd = service.herald
+    herd = service.wakeup
     if isinstance(herd, WakeScheduler):
         count += herd.near.size()
     return count

@@ -154,7 +154,7 @@ class DeviceSession(Session):
     def is_worker(self) -> bool:
         return True
 
-    def set_deaf(self, deaf: bool) -> None:
+    def set_deaf(self, reading_paused: bool) -> None:
         """Nobody's silence means anything here."""
 
 

@@ -14,7 +14,7 @@ import numpy
 import pyarrow
 from pyarrow import compute
 
-from polydomo.core.columns import FIELDS
+from polydomo.core.job_columns import FIELDS
 from polydomo.ledger.job_batch import UNKNOWN, JobBatch
 from polydomo.ledger.schema import DONE, JOBS, Table
 

@@ -1,7 +1,7 @@
 """Ended jobs on their way from the broker's loop to the thread that writes them: plain data, which nobody changes.
 
 This side runs in the loop, so it does as little as it can. The numbers that every job has are handed on as they were
-noted (`core.columns`); what only some jobs have (a key, a deadline, parts) is looked at only for those.
+noted (`core.job_columns`); what only some jobs have (a key, a deadline, parts) is looked at only for those.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections import defaultdict
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from polydomo.core.columns import Rows
 from polydomo.core.job import STATES, Job
+from polydomo.core.job_columns import ColumnBuffer
 from polydomo.core.names import printable
 from polydomo.core.policy import FOREVER
 from polydomo.core.targets import KINDS, Target
@@ -71,7 +71,7 @@ class JobBatch(NamedTuple):
     """So many ended jobs."""
 
     num_rows: int  # named as Arrow does it
-    fields: dict[str, bytes]  # `core.columns.FIELDS`
+    fields: dict[str, bytes]  # `core.job_columns.FIELDS`
     epoch: float  # the wall time at the core's time 0
     services: list[str]
     clients: list[Peer]
@@ -79,7 +79,7 @@ class JobBatch(NamedTuple):
     beside: Beside
 
 
-def sheet_of(rows: Rows, epoch: float) -> JobBatch:
+def sheet_of(rows: ColumnBuffer, epoch: float) -> JobBatch:
     """What is to be known of these jobs."""
     beside = Beside()
     for place, name in rows.aliases.items():

@@ -6,8 +6,8 @@ from typing import Final
 
 from polydomo.core.broker import Broker
 from polydomo.core.client import Client
-from polydomo.core.columns import RowJournal, RowTaker
 from polydomo.core.job import Job
+from polydomo.core.job_columns import ColumnJournal, ColumnSink
 from polydomo.core.registry import is_question
 from polydomo.core.worker import Worker
 from polydomo.ledger.arrow_columns import batch_of
@@ -27,11 +27,11 @@ LONGEST: Final = 1000
 _MICROS: Final = 1_000_000
 
 
-class LedgerJournal(RowTaker):
+class LedgerJournal(ColumnSink):
     """Belongs to one broker, whose journal is `rows`. The owner calls `collect` from time to time."""
 
     def __init__(self, broker: Broker, name: str, run: str, segments: Segments) -> None:
-        self.rows = RowJournal(BATCH, self)
+        self.rows = ColumnJournal(BATCH, self)
         self.broker = broker
         self.name = name
         self.run = run

@@ -110,7 +110,7 @@ class VirtualClock(Clock):
         """It is `when` now: ring what is due."""
         self._now = max(self._now, when)
         while self._next_timer() <= self._now:
-            heappop(self._timers)[2].ring()
+            heappop(self._timers)[2].fire()
         for follower in self.followers:
             follower.tick()
 
@@ -133,7 +133,7 @@ class VirtualTimer:
         self._args = args
         self.cancelled = False
 
-    def ring(self) -> None:
+    def fire(self) -> None:
         if asyncio.get_running_loop() is self._loop:
             self._callback(*self._args)
         elif not self._loop.is_closed():

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from polydomo.core.policy import Waking
+from polydomo.core.policy import WakePolicy
 from polydomo.dialects.wmp.selection import RULES, Pool
 from polydomo.errors import ConfigError
 from polydomo.sdk import inprocess
@@ -36,7 +36,7 @@ _numbers = count(1)
 class _Desk(Listener):
     """Where the manager's own client comes in."""
 
-    def __init__(self, settings: Settings, waking: Waking) -> None:
+    def __init__(self, settings: Settings, waking: WakePolicy) -> None:
         self.clock = REAL_TIME
         self.name = f"manager-{next(_numbers)}"
         self.server: BrokerServer | None = None
@@ -86,7 +86,7 @@ class Manager(Client):
         settings = settings or Settings()
         settings.broker.zmq = [bind] if isinstance(bind, str) else list(bind)
         settings.broker.data = ""
-        waking = Waking(_name_of(rule), first, widest, patience, labels)
+        waking = WakePolicy(_name_of(rule), first, widest, patience, labels)
         self._desk = _Desk(settings, waking)
         inprocess.listen(self._desk.name, self._desk)
         super().__init__(f"nfp+local://{self._desk.name}", codec=codec, timeout=timeout)

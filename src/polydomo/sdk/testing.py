@@ -93,7 +93,7 @@ class LocalBroker(Listener):
         server = self._server
         if server is None:
             return float("inf")
-        return min(server.broker.alarms.next(), server.broker.now + server.clock.longest_sleep)
+        return min(server.broker.timers.next(), server.broker.now + server.clock.longest_sleep)
 
     def tick(self) -> None:
         """Time has passed."""

@@ -89,7 +89,7 @@ class PeerBase(asyncio.Protocol):
         """Does a worker speak here? It is always read from: it may be unable to read its next job before its last
         answer is out, and what its clients wait for may be that answer."""
 
-    def deafen(self, deaf: bool) -> None:
+    def deafen(self, reading_paused: bool) -> None:
         """It is (not) being read from."""
 
     def remembered(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from polydomo.core.extras import Extra, Options
-from polydomo.core.targets import KINDS, Place, Target
+from polydomo.core.targets import KINDS, Assignment, Target
 from polydomo.store.records import JobRecord
 
 _KIND = {word: kind for kind, word in KINDS.items()}
@@ -66,7 +66,7 @@ def form_of(record: JobRecord) -> str:
     return _read_rest.decode(record.options).form if b'"form"' in record.options else ""
 
 
-def read_options(record: JobRecord) -> tuple[Options, list[Place]]:
+def read_options(record: JobRecord) -> tuple[Options, list[Assignment]]:
     """The opposite, with what has columns of its own; and where its parts are done. Nearly all jobs are alike, and
     share one object."""
     plain = record.target == "any" and record.key is None and not record.priority
@@ -79,7 +79,7 @@ def read_options(record: JobRecord) -> tuple[Options, list[Place]]:
     options.priority = record.priority
     if plain and not rest.places and len(_plain) < 1000:
         _plain[record.options] = options
-    return options, [Place(_bytes(one), _bytes(two), _bytes(three)) for one, two, three in rest.places]
+    return options, [Assignment(_bytes(one), _bytes(two), _bytes(three)) for one, two, three in rest.places]
 
 
 def _text(name: bytes) -> str:

@@ -145,7 +145,7 @@ class BrokerServer:
             await self.ledger.close()
             await self._close_store()
             raise
-        self.broker.alarms.on_sooner = self._sooner
+        self.broker.timers.on_sooner = self._sooner
         self._ring()
         self._inspector = self.loop.call_later(self._inspection(), self._inspect)
         self._inspect_heap()

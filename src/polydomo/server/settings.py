@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from polydomo import redaction
 from polydomo.core.names import parse_name
-from polydomo.core.policy import Beat, Bounds, Policy, Waking
+from polydomo.core.policy import BrokerLimits, Heartbeat, Policy, WakePolicy
 from polydomo.errors import ConfigError
 from polydomo.wire.zmtp.connection import Limits
 
@@ -431,10 +431,10 @@ class Settings(Section):
                         for one in value if isinstance(value, list) else [value]:
                             yield from redaction.secrets_in(one)
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> BrokerLimits:
         """For the core."""
         limits = self.limits
-        return Bounds(
+        return BrokerLimits(
             client_jobs=limits.client_jobs,
             client_bytes=limits.client_bytes,
             client_grace=limits.client_grace,
@@ -443,9 +443,9 @@ class Settings(Section):
             services=limits.services,
         )
 
-    def beat(self) -> Beat:
+    def beat(self) -> Heartbeat:
         """For the workers' liveness."""
-        return Beat(self.heartbeat.interval, self.heartbeat.liveness)
+        return Heartbeat(self.heartbeat.interval, self.heartbeat.liveness)
 
     def wire_limits(self) -> Limits:
         """For each connection."""
@@ -493,8 +493,8 @@ def in_effect(policy: Policy, name: str) -> object:
     return [f"{label}={meant}" for label, meant in value.items()] if isinstance(value, dict) else value
 
 
-def _waking(section: ServiceSection, base: Waking) -> Waking:
-    return Waking(
+def _waking(section: ServiceSection, base: WakePolicy) -> WakePolicy:
+    return WakePolicy(
         rule=section.wake_rule or base.rule,
         first=base.first if section.wake_first is None else section.wake_first,
         widest=base.widest if section.wake_widest is None else section.wake_widest,

@@ -14,8 +14,8 @@ from polydomo.core.extras import Extra
 from polydomo.core.gather import Piece, pack, unpack
 from polydomo.core.job import Failure, Job
 from polydomo.core.policy import FOREVER
-from polydomo.core.ports import Keeper
-from polydomo.core.results import Ended
+from polydomo.core.ports import JobStorePort
+from polydomo.core.result_history import JobResult
 from polydomo.core.targets import RESOURCES
 from polydomo.server.cache_store import CacheStore
 from polydomo.server.deliveries import Deliveries, outcome
@@ -58,7 +58,7 @@ QUIET = 10.0
 ENDS = {jobs.CANCELLED: CANCELLED, jobs.EXHAUSTED: DEAD}
 
 
-class StoreAdapter(Keeper):
+class StoreAdapter(JobStorePort):
     """The core's keeper. `touch` is called before the core is told something: it sets the core's time."""
 
     def __init__(self, broker: Broker, store: Store, touch: Callable[[], None]) -> None:
@@ -124,7 +124,7 @@ class StoreAdapter(Keeper):
                 job.extra.uid, 0, body, self.wall(), lambda error: self._gathered(job, index, error)
             )
 
-    def read(self, uid: str, then: Callable[[Ended | None], None]) -> None:
+    def read(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
         def found(record: JobRecord | None) -> None:
             if record is None or record.state not in ENDED:
                 settle(None)
@@ -137,12 +137,12 @@ class StoreAdapter(Keeper):
                 settle(None)
                 return
             body, failure = outcome(result)
-            settle(Ended(uid, record.service, result.worker, body, failure, gathered))
+            settle(JobResult(uid, record.service, result.worker, body, failure, gathered))
 
         def missed(error: StoreError) -> None:
-            settle(Ended(uid, b"", b"", None, _failure(error), False))
+            settle(JobResult(uid, b"", b"", None, _failure(error), False))
 
-        def settle(ended: Ended | None) -> None:
+        def settle(ended: JobResult | None) -> None:
             self.touch()
             then(ended)
 

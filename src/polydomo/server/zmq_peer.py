@@ -117,6 +117,6 @@ class ZmqPeer(PeerBase, Transport):
     def works(self) -> bool:
         return any(session.is_worker() for session in self.link.sessions())
 
-    def deafen(self, deaf: bool) -> None:
+    def deafen(self, reading_paused: bool) -> None:
         for session in self.link.sessions():
-            session.set_deaf(deaf)
+            session.set_deaf(reading_paused)

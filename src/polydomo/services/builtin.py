@@ -13,7 +13,7 @@ import msgspec
 
 from polydomo.core.broker import Broker
 from polydomo.core.job import WORKER_ERROR, Failure, Job
-from polydomo.core.policy import Beat
+from polydomo.core.policy import Heartbeat
 from polydomo.core.ports import WorkerPort
 from polydomo.core.registry import RESERVED
 from polydomo.core.worker import Worker
@@ -101,7 +101,7 @@ class BuiltIn(WorkerPort):
     def __init__(self, broker: Broker, answer: Callable[[list[bytes]], Any], name: bytes = b"broker") -> None:
         self.broker = broker
         self.answer = answer
-        self.worker = Worker(broker, name, "internal", self, Beat())
+        self.worker = Worker(broker, name, "internal", self, Heartbeat())
         self.worker.internal = True
         self.worker.base_credit = self.worker.credit = BOTTOMLESS
 

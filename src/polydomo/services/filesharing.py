@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from polydomo._version import __version__
-from polydomo.core.alarms import Timed
 from polydomo.core.broker import Broker
 from polydomo.core.job import Job
+from polydomo.core.timers import Timer
 from polydomo.services.builtin import BuiltIn, Task, failure_of, perform, read_task
 from polydomo.services.files import CHUNK, Files, check_range, open_file, whole
 from polydomo.services.folder import OpenFile
@@ -129,7 +129,7 @@ class FileSharing(BuiltIn):
         transfer.start()
 
 
-class Transfer(Timed):
+class Transfer(Timer):
     """One file on its way to one client. At most one chunk is read at a time."""
 
     def __init__(
@@ -171,7 +171,7 @@ class Transfer(Timed):
         self.wanted.append(whole("offset", wish["offset"]))
         self._next()
 
-    def ring(self, now: float) -> None:
+    def fire(self, now: float) -> None:
         """The client has asked for nothing in time."""
         self.fail(ValueError(f"{self.url}: the client asked for no further chunk within {self.patience:g} s"))
 
@@ -185,7 +185,7 @@ class Transfer(Timed):
         """Nothing more is sent."""
         if not self.closed:
             self.closed = True
-            self.port.broker.alarms.clear(self)
+            self.port.broker.timers.clear(self)
             del self.port.transfers[self.token]
             # While a thread reads, its descriptor must not be closed and given to another file.
             if not self.reading:
@@ -196,11 +196,11 @@ class Transfer(Timed):
             return
         broker = self.port.broker
         if self.wanted:
-            broker.alarms.clear(self)
+            broker.timers.clear(self)
             self.reading = True
             self.port.files.background.run(self._read, self._send, self._unreadable)
         else:
-            broker.alarms.set(self, broker.now + self.patience)
+            broker.timers.set(self, broker.now + self.patience)
 
     def _read(self) -> bytes:
         """In a thread."""

@@ -202,7 +202,7 @@ class Management:
             yield None
             for line in [service, *service.named.values()]:
                 for ring in line.rings():
-                    for lane in list(ring.ring_of_lanes):
+                    for lane in list(ring.rotation):
                         yield from list(lane.jobs)
         for worker in list(broker.workers):
             yield from list(worker.running.values())
@@ -291,7 +291,7 @@ def service_row(service: Service) -> dict[str, Any]:
     return {
         "name": printable(service.name),
         "workers": len(service.workers),
-        "idle": len(service.idle) + (0 if service.herald is None else service.herald.ready()),
+        "idle": len(service.idle) + (0 if service.wakeup is None else service.wakeup.ready()),
         "waiting": service.waiting + service.targeted,
         "paused": service.paused,
         "running": service.running,

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from polydomo.core.alarms import Timed
 from polydomo.core.broker import Broker
 from polydomo.core.names import printable
+from polydomo.core.timers import Timer
 from polydomo.services import inventory
 from polydomo.services.builtin import BuiltIn, Later, perform, read_task
 from polydomo.services.inventory import BrokenInventory, Inventory, Stamp
@@ -28,7 +28,7 @@ CHANGED = "inventory_changed"
 LONGEST_NAME = 1000
 
 
-class Sid(Timed):
+class Sid(Timer):
     """Registers the service. Without a `path` it knows nobody. `say(what, why)` is for the log; why "": all is well."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Sid(Timed):
         if self.path:
             self._load()
 
-    def ring(self, now: float) -> None:
+    def fire(self, now: float) -> None:
         """Time to look at the files."""
         current, tried = self.inventory, self._tried
         if current is None:
@@ -133,7 +133,7 @@ class Sid(Timed):
 
     def _look_again(self) -> None:
         if self.watch > 0:
-            self.broker.alarms.set(self, self.broker.now + self.watch)
+            self.broker.timers.set(self, self.broker.now + self.watch)
 
     def _load(self) -> None:
         """One reading at a time; who asks meanwhile gets one that begins after they asked."""

@@ -14,7 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from polydomo.core.answers import ANSWERED
-from polydomo.core.policy import Beat
+from polydomo.core.policy import Heartbeat
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
 from polydomo.wire.frames import shown
@@ -60,7 +60,7 @@ class PollingWorker(WorkerPort):
         self.tokens: dict[bytes, None] = {}  # of attempts it has, or had when it polled last
         self._polls: dict[Poll, None] = {}  # open ones, oldest first
         idle = workers.server.settings.http.worker_idle
-        self.core = core = Worker(self.broker, name, dialect, self, Beat(idle / LOOKS, LOOKS))
+        self.core = core = Worker(self.broker, name, dialect, self, Heartbeat(idle / LOOKS, LOOKS))
         core.base_credit = core.credit = 0
         core.parallel = True
         core.must_beat = False  # it may, for each attempt
@@ -122,15 +122,15 @@ class PollingWorker(WorkerPort):
         self.close(poll)
         if job is not None:
             poll.job = None
-            self.give_back(job)
+            self.reattach(job)
 
-    def give_back(self, job: Job) -> None:
+    def reattach(self, job: Job) -> None:
         """The job could not be handed over."""
         if self.core.running.get(job.token) is job:
             self.workers.server.enter()
             self.set_credit(1)
             self.workers.forget(job.token)
-            self.broker.disown(self.core, job.token)
+            self.broker.report_unknown(self.core, job.token)
 
     # What it says about an attempt; False: superseded
 
@@ -190,7 +190,7 @@ class PollingWorker(WorkerPort):
                 poll.future.set_result(None)
             break
         else:  # nobody asked for it
-            self.workers.loop.call_soon(self.give_back, job)
+            self.workers.loop.call_soon(self.reattach, job)
             return
         if not self._polls:
             self.core.set_deaf(False)
@@ -304,7 +304,7 @@ class PollingWorkers:
         if self.server.broker.lifecycle.claim(token) is None:
             return None
         self.note(token, worker)
-        self.server.broker.give_back(worker.core, job)
+        self.server.broker.reattach(worker.core, job)
         worker.set_credit()
         return worker
 

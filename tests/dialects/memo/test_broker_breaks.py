@@ -387,4 +387,4 @@ def test_whoever_closes_with_nothing_open_leaves_nothing() -> None:
     seat = desk.seat()
     seat.drop()
     assert not desk.broker.clients
-    assert len(desk.broker.alarms) == 0
+    assert len(desk.broker.timers) == 0

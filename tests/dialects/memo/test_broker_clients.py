@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core.policy import Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Policy
 from tests.support import invariants, sp
 from tests.support.memo import DISCONNECT, JOB, RESULT, Desk, heartbeat, job, pack, ready, result
 
@@ -201,7 +201,7 @@ def test_the_broker_s_own_services_answer() -> None:
 
 
 def test_too_much_unanswered_is_not_read() -> None:
-    desk = Desk(bounds=Bounds(client_jobs=4))
+    desk = Desk(bounds=BrokerLimits(client_jobs=4))
     client, worker = desk.seat(), desk.seat()
     for _ in range(10):
         client.send(job("echo", b"x"))
@@ -216,7 +216,7 @@ def test_too_much_unanswered_is_not_read() -> None:
 
 def test_where_workers_are_it_is_read_all_the_same() -> None:
     """What the clients wait for may be the RESULT behind their requests."""
-    desk = Desk(bounds=Bounds(client_jobs=4))
+    desk = Desk(bounds=BrokerLimits(client_jobs=4))
     seat = desk.seat()
     id = seat.worker("echo")
     for _ in range(10):

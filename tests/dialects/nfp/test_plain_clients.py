@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core.policy import Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Policy
 from tests.dialects.nfp.desk import TASK, ClientTalker, WorkerTalker, nothing_left, said, status
 from tests.support import invariants
 from tests.support.dialects import Desk
@@ -281,7 +281,7 @@ def test_the_same_uuid_again_is_the_same_job(desk: Desk, client: ClientTalker):
 
 
 def test_too_many_jobs_of_one_client_are_refused_not_left_unanswered():
-    desk = Desk(bounds=Bounds(client_jobs=2))
+    desk = Desk(bounds=BrokerLimits(client_jobs=2))
     client = ClientTalker(desk)
     for number in range(3):
         assert status(client.post(b"u%d" % number)[0]) == ("RESPONSE", b"202")

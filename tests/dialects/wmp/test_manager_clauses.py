@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core.policy import Policy, Waking
+from polydomo.core.policy import Policy, WakePolicy
 from polydomo.core.worker import Worker
 from polydomo.dialects.wmp.broker_worker import WmpWorker
 from polydomo.dialects.wmp.messages import CANCEL, DONE, GIVE, NO, READY, STATUS, TAKE, WAKE
@@ -142,7 +142,7 @@ def test_corresponding_workers_are_woken_and_no_others(desk: Desk, client: FakeC
 
 @pytest.mark.clause("WMP-D-04")
 def test_all_are_woken_where_the_rule_says_so():
-    desk = Desk(policy=Policy(waking=Waking(first=100)))
+    desk = Desk(policy=Policy(waking=WakePolicy(first=100)))
     client = FakeClient(desk.broker, b"client")
     peers = [Peer(desk) for _ in range(7)]
     for worker in peers:
@@ -289,7 +289,7 @@ def test_an_idle_worker_of_another_dialect_goes_first(desk: Desk, client: FakeCl
 
 @pytest.mark.clause("WMP-L-02")
 def test_labels_choose_the_workers():
-    desk = Desk(policy=Policy(waking=Waking(labels={"gpu": True})))
+    desk = Desk(policy=Policy(waking=WakePolicy(labels={"gpu": True})))
     client = FakeClient(desk.broker, b"client")
     plain, fast = Peer(desk), Peer(desk)
     plain.say(READY, ECHO)

@@ -90,18 +90,18 @@ def test_one_job_and_many_workers(broker: BrokerProcess):
 
 
 def test_a_worker_that_does_not_answer_a_wake_costs_a_moment(broker: BrokerProcess):
-    with WmpWorker(broker.endpoint, b"deaf") as deaf, MdpClient(broker.endpoint) as client:
-        deaf.fence()
+    with WmpWorker(broker.endpoint, b"deaf") as reading_paused, MdpClient(broker.endpoint) as client:
+        reading_paused.fence()
         with WmpWorker(broker.endpoint, b"deaf") as other:
             other.fence()
             client.request(b"deaf", b"x")
             other.reply(other.take(), [b"y"])
             assert client.answer(b"deaf").final == [b"y"]
-            wakes = [said.headers["wake"] for said in map(read, deaf.fence())]
+            wakes = [said.headers["wake"] for said in map(read, reading_paused.fence())]
             assert wakes
             for wake in wakes:
-                deaf.say(GIVE, {"wake": wake})
-                refusal = deaf.hear()
+                reading_paused.say(GIVE, {"wake": wake})
+                refusal = reading_paused.hear()
                 assert (refusal.command, refusal.headers) == (NO, {"wake": wake})
 
 

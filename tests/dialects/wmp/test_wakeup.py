@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from polydomo.core.policy import Policy, Waking
+from polydomo.core.policy import Policy, WakePolicy
 from polydomo.dialects.wmp.selection import RULES
 from tests.support.wmp import Hand, Manager, World, connect
 
@@ -21,9 +21,9 @@ def _no_collector() -> Iterator[None]:
     gc.enable()
 
 
-def herd(size: int, waking: Waking | None = None, **more: object) -> tuple[World, Manager, list[Hand]]:
+def herd(size: int, waking: WakePolicy | None = None, **more: object) -> tuple[World, Manager, list[Hand]]:
     world = World()
-    manager = Manager(world, b"m", Policy(waking=waking or Waking()))
+    manager = Manager(world, b"m", Policy(waking=waking or WakePolicy()))
     hands = [Hand(world, b"w%d" % number) for number in range(size)]
     for hand in hands:
         connect(hand, manager)
@@ -42,7 +42,7 @@ def test_one_job_and_ten_thousand_idle_workers():
 
 
 def test_if_nobody_answers_more_and_more_are_woken_up_to_a_bound():
-    world, manager, hands = herd(10_000, Waking(first=2, widest=16, patience=0.1))
+    world, manager, hands = herd(10_000, WakePolicy(first=2, widest=16, patience=0.1))
     for hand in hands:
         hand.dead = True
     manager.ask()
@@ -59,7 +59,7 @@ def test_if_nobody_answers_more_and_more_are_woken_up_to_a_bound():
 
 
 def test_the_first_that_lives_gets_it():
-    world, manager, hands = herd(100, Waking(widest=32))
+    world, manager, hands = herd(100, WakePolicy(widest=32))
     for hand in hands[:-1]:
         hand.dead = True
     manager.ask()
@@ -136,7 +136,7 @@ def test_the_longest_idle_is_woken_first():
 
 def test_weights_are_kept():
     world = World()
-    manager = Manager(world, b"m", Policy(waking=Waking("weighted")))
+    manager = Manager(world, b"m", Policy(waking=WakePolicy("weighted")))
     hands = [
         Hand(world, b"w%d" % n, slots=50, seconds=0.001, labels={"weight": 1 + 3 * (n % 2)})
         for n in range(10)
@@ -154,7 +154,7 @@ def test_weights_are_kept():
 
 def test_the_less_loaded_of_two_is_woken():
     world = World()
-    manager = Manager(world, b"m", Policy(waking=Waking("least-loaded")))
+    manager = Manager(world, b"m", Policy(waking=WakePolicy("least-loaded")))
     hands = [Hand(world, b"w%d" % number, slots=20, seconds=5.0) for number in range(10)]
     for hand in hands:
         connect(hand, manager)
@@ -170,7 +170,7 @@ def test_the_less_loaded_of_two_is_woken():
 @pytest.mark.clause("WMP-G-03")
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_loses_nobody(rule: str):
-    world, manager, hands = herd(30, Waking(rule))
+    world, manager, hands = herd(30, WakePolicy(rule))
     for _ in range(300):
         manager.ask()
     assert world.run(30.0, lambda: sum(manager.finals.values()) == 300)

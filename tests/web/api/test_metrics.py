@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from polydomo.core.counts import Counts
-from polydomo.core.policy import Bounds, Policy
+from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.core.service import Service
 from polydomo.services.management import Management
 from polydomo.store.errors import StoreFull
@@ -69,7 +69,7 @@ class TestMetrics:
         assert found["polydomo_memo_bytes",] > 0
 
     def test_made_up_services_do_not_become_time_series(self) -> None:
-        broker = make_broker(Bounds(), Policy())
+        broker = make_broker(BrokerLimits(), Policy())
         for number in range(metrics.SERVICES + 50):
             broker.keep_service(Service(broker, b"s%d" % number, Policy(), Counts()))
         broker.policies = {b"s249": Policy()}

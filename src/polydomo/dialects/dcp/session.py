@@ -90,9 +90,9 @@ class DcpSession(Session):
     def is_worker(self) -> bool:
         return self.worker is not None and not self.worker.left
 
-    def set_deaf(self, deaf: bool) -> None:
+    def set_deaf(self, reading_paused: bool) -> None:
         if self.worker is not None:
-            self.worker.core.set_deaf(deaf)
+            self.worker.core.set_deaf(reading_paused)
 
     def _register(self, message: Message) -> None:
         """DCP §Connection: a registration that counts is echoed."""

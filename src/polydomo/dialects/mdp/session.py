@@ -87,9 +87,9 @@ class MdpSession(Session):
     def is_worker(self) -> bool:
         return self.worker is not None and self.worker.core is not None
 
-    def set_deaf(self, deaf: bool) -> None:
+    def set_deaf(self, reading_paused: bool) -> None:
         if self.worker is not None and self.worker.core is not None:
-            self.worker.core.set_deaf(deaf)
+            self.worker.core.set_deaf(reading_paused)
 
     def _client_message(self, message: Message, header: bytes, lead: bool) -> None:
         form: ClientForm

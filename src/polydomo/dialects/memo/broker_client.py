@@ -80,7 +80,7 @@ class MemoClient(ClientPort):
         if job is None:
             return
         self.astray.pop(job, None)
-        if not self.broker.lifecycle.outlives(job):
+        if not self.broker.lifecycle.survives_client(job):
             self.broker.lifecycle.cancel(job, Failure(CLIENT_GONE, "its client did not come back"))
 
     def reap(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from polydomo.core.broker import Broker
-from polydomo.core.policy import Beat
+from polydomo.core.policy import Heartbeat
 from polydomo.dialects.memo.reconnect import Breaks, Kept
 from polydomo.dialects.session import Outbox
 from polydomo.errors import ProtocolError
@@ -99,7 +99,7 @@ class MemoContext:
 
     def set_rhythm(self, heartbeat: float, reply: float) -> None:
         """A HEARTBEAT after so long, and so long for its answer; for workers that come from now on."""
-        self.beat = Beat(heartbeat, (heartbeat + reply) / heartbeat)
+        self.beat = Heartbeat(heartbeat, (heartbeat + reply) / heartbeat)
 
     def new_id(self) -> bytes:
         """For a worker."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from polydomo.core.alarms import Timed
+from polydomo.core.timers import Timer
 
 if TYPE_CHECKING:
     from polydomo.core.job import Job
@@ -115,7 +115,7 @@ class Kept:
                     self.remove(request)
 
 
-class Grace(Timed):
+class Grace(Timer):
     """How long a broken connection's things are kept."""
 
     def __init__(self, session: MemoSession) -> None:
@@ -123,7 +123,7 @@ class Grace(Timed):
         self.session = session
         self.replaced = False  # somebody came from its address afterwards
 
-    def ring(self, now: float) -> None:
+    def fire(self, now: float) -> None:
         self.session.memo.breaks.over(self)
         self.session.over(self.replaced)
 

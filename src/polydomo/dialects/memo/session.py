@@ -221,7 +221,7 @@ class MemoSession(Handler, Flushable):
             grace = Grace(self)
             if busy:
                 self.memo.breaks.broke(grace, self.broker.now)
-            self.broker.alarms.set(grace, self.broker.now + self.memo.grace)
+            self.broker.timers.set(grace, self.broker.now + self.memo.grace)
 
     def over(self, replaced: bool) -> None:
         """The grace time is over. `replaced`: somebody came from the same address."""

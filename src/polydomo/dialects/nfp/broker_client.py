@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from polydomo.core.gather import Piece, unpack
 from polydomo.core.job import DELAYED, QUEUE_FULL, STATES, STORING, WAITING, Failure, Job
 from polydomo.core.registry import RESERVED
-from polydomo.core.results import Ended
+from polydomo.core.result_history import JobResult
 from polydomo.core.targets import Target
 from polydomo.dialects import targets
 from polydomo.dialects.client_base import ClientBase
@@ -223,7 +223,7 @@ class NfpClient(ClientBase):
             self._still(job, service, target, uuid)
             return
 
-        def then(ended: Ended | None) -> None:
+        def then(ended: JobResult | None) -> None:
             if self.core.gone:
                 return
             if ended is None:
@@ -239,7 +239,7 @@ class NfpClient(ClientBase):
         said = json_bodies.told(uuid, service, target, state_of(job), names)
         self._answer(GET, service, uuid, PENDING, frame(said))
 
-    def _recalled(self, ended: Ended, service: bytes, target: bytes, uuid: bytes) -> None:
+    def _recalled(self, ended: JobResult, service: bytes, target: bytes, uuid: bytes) -> None:
         """Ended."""
         failure = ended.failure
         if failure is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.core.gather import Piece, pack, unpack
 from polydomo.core.job import Failure, Job
-from polydomo.core.results import Ended
+from polydomo.core.result_history import JobResult
 from polydomo.core.targets import RESOURCES
 from polydomo.dialects import targets
 from polydomo.dialects.nfp import json_bodies
@@ -225,7 +225,7 @@ class NorfabClient(NfpClient):
         )
         self._answer(GET, service, uuid, PENDING, frame(said))
 
-    def _recalled(self, ended: Ended, service: bytes, target: bytes, uuid: bytes) -> None:
+    def _recalled(self, ended: JobResult, service: bytes, target: bytes, uuid: bytes) -> None:
         if ended.failure is not None:
             super()._recalled(ended, service, target, uuid)
             return

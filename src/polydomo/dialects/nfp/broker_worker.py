@@ -341,7 +341,7 @@ class NfpWorker(WorkerPort):
             self.broker.seen(core)
         elif status in (UNKNOWN, NO_JOB) and token in self._reclaimed:
             del self._reclaimed[token]
-            self.broker.disown(core, token)
+            self.broker.report_unknown(core, token)
         elif status[:1] in (b"4", b"5"):
             self._reclaimed.pop(token, None)
             self._ready.pop(token, None)

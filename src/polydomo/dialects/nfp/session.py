@@ -96,9 +96,9 @@ class NfpSession(Session):
     def is_worker(self) -> bool:
         return self.worker is not None and self.worker.core is not None
 
-    def set_deaf(self, deaf: bool) -> None:
+    def set_deaf(self, reading_paused: bool) -> None:
         if self.worker is not None and self.worker.core is not None:
-            self.worker.core.set_deaf(deaf)
+            self.worker.core.set_deaf(reading_paused)
 
     def greeting(self) -> bytes:
         """The body of our OPEN."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from polydomo.core.alarms import Timed
 from polydomo.core.gather import Piece
+from polydomo.core.timers import Timer
 from polydomo.dialects.nfp.messages import GET, OK, PENDING, WAITING_INPUT
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ PATIENCE: Final = 5.0
 SILENT: Final = b'{"error":"does not answer"}'
 
 
-class WorkerQuery(Timed):
+class WorkerQuery(Timer):
     """One question. `command` is what the client sent, `asked` what workers are sent (GET or MMI)."""
 
     def __init__(
@@ -52,7 +52,7 @@ class WorkerQuery(Timed):
             else:
                 self.silent.append(worker.name)
         if self._waiting:
-            broker.alarms.set(self, broker.now + PATIENCE)
+            broker.timers.set(self, broker.now + PATIENCE)
         else:
             self._end()
 
@@ -76,7 +76,7 @@ class WorkerQuery(Timed):
             if not self._waiting:
                 self._end()
 
-    def ring(self, now: float) -> None:
+    def fire(self, now: float) -> None:
         """Who has not answered by now will not be waited for."""
         self.silent += [worker.name for worker in self._waiting]
         self._end()
@@ -89,6 +89,6 @@ class WorkerQuery(Timed):
         for worker, token in self._waiting.items():
             worker.unask(token)
         self._waiting.clear()
-        self.client.broker.alarms.clear(self)
+        self.client.broker.timers.clear(self)
         if not self.client.core.gone:
             self.client.relayed(self)

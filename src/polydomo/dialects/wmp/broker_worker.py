@@ -12,7 +12,7 @@ import msgspec
 
 from polydomo.core.answers import ANSWERED, LATE
 from polydomo.core.job import WORKER_ERROR, Failure, Job
-from polydomo.core.policy import FOREVER, Beat, label_texts
+from polydomo.core.policy import FOREVER, Heartbeat, label_texts
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
 from polydomo.dialects.wmp import messages
@@ -32,7 +32,7 @@ DIALECT: Final = "wmp"
 REMEMBERED: Final = 30.0
 
 # Of a worker that does not say how often it shows that it is alive: its READY is forgotten after this.
-SILENCE: Final = Beat(600.0, 6)
+SILENCE: Final = Heartbeat(600.0, 6)
 
 # Signs of life that may be missed by one that says so.
 LIVENESS: Final = 3
@@ -272,7 +272,7 @@ class WmpWorker(WorkerPort):
         self.weight = weight_of(labels)
         self._slots_ready = slots
         self.slots = max(slots + len(self.core.running), 1)
-        self.core.beat = Beat(beat / 1000.0, LIVENESS) if beat else SILENCE
+        self.core.beat = Heartbeat(beat / 1000.0, LIVENESS) if beat else SILENCE
         self.core.beats_busy = beat > 0
         if not self.core.services:
             self.core.relay = bool(said.get("relay"))

@@ -84,17 +84,17 @@ class WmpSession(Session):
     def is_worker(self) -> bool:
         return bool(self.workers)
 
-    def set_deaf(self, deaf: bool) -> None:
+    def set_deaf(self, reading_paused: bool) -> None:
         for worker in self.workers.values():
-            worker.core.set_deaf(deaf)
+            worker.core.set_deaf(reading_paused)
 
     def herd(self, service: Service) -> WakeScheduler:
         """Where its WMP workers are."""
-        herald = service.herald
-        if isinstance(herald, WakeScheduler):
-            return herald
+        wakeup = service.wakeup
+        if isinstance(wakeup, WakeScheduler):
+            return wakeup
         herd = WakeScheduler(self.broker, service, self.broker.random)
-        service.herald = herd
+        service.wakeup = herd
         return herd
 
     def forget(self, worker: WmpWorker) -> None:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from polydomo.core.alarms import Timed
 from polydomo.core.job import Job
-from polydomo.core.policy import Waking
-from polydomo.core.ports import Herald
+from polydomo.core.policy import WakePolicy
+from polydomo.core.ports import WakeupPort
 from polydomo.core.service import Service
+from polydomo.core.timers import Timer
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.selection import RULES, Pool
 
@@ -45,8 +45,8 @@ class Wake:
         self.open = open
 
 
-class WakeScheduler(Herald):
-    """See the module's text. It belongs to a service (`Service.herald`)."""
+class WakeScheduler(WakeupPort):
+    """See the module's text. It belongs to a service (`Service.wakeup`)."""
 
     def __init__(self, broker: Broker, service: Service, random: Callable[[], float]) -> None:
         rule = service.policy.waking
@@ -71,7 +71,7 @@ class WakeScheduler(Herald):
         self._doubts = BusyCheckTimer(self)
 
     @property
-    def rule(self) -> Waking:
+    def rule(self) -> WakePolicy:
         """As it is now: settings may be read again."""
         return self.service.policy.waking
 
@@ -110,12 +110,12 @@ class WakeScheduler(Herald):
             if wake.herd is self:
                 self.missed(wake)
         if not self.members:
-            self.broker.alarms.clear(self._timer)
-            self.broker.alarms.clear(self._doubts)
-            self.service.herald = None
+            self.broker.timers.clear(self._timer)
+            self.broker.timers.clear(self._doubts)
+            self.service.wakeup = None
         elif self.service.waiting:
             # Not at once: many may be leaving, and each would be woken for the one before.
-            self.broker.alarms.set(self._timer, self.broker.now + self.rule.patience)
+            self.broker.timers.set(self._timer, self.broker.now + self.rule.patience)
 
     def awake(self, worker: WmpWorker) -> None:
         """It could do something now."""
@@ -161,7 +161,7 @@ class WakeScheduler(Herald):
         until = wake.at + SLOW * self._answers
         if self.broker.now < until:
             self._doubted[wake] = None
-            self.broker.alarms.set(self._doubts, until)
+            self.broker.timers.set(self._doubts, until)
             return False
         self.missed(wake)
         return True
@@ -173,7 +173,7 @@ class WakeScheduler(Herald):
             if (
                 until > now
             ):  # the very number that the alarm is set to, or it could ring at this moment for ever
-                self.broker.alarms.set(self._doubts, until)
+                self.broker.timers.set(self._doubts, until)
                 break
             self.missed(wake)
             worker = wake.worker
@@ -208,7 +208,7 @@ class WakeScheduler(Herald):
             if self._wake(max(self.width - len(self.open), 1), len(self.silent)):
                 self.widened += 1
         if self.open:  # otherwise nobody is left; who is ready next is woken at once
-            self.broker.alarms.set(self._timer, now + self.pause)
+            self.broker.timers.set(self._timer, now + self.pause)
 
     # Inside
 
@@ -244,7 +244,7 @@ class WakeScheduler(Herald):
                 self._pool(worker).add(worker)
         else:
             self.silent[worker] = None
-        self.broker.alarms.set(self._timer, now + self.pause)
+        self.broker.timers.set(self._timer, now + self.pause)
 
     def _again(self) -> int:
         """Everybody was woken: once more the one that has been silent for longest. 0: it cannot be woken."""
@@ -256,23 +256,23 @@ class WakeScheduler(Herald):
         return 1
 
 
-class WidenTimer(Timed):
+class WidenTimer(Timer):
     """Rings when the time of those woken is over."""
 
     def __init__(self, herd: WakeScheduler) -> None:
         super().__init__()
         self.herd = herd
 
-    def ring(self, now: float) -> None:
+    def fire(self, now: float) -> None:
         self.herd.look(now)
 
 
-class BusyCheckTimer(Timed):
+class BusyCheckTimer(Timer):
     """Rings when those in doubt have had their time."""
 
     def __init__(self, herd: WakeScheduler) -> None:
         super().__init__()
         self.herd = herd
 
-    def ring(self, now: float) -> None:
+    def fire(self, now: float) -> None:
         self.herd.resolve(now)

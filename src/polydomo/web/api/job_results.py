@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from polydomo.core import job as jobs
-from polydomo.core.results import Ended
+from polydomo.core.result_history import JobResult
 from polydomo.web.api.problems import problem
 
 if TYPE_CHECKING:
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from polydomo.web.connection import Connection
 
 
-async def ended_of(clients: WebClients, uid: str, connection: Connection | None) -> Ended | None:
+async def ended_of(clients: WebClients, uid: str, connection: Connection | None) -> JobResult | None:
     """Return it for a connection that waits. None: it is not known, or has not ended."""
     if "\0" in uid:
         return None
     return await clients.loading.load(connection, lambda: _recall(clients.server, uid), _size)
 
 
-def _size(ended: Ended | None) -> int:
+def _size(ended: JobResult | None) -> int:
     return 0 if ended is None else len(ended.body or b"")
 
 
-async def _recall(server: BrokerServer, uid: str) -> Ended | None:
-    future: asyncio.Future[Ended | None] = server.loop.create_future()
+async def _recall(server: BrokerServer, uid: str) -> JobResult | None:
+    future: asyncio.Future[JobResult | None] = server.loop.create_future()
 
-    def then(ended: Ended | None) -> None:
+    def then(ended: JobResult | None) -> None:
         if not future.done():  # whoever asked may be gone
             future.set_result(ended)
 

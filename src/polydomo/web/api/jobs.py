@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from polydomo.core.job import ENDS, Job
 from polydomo.core.names import parse_name
-from polydomo.core.results import Ended
+from polydomo.core.result_history import JobResult
 from polydomo.services.slices import chunks
 from polydomo.store.errors import StoreError
 from polydomo.store.records import Filter
@@ -339,7 +339,7 @@ def _fits(job: Job, wanted: Filter) -> bool:
     )
 
 
-def _result(request: Request, ended: Ended) -> Response:
+def _result(request: Request, ended: JobResult) -> Response:
     outcome = Outcome(ended.body, ended.failure, ended.gathered, ended.worker)
     response = answer(outcome, request.headers.get("accept"), {})
     if ended.failure is not None:

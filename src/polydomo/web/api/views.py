@@ -9,7 +9,7 @@ from polydomo.core import job as jobs
 from polydomo.core.broker import Broker
 from polydomo.core.job import STATES, Failure, Job
 from polydomo.core.names import printable
-from polydomo.core.results import Ended
+from polydomo.core.result_history import JobResult
 from polydomo.server.record_codec import written_target
 from polydomo.store.records import JobRecord
 from polydomo.web.api.schemas import COUNT, FLAG, TEXT, nullable, record, time
@@ -137,7 +137,7 @@ def stored(job: JobRecord) -> dict[str, Any]:
     }
 
 
-def remembered(ended: Ended) -> dict[str, Any]:
+def remembered(ended: JobResult) -> dict[str, Any]:
     """One that has ended, and lived in memory only: not much is left of it."""
     failure = ended.failure
     return _bare(ended.uid, ended.service, _end(failure), failure) | {

@@ -135,7 +135,7 @@ class RestWorkers:
         if self.server.broker.lifecycle.claim(token) is None:
             return
         self.workers.note(token, worker)
-        self.server.broker.give_back(worker.core, job)
+        self.server.broker.reattach(worker.core, job)
         worker.set_credit()
         worker.result(token, body)
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from polydomo.core.job import Failure
 
 
-class Ended:
+class JobResult:
     """One job's end."""
 
     __slots__ = ("body", "failure", "gathered", "request", "service", "size", "uid", "until", "worker")
@@ -43,9 +43,9 @@ class Results:
         self.count = count
         self.size = size
         self.held = 0  # bytes
-        self._ends: OrderedDict[str, Ended] = OrderedDict()
+        self._ends: OrderedDict[str, JobResult] = OrderedDict()
 
-    def keep(self, ended: Ended) -> None:
+    def keep(self, ended: JobResult) -> None:
         """One more. A result that is larger than a quarter of the room is not kept here."""
         self.drop(ended.uid)
         if ended.size * 4 > self.size:
@@ -55,7 +55,7 @@ class Results:
         while self.held > self.size or len(self._ends) > self.count:
             self.held -= self._ends.popitem(False)[1].size
 
-    def get(self, uid: str, now: float) -> Ended | None:
+    def get(self, uid: str, now: float) -> JobResult | None:
         """How it ended, if that is remembered."""
         ended = self._ends.get(uid)
         if ended is not None and ended.until <= now:

@@ -8,7 +8,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.core.sharing import PRIME, Shares, _number
+from polydomo.core.rendezvous import PRIME, RendezvousHash, _number
 from tests.support.effort import examples
 
 ALL = 1 << 40  # a budget that is never used up
@@ -18,8 +18,8 @@ def named(prefix: str, count: int) -> list[bytes]:
     return [b"%s-%d" % (prefix.encode(), number) for number in range(count)]
 
 
-def shared(resources: list[bytes], workers: list[bytes]) -> Shares:
-    shares = Shares()
+def shared(resources: list[bytes], workers: list[bytes]) -> RendezvousHash:
+    shares = RendezvousHash()
     shares.set_resources(resources)
     for worker in workers:
         shares.join(worker)
@@ -34,11 +34,11 @@ def naive(resource: bytes, workers: list[bytes]) -> bytes | None:
     )
 
 
-def owners(shares: Shares, resources: list[bytes]) -> dict[bytes, bytes | None]:
+def owners(shares: RendezvousHash, resources: list[bytes]) -> dict[bytes, bytes | None]:
     return {resource: shares.owner(resource) for resource in resources}
 
 
-def consistent(shares: Shares, resources: list[bytes], workers: list[bytes]) -> None:
+def consistent(shares: RendezvousHash, resources: list[bytes], workers: list[bytes]) -> None:
     """`of` and `owner` say the same, and what the definition says."""
     assert owners(shares, resources) == {resource: naive(resource, workers) for resource in resources}
     held = {resource: worker for worker in workers for resource in shares.of(worker)}
@@ -95,7 +95,7 @@ def test_a_resource_that_is_gone_is_taken_from_its_worker_and_the_others_stay() 
 
 
 def test_the_owner_is_right_before_anything_is_settled() -> None:
-    shares = Shares()
+    shares = RendezvousHash()
     shares.set_resources(named("r", 50))
     for worker in named("w", 5):
         shares.join(worker)
@@ -151,7 +151,7 @@ STEPS = st.lists(
 def test_whatever_happens_in_whatever_order_the_result_is_the_definition_s(
     steps: list[tuple[str, int]],
 ) -> None:
-    shares = Shares()
+    shares = RendezvousHash()
     workers: dict[bytes, None] = {}
     resources: list[bytes] = []
     holder: dict[bytes, bytes] = {}
@@ -193,7 +193,7 @@ def test_the_order_of_joining_does_not_matter() -> None:
 
 def test_another_process_comes_to_the_same_result() -> None:
     program = (
-        "from tests.core.test_sharing import *;"
+        "from tests.core.test_rendezvous import *;"
         "shares = shared(named('r', 100), named('w', 9));"
         "print([shares.owner(name) for name in named('r', 100)])"
     )

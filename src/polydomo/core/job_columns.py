@@ -46,7 +46,7 @@ _MARKS: Final = 1 << 24
 _numbers = count()
 
 
-class Rows:
+class ColumnBuffer:
     """Room for so many ended jobs.
 
     Services, clients and workers are listed in the order in which they came. That one is in the list, and where, is
@@ -156,12 +156,12 @@ class Rows:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class RowTaker(ABC):
-    """Whom a `RowJournal` works for: it hears of rows when there is no room for more, and of all else at once."""
+class ColumnSink(ABC):
+    """Whom a `ColumnJournal` works for: it hears of rows when there is no room for more, and of all else at once."""
 
     @abstractmethod
     def full(self) -> None:
-        """There are as many rows as there may be: `RowJournal.take` them."""
+        """There are as many rows as there may be: `ColumnJournal.take` them."""
 
     @abstractmethod
     def event(self, kind: str, worker: Worker, reason: str) -> None:
@@ -176,12 +176,12 @@ class RowTaker(ABC):
         """As `Journal.client`."""
 
 
-class RowJournal(Journal):
+class ColumnJournal(Journal):
     """Notes ended jobs in rows. Nobody derives from it, so that a job's end is a direct call where it is compiled."""
 
-    def __init__(self, room: int, taker: RowTaker) -> None:
+    def __init__(self, room: int, taker: ColumnSink) -> None:
         self.room = room
-        self.rows = Rows(room)
+        self.rows = ColumnBuffer(room)
         self.taker = taker
 
     def finished(self, job: Job) -> None:
@@ -198,7 +198,7 @@ class RowJournal(Journal):
     def client(self, kind: str, client: Client, reason: str) -> None:
         self.taker.client(kind, client, reason)
 
-    def take(self) -> Rows:
+    def take(self) -> ColumnBuffer:
         """The rows so far; from now on there are new ones."""
-        rows, self.rows = self.rows, Rows(self.room)
+        rows, self.rows = self.rows, ColumnBuffer(self.room)
         return rows

@@ -5,16 +5,16 @@ from __future__ import annotations
 import struct
 
 from polydomo.core.client import Client
-from polydomo.core.columns import FIELDS, RowJournal, Rows, RowTaker
 from polydomo.core.job import Job
+from polydomo.core.job_columns import FIELDS, ColumnBuffer, ColumnJournal, ColumnSink
 from polydomo.core.worker import Worker
 from tests.support.core import Bench
 
 
-class Batches(RowTaker):
+class Batches(ColumnSink):
     def __init__(self, room: int) -> None:
-        self.journal = RowJournal(room, self)
-        self.batches: list[Rows] = []
+        self.journal = ColumnJournal(room, self)
+        self.batches: list[ColumnBuffer] = []
         self.heard: list[str] = []
 
     def full(self) -> None:
@@ -30,7 +30,7 @@ class Batches(RowTaker):
         self.heard.append(f"{kind} {client.name.decode()}")
 
 
-def numbers(rows: Rows, name: str) -> list[float]:
+def numbers(rows: ColumnBuffer, name: str) -> list[float]:
     codes = {"i4": "i", "i8": "q", "f8": "d"}
     return list(struct.unpack(f"<{rows.count}{codes[FIELDS[name][1:]]}", rows.fields()[name]))
 

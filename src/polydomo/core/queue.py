@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from polydomo.core.alarms import Timed
 from polydomo.core.policy import FOREVER
+from polydomo.core.timers import Timer
 
 if TYPE_CHECKING:
     from polydomo.core.client import Client
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from polydomo.core.service import Service
 
 
-class Lane:
+class ClientQueue:
     """The waiting jobs of one client in one line, oldest first."""
 
     __slots__ = ("client", "jobs")
@@ -31,7 +31,7 @@ class Lane:
         self.jobs: deque[Job] = deque()
 
 
-class Line(Timed):
+class FairQueue(Timer):
     """See the module's text. A service is a line itself (its jobs for any worker); `OneWorkersLine` is for jobs that
     only one worker may do."""
 
@@ -39,13 +39,13 @@ class Line(Timed):
         super().__init__()
         self.broker = broker
         self.priority = priority
-        self.lanes: dict[Client, Lane] = {}
-        self.ring_of_lanes: deque[Lane] = deque()
+        self.lanes: dict[Client, ClientQueue] = {}
+        self.rotation: deque[ClientQueue] = deque()
         self.waiting = 0  # with all levels
-        self.levels: dict[int, Level] = {}  # those that have jobs
+        self.bands: dict[int, PriorityBand] = {}  # those that have jobs
         self.uneven = False  # some here have a wait of their own, so a later one may expire earlier
 
-    def top(self) -> Line:
+    def top(self) -> FairQueue:
         """The line that counts these jobs."""
         return self
 
@@ -63,7 +63,7 @@ class Line(Timed):
         lane = line.lanes.get(client)
         if lane is None:
             lane = line._open_lane(client)
-            line.ring_of_lanes.append(lane)
+            line.rotation.append(lane)
         lane.jobs.append(job)
         self.waiting += 1
 
@@ -74,15 +74,15 @@ class Line(Timed):
         if lane is None:
             lane = line._open_lane(job.client)
         else:
-            line.ring_of_lanes.remove(lane)
-        line.ring_of_lanes.appendleft(lane)
+            line.rotation.remove(lane)
+        line.rotation.appendleft(lane)
         lane.jobs.appendleft(job)
         self.waiting += 1
 
     def next(self) -> Job:
         """The job whose turn it is. Only when `waiting` is not 0."""
-        line = self if not self.levels else self._first_level()
-        ring = line.ring_of_lanes
+        line = self if not self.bands else self._first_level()
+        ring = line.rotation
         lane = ring[0]
         job = lane.jobs.popleft()
         if lane.jobs:
@@ -95,12 +95,12 @@ class Line(Timed):
 
     def next_of_ours(self) -> Job | None:
         """The same among the jobs of our own clients: other brokers' keep their places. None: there are only those."""
-        if not self.levels and self.ring_of_lanes and not self.ring_of_lanes[0].client.relay:
+        if not self.bands and self.rotation and not self.rotation[0].client.relay:
             return self.next()
-        best: tuple[Line, Lane] | None = None
+        best: tuple[FairQueue, ClientQueue] | None = None
         most = -FOREVER
         for line in self.rings():
-            for lane in line.ring_of_lanes:
+            for lane in line.rotation:
                 if not lane.client.relay:
                     weight = line._weight(lane.jobs[0])
                     if weight > most:
@@ -111,9 +111,9 @@ class Line(Timed):
             return None
         line, lane = best
         job = lane.jobs.popleft()
-        line.ring_of_lanes.remove(lane)
+        line.rotation.remove(lane)
         if lane.jobs:
-            line.ring_of_lanes.append(lane)
+            line.rotation.append(lane)
         else:
             line._close_lane(lane)
         line._less(1)
@@ -122,7 +122,7 @@ class Line(Timed):
     def drop_lane(self, client: Client) -> deque[Job]:
         """Take out everything a client has waiting in this ring."""
         lane = self.lanes[client]
-        self.ring_of_lanes.remove(lane)
+        self.rotation.remove(lane)
         self._close_lane(lane)
         self._less(len(lane.jobs))
         return lane.jobs
@@ -132,13 +132,13 @@ class Line(Timed):
         lane = self.lanes[job.client]
         lane.jobs.remove(job)
         if not lane.jobs:
-            self.ring_of_lanes.remove(lane)
+            self.rotation.remove(lane)
             self._close_lane(lane)
         self._less(1)
 
-    def rings(self) -> list[Line]:
+    def rings(self) -> list[FairQueue]:
         """This line and its levels."""
-        return [self, *self.levels.values()]
+        return [self, *self.bands.values()]
 
     def take_expired(self, now: float) -> list[Job]:
         """Take out what has waited too long."""
@@ -154,7 +154,7 @@ class Line(Timed):
         """When the first waiting job expires. Only when `waiting` is not 0."""
         earliest = FOREVER
         for ring in self.rings():
-            for lane in ring.ring_of_lanes:
+            for lane in ring.rotation:
                 for job in lane.jobs:
                     earliest = min(earliest, job.expires)
                     if not job.attempt and job.extra is None and not ring.uneven:
@@ -163,41 +163,41 @@ class Line(Timed):
 
     def shorten(self, latest: float) -> None:
         """Nobody here waits beyond `latest`. So jobs stay in the order of their expiry if the wait gets shorter."""
-        for lane in self.ring_of_lanes:
+        for lane in self.rotation:
             for job in lane.jobs:
                 if job.extra is None:
                     job.expires = min(job.expires, latest)
 
     def jobs(self) -> list[Job]:
         """Everything that waits."""
-        return [job for ring in self.rings() for lane in ring.ring_of_lanes for job in lane.jobs]
+        return [job for ring in self.rings() for lane in ring.rotation for job in lane.jobs]
 
-    def ring(self, now: float) -> None:
+    def fire(self, now: float) -> None:
         """The oldest waiting job may have expired."""
-        self.broker.look_at_line(self)
+        self.broker.expire_queue(self)
 
-    def _seat(self, job: Job) -> Line:
+    def _seat(self, job: Job) -> FairQueue:
         """The ring a job with options belongs into."""
         extra = job.extra
         if extra is None:
             return self
-        line: Line = self
+        line: FairQueue = self
         if extra.priority:
-            level = self.levels.get(extra.priority)
+            level = self.bands.get(extra.priority)
             if level is None:
-                level = self.levels[extra.priority] = Level(self, extra.priority)
+                level = self.bands[extra.priority] = PriorityBand(self, extra.priority)
             line = level
         extra.line = line
         if extra.wait >= 0:
             line.uneven = True
         return line
 
-    def _first_level(self) -> Line:
-        best: Line | None = None
+    def _first_level(self) -> FairQueue:
+        best: FairQueue | None = None
         most = -FOREVER
         for ring in self.rings():
-            if ring.ring_of_lanes:
-                weight = ring._weight(ring.ring_of_lanes[0].jobs[0])
+            if ring.rotation:
+                weight = ring._weight(ring.rotation[0].jobs[0])
                 if weight > most:
                     best = ring
                     most = weight
@@ -212,15 +212,15 @@ class Line(Timed):
         """So many jobs left this ring."""
         top = self.top()
         top.waiting -= count
-        if not self.ring_of_lanes:
+        if not self.rotation:
             self.uneven = False
-        if self is not top and not self.ring_of_lanes:
-            top.levels.pop(self.priority, None)
+        if self is not top and not self.rotation:
+            top.bands.pop(self.priority, None)
         top.shrunk(count)
 
     def _take_expired(self, now: float) -> list[Job]:
         expired: list[Job] = []
-        for lane in list(self.ring_of_lanes):
+        for lane in list(self.rotation):
             jobs = lane.jobs
             kept: list[Job] = []
             # In order of arrival, so the first that has time left ends the search; but jobs that came back to the
@@ -235,27 +235,27 @@ class Line(Timed):
                     break
             jobs.extendleft(reversed(kept))
             if not jobs:
-                self.ring_of_lanes.remove(lane)
+                self.rotation.remove(lane)
                 self._close_lane(lane)
         return expired
 
-    def _open_lane(self, client: Client) -> Lane:
-        lane = Lane(client)
+    def _open_lane(self, client: Client) -> ClientQueue:
+        lane = ClientQueue(client)
         self.lanes[client] = lane
         client.lanes[self] = lane
         return lane
 
-    def _close_lane(self, lane: Lane) -> None:
+    def _close_lane(self, lane: ClientQueue) -> None:
         del self.lanes[lane.client]
         del lane.client.lanes[self]
 
 
-class Level(Line):
+class PriorityBand(FairQueue):
     """The jobs of one priority in a line."""
 
-    def __init__(self, line: Line, priority: int) -> None:
+    def __init__(self, line: FairQueue, priority: int) -> None:
         super().__init__(line.broker, priority)
         self._line = line
 
-    def top(self) -> Line:
+    def top(self) -> FairQueue:
         return self._line

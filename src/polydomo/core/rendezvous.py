@@ -36,7 +36,7 @@ class _Resource:
         self.owner: bytes | None = None  # the best of all when everything was compared last
 
 
-class Shares:
+class RendezvousHash:
     """Who has what of one service. Names are bytes; those of workers are unique, those of resources are made so."""
 
     __slots__ = (
