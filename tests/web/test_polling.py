@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from polydomo.core.job import WORKER_ERROR, Failure, Job
-from polydomo.web.clients import Ticket, WebClients
+from polydomo.web.clients import PendingJob, WebClients
 from polydomo.web.polling import Crowded, Poll, PollingWorker, PollingWorkers, Unwilling
 from polydomo.wire.frames import frame
 from tests.web.stub import StubHouse
@@ -24,7 +24,7 @@ class Room:
         self.clients = WebClients(self.server)
         self.workers = PollingWorkers(self.server)
 
-    def submit(self, body: bytes = b"x", service: bytes = b"s") -> Ticket:
+    def submit(self, body: bytes = b"x", service: bytes = b"s") -> PendingJob:
         return self.clients.of(b"c").submit(service, frame(body))
 
     def worker(self, name: bytes = b"w", services: tuple[bytes, ...] = (b"s",)) -> PollingWorker:
@@ -141,8 +141,8 @@ async def test_nobody_is_given_what_he_did_not_ask_for_and_every_job_ends_once(s
     room = Room()
     polls: list[tuple[PollingWorker, Poll]] = []
     held: list[tuple[PollingWorker, bytes]] = []
-    tickets: list[Ticket] = []
-    ends: list[Ticket] = []
+    tickets: list[PendingJob] = []
+    ends: list[PendingJob] = []
     names = [b"a", b"b", b"c"]
 
     def collect() -> None:

@@ -91,7 +91,7 @@ def bench(
 
 def report(plan: Plan, latencies: list[float], summary: Summary) -> Group:
     """A line of what was done, a table, and the shape of the latencies."""
-    broker = f"a broker of its own ({build.loop_name()}, {'compiled' if build.compiled() else 'plain'})"
+    broker = f"a broker of its own ({install_info.loop_name()}, {'compiled' if install_info.compiled() else 'plain'})"
     whose = broker if plan.own_broker else plan.url
     what = (
         f"{plan.requests:,} requests of {common.size(plan.size)} over {plan.dialect.upper()} through {whose}"

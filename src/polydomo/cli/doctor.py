@@ -111,7 +111,7 @@ def check_libraries() -> list[Check]:
 def check_loop() -> Check:
     """The broker is faster on uvloop."""
     if install_info.loop_name() == "uvloop":
-        return Check("event loop", OK, f"uvloop {build.library_version('uvloop')}")
+        return Check("event loop", OK, f"uvloop {install_info.library_version('uvloop')}")
     return Check("event loop", WARNING, "asyncio's own", "pip install uvloop: the broker gets faster")
 
 

@@ -1,7 +1,8 @@
 """Resources: what workers manage, and which of them has one now.
 
 A worker declares the resources it has, or the broker shares a service's resources out among its workers
-(`core.rendezvous`). A job for a resource waits for its holder; when the resource moves, so do the jobs that wait for it.
+(`core.rendezvous`). A job for a resource waits for its holder; when the resource moves, so do the jobs that wait for
+it.
 """
 
 from __future__ import annotations

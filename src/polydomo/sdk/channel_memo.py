@@ -2,8 +2,8 @@
 
 A request that was lost with its connection is sent again under the same ID, so a broker that still has the job goes on
 with it. One that has had no answer for long is sent again as well, because brokers say nothing of jobs that they gave
-up. How many are outstanding follows the rate of the answers (`sdk.congestion`): a broker that has too many unanswered stops
-reading, and one that has them waiting for too long gives them up.
+up. How many are outstanding follows the rate of the answers (`sdk.congestion`): a broker that has too many unanswered
+stops reading, and one that has them waiting for too long gives them up.
 """
 
 from __future__ import annotations

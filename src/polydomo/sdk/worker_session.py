@@ -1,12 +1,11 @@
 """A worker's place at a broker: keeps one conversation going, through lost brokers and restarts, and works on
 the jobs that come in it.
 
-MDP knows one service and one job at a time per worker, so there a Worker has many stations; DCP's one station
-has all services and several slots; NFP has one for each service, with several slots (`sdk.worker_session_nfp`); MemoDB's is
-like DCP's, but for its conversations, which outlive connections (`sdk.worker_session_memo`); WMP's has all its managers at
-once (`sdk.worker_session_wmp`). What a
-handler began is finished even if its conversation ends meanwhile; the answer is dropped then (the broker has given
-the job to another), and the slot is not offered again before.
+MDP knows one service and one job at a time per worker, so there a Worker has many stations; DCP's one station has all
+services and several slots; NFP has one for each service, with several slots (`sdk.worker_session_nfp`); MemoDB's is
+like DCP's, but for its conversations, which outlive connections (`sdk.worker_session_memo`); WMP's has all its managers
+at once (`sdk.worker_session_wmp`). What a handler began is finished even if its conversation ends meanwhile; the answer
+is dropped then (the broker has given the job to another), and the slot is not offered again before.
 
 When an earlier broker is back, a station moves there as soon as it has room. It registers there first, and
 goes on serving the one it leaves until nobody has asked there for a while: that broker's clients move, too,

@@ -21,8 +21,8 @@ class Metric(NamedTuple):
 
 
 class Extension(ABC):
-    """Opened behind the store and the listeners, on the same loop. Whoever comes in calls `BrokerServer.enter` before it
-    calls the core."""
+    """Opened behind the store and the listeners, on the same loop. Whoever comes in calls `BrokerServer.enter` before
+    it calls the core."""
 
     name: str  # what the log and `show_broker` call it
     bound: list[str]  # where it can be reached, once open

@@ -1,7 +1,7 @@
 """Clients of the REST API, as the core sees them: one for each name, however many connections it uses.
 
-A request that submits a job gets a `PendingJob`. Whoever has it waits for the job's end (`outcome`), hears what happens on
-the way (`listen`), or lets it go: then a durable job goes on by itself, and one that lives in memory stays with its
+A request that submits a job gets a `PendingJob`. Whoever has it waits for the job's end (`outcome`), hears what happens
+on the way (`listen`), or lets it go: then a durable job goes on by itself, and one that lives in memory stays with its
 client until it has ended. Nothing here is a task or a queue: a ticket costs one future while somebody waits.
 """
 

@@ -31,7 +31,7 @@ from polydomo.web.api.body_json import shown, unshown
 from polydomo.web.api.openapi import Answers, failing
 from polydomo.web.api.problems import Problem, problem, problem_of
 from polydomo.web.api.responses import piece_shown
-from polydomo.web.clients import Outcome, Ticket, WebClient, WebClients
+from polydomo.web.clients import Outcome, PendingJob, WebClient, WebClients
 from polydomo.web.connection import Connection, connection_of
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Bulk(Response):
         self.options = options
         self.window = window
         self.outstanding = 0  # submitted, and the answer is not yet with the connection
-        self.tickets: dict[Ticket, tuple[int, Any]] = {}  # under way, with their lines' numbers and ids
+        self.tickets: dict[PendingJob, tuple[int, Any]] = {}  # under way, with their lines' numbers and ids
         self._connection: Connection | None = None
         self._out: list[bytes] = []
         self._in_bytes = 0  # of lines that are not submitted
@@ -215,12 +215,12 @@ class Bulk(Response):
             self.tickets[ticket] = (number, said)
             ticket.on_end = self._ended
 
-    def _ended(self, ticket: Ticket) -> None:
+    def _ended(self, ticket: PendingJob) -> None:
         found = self.tickets.pop(ticket, None)
         if found is not None and not self._gone:
             self._answer(ticket, *found)
 
-    def _answer(self, ticket: Ticket, number: int, said: Any) -> None:
+    def _answer(self, ticket: PendingJob, number: int, said: Any) -> None:
         outcome = ticket.ended
         assert outcome is not None
         failure: Failure | None = outcome.failure

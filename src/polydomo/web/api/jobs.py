@@ -27,7 +27,7 @@ from polydomo.web.api.openapi import Answers, Doc, cached, failing
 from polydomo.web.api.problems import problem
 from polydomo.web.api.responses import answer
 from polydomo.web.api.stream import EVENT_STREAM, stream_of
-from polydomo.web.clients import Outcome, Ticket, WebClients
+from polydomo.web.clients import Outcome, PendingJob, WebClients
 from polydomo.web.connection import connection_of
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         await clients.end_of(job, server.settings.http.patience)
         return Response(status_code=204)
 
-    async def _take(ticket: Ticket, service: bytes, accept: str) -> Response:
+    async def _take(ticket: PendingJob, service: bytes, accept: str) -> Response:
         """202 as soon as it is safe. The broker's own services answer by themselves, and keep nothing."""
         patience = server.settings.http.patience
         job = ticket.job
@@ -236,7 +236,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         return _later(ticket, service, {})
 
     async def _wait(
-        request: Request, ticket: Ticket, service: bytes, patience: float, accept: str
+        request: Request, ticket: PendingJob, service: bytes, patience: float, accept: str
     ) -> Response:
         outcome = ticket.ended
         if outcome is None:
@@ -259,7 +259,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
             broker.lifecycle.results.drop(ticket.uid)  # it is here: nobody will ask for it again
         return answer(outcome, accept, applied)
 
-    def _later(ticket: Ticket, service: bytes, headers: dict[str, str]) -> Response:
+    def _later(ticket: PendingJob, service: bytes, headers: dict[str, str]) -> Response:
         """It is accepted, and goes on."""
         job = ticket.job
         if job is not None and job.extra is None:

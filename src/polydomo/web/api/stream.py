@@ -25,7 +25,7 @@ from polydomo.web.api import request_options, sse, views
 from polydomo.web.api.job_results import ended_of
 from polydomo.web.api.openapi import Answers, failing
 from polydomo.web.api.problems import problem, problem_of
-from polydomo.web.clients import Outcome, Ticket, WebClients, last_of
+from polydomo.web.clients import Outcome, PendingJob, WebClients, last_of
 from polydomo.web.connection import Connection, connection_of
 from polydomo.web.job_events import JobEvent
 from polydomo.wire.frames import Message
@@ -101,7 +101,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     return router
 
 
-def stream_of(server: BrokerServer, ticket: Ticket, connection: Connection | None) -> Response:
+def stream_of(server: BrokerServer, ticket: PendingJob, connection: Connection | None) -> Response:
     """All that happens to a job that has just been submitted."""
     ended = ticket.ended
     if ended is not None and ended.failure is not None and not ticket.accepted:
@@ -117,7 +117,7 @@ class Stream(Response):
         self,
         source: AsyncIterator[bytes],
         connection: Connection | None,
-        ticket: Ticket | None = None,
+        ticket: PendingJob | None = None,
         owns: bool = False,
         kept: int = 0,
     ) -> None:
@@ -173,7 +173,7 @@ class Stream(Response):
             ticket.let_go()
 
 
-async def _submitted(server: BrokerServer, ticket: Ticket) -> AsyncIterator[bytes]:
+async def _submitted(server: BrokerServer, ticket: PendingJob) -> AsyncIterator[bytes]:
     await ticket.acceptance(server.settings.http.patience)
     if ticket.job is not None and ticket.job.extra is not None and ticket.accepted:
         described = views.living(server.broker, ticket.job)
@@ -183,7 +183,7 @@ async def _submitted(server: BrokerServer, ticket: Ticket) -> AsyncIterator[byte
 
 
 async def _watched(
-    store: Store | None, ticket: Ticket, uid: str, after: int, latest: int
+    store: Store | None, ticket: PendingJob, uid: str, after: int, latest: int
 ) -> AsyncIterator[bytes]:
     yield sse.QUIET
     if store is not None:
@@ -205,7 +205,7 @@ async def _past(store: Store | None, uid: str, after: int, outcome: Outcome) -> 
     yield sse.told(last_of(outcome))
 
 
-async def _live(ticket: Ticket) -> AsyncIterator[bytes]:
+async def _live(ticket: PendingJob) -> AsyncIterator[bytes]:
     listener = ticket.listen()
     while not listener.over:
         happening = await listener.next(HEARTBEAT)
