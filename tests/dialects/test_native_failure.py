@@ -23,12 +23,13 @@ def test_a_native_client_can_read_any_message(message: str) -> None:
 
 @given(st.text(), st.binary(), st.binary())
 def test_an_nfp_client_can_read_any_message(message: str, uuid: bytes, service: bytes) -> None:
-    account = json_bodies.account(b"500", message)
+    account = json_bodies.failure_detail(b"500", message)
     assert json.loads(account)["message"] == message
-    told = json.loads(json_bodies.trouble(uuid, service, message, WORKER_ERROR, account))
+    failure = Failure(WORKER_ERROR, message, None, account)
+    told = json.loads(json_bodies.failure_body(uuid, service, failure))
     assert (told["error"], told["message"]) == (message, message)
     pieces = [Piece(b"w", None, WORKER_ERROR, message, account)]
-    assert json.loads(json_bodies.merged(pieces))["w"]["error"] == message
+    assert json.loads(json_bodies.merge(pieces))["w"]["error"] == message
     assert json.loads(json_bodies.norfab_pieces(pieces, uuid, service))["w"]["errors"] == [
         message or WORKER_ERROR
     ]

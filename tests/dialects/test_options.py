@@ -43,7 +43,7 @@ def test_durable_has_the_caller_s_default():
     ("value", "said"),
     [
         ([], "JSON object"),
-        ({"retries": 1}, "no option 'retries'"),
+        ({"retries": 1}, "unknown option 'retries'"),
         ({"key": 1}, "key"),
         ({"key": ""}, "key"),
         ({"key": "x" * 256}, "256"),

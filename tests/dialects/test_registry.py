@@ -6,7 +6,7 @@ import pytest
 
 from polydomo.dialects.dcp.session import DcpSession
 from polydomo.dialects.mdp.session import MdpSession
-from polydomo.dialects.registry import OPENERS
+from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import header
 from polydomo.wire.frames import Message
 from tests.support import zmtp
@@ -44,7 +44,7 @@ def test_what_nobody_speaks_is_dropped_and_counted(frames: list[bytes]) -> None:
 
 def test_every_header_has_one_opener() -> None:
     mdp = {b"MDPC01", b"MDPC02", b"MDPW01", b"MDPW02"}
-    assert set(OPENERS) == {*mdp, b"DGBX\x01", b"NFPC01", b"NFPW01", b"WMP1"}
+    assert set(SESSION_FACTORIES) == {*mdp, b"DGBX\x01", b"NFPC01", b"NFPW01", b"WMP1"}
 
 
 def test_looking_for_the_header_takes_nothing() -> None:

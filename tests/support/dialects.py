@@ -7,7 +7,7 @@ end of a turn of the loop: answers are flushed and held peers that were released
 from __future__ import annotations
 
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
-from polydomo.dialects.registry import OPENERS
+from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import NATIVE_PROPERTY, Context, Outbox, PeerConnection, Session, Transport
 from polydomo.errors import ProtocolError
 from polydomo.services.management import Management
@@ -33,7 +33,7 @@ class Desk:
         self.broker = make_broker(bounds, policy)
         self.broker.now = 1000.0
         self.limits = limits or Limits()
-        self.context = Context(self.broker, Outbox(), OPENERS, beat or Heartbeat(1.0, 3), 4)
+        self.context = Context(self.broker, Outbox(), SESSION_FACTORIES, beat or Heartbeat(1.0, 3), 4)
         self.management = Management(self.broker, "desk")
         self.seats: list[Seat] = []
         self.parked: dict[bytes, tuple[Seat, list[Session]]] = {}
@@ -63,14 +63,14 @@ class Desk:
         """Until there is nothing left to do in this turn."""
         outbox = self.context.outbox
         while True:
-            while outbox.dirty or outbox.patient:
+            while outbox.dirty or outbox.deferrable:
                 outbox.flush()
             released = [seat for seat in self.seats if seat.connection.paused and not seat.held]
             if not released:
                 return
             for seat in released:
                 for session in seat.link.sessions():
-                    session.set_deaf(False)
+                    session.set_reading_paused(False)
                 seat.connection.resume()
 
     def wait(self, seconds: float) -> None:
@@ -172,19 +172,19 @@ class Seat(Transport):
     def pause(self) -> None:
         self.held = True
         for session in self.link.sessions():
-            session.set_deaf(True)
+            session.set_reading_paused(True)
         self.connection.pause()
 
     def resume(self) -> None:
         self.held = False
 
-    def complain(self, reason: str) -> None:
+    def report_violation(self, reason: str) -> None:
         self.complaints.append(reason)
 
     def forget(self) -> None:
         self.desk.parked.pop(self.link.identity, None)
 
-    def is_there(self) -> bool:
+    def is_alive(self) -> bool:
         return self.alive
 
     def _write(self, data: bytes) -> None:

@@ -16,7 +16,7 @@ import cbor2
 from polydomo.core.job import Failure, Job
 from polydomo.core.policy import Heartbeat, Policy
 from polydomo.core.ports import ClientPort
-from polydomo.dialects.registry import OPENERS
+from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import Context, Outbox, PeerConnection, Transport
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.device import Device
@@ -121,7 +121,7 @@ class Manager(ClientPort):
         self.name = name
         self.broker = make_broker(None, policy, world.dice.random)
         self.broker.now = world.now
-        self.context = Context(self.broker, Outbox(), OPENERS, Heartbeat())
+        self.context = Context(self.broker, Outbox(), SESSION_FACTORIES, Heartbeat())
         self.context.broker_id = name
         self.client = self.broker.join_client(b"client", "test", self)
         self.finals: Counter[int] = Counter()
@@ -162,7 +162,7 @@ class Manager(ClientPort):
 
     def flush(self) -> None:
         outbox = self.context.outbox
-        while outbox.dirty or outbox.patient:
+        while outbox.dirty or outbox.deferrable:
             outbox.flush()
 
     def partial(self, job: Job, body: bytes) -> None:
@@ -199,8 +199,8 @@ class Silent(Transport):
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def forget(self) -> None: ...
-    def complain(self, reason: str) -> None: ...
-    def is_there(self) -> bool: ...  # type: ignore[empty-body]
+    def report_violation(self, reason: str) -> None: ...
+    def is_alive(self) -> bool: ...  # type: ignore[empty-body]
 
 
 class Box:

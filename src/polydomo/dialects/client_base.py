@@ -1,4 +1,4 @@
-"""What the clients of all dialects have in common: how they are told of failures, held back, lost and found again."""
+"""The part that the broker's clients of all ZeroMQ dialects share: failures, flow control, disconnects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from polydomo.dialects.session import PeerConnection, Session
 
 
 class ClientBase(ClientPort):
-    """A client on a connection. A dialect adds how its answers look, and its own words for failure if it has some."""
+    """A client on a connection. The dialect adds the format of its replies, and of failures if it has one."""
 
     def __init__(self, session: Session, dialect: str) -> None:
         self.broker = session.broker
@@ -18,7 +18,8 @@ class ClientBase(ClientPort):
         self.core: Client = session.broker.join_client(session.link.identity, dialect, self)
 
     def failed(self, job: Job, failure: Failure) -> None:
-        """Where a protocol has no word for it: our own SDK is told, others get the worker's body or silence."""
+        """Reply to a failed job in a protocol without failures: our own SDK gets the failure, other clients the
+        worker's body if there is one."""
         if self.link.native:
             self.final(job, native_failure.to_client(failure))
         elif failure.body is not None:
@@ -34,7 +35,7 @@ class ClientBase(ClientPort):
         self.link.forget()
 
     def lost(self) -> bool:
-        """Its connection is gone; True if its jobs are worth keeping for a while."""
+        """Handle the end of the connection. Return True if the client's jobs are kept for its grace period."""
         if self.link.named and self.core.jobs and not self.core.gone:
             self.broker.client_away(self.core)
             return True
@@ -42,11 +43,11 @@ class ClientBase(ClientPort):
         return False
 
     def reattach(self, link: PeerConnection) -> None:
-        """Back in time, on a new connection."""
+        """Continue on the client's new connection."""
         self.link = link
         self.broker.client_back(self.core)
 
     def leave(self) -> None:
-        """Gone for good."""
+        """Remove the client from the broker for good."""
         if not self.core.gone:
             self.broker.client_gone(self.core)

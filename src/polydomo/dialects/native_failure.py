@@ -1,9 +1,9 @@
-"""How our own SDK's workers and clients say "this failed, and why" where a protocol has no word for it.
+"""Failures between our own SDK and the broker, in protocols that have no message for them.
 
-A body whose first frame is MARK is a failure. From a worker: MARK, a JSON account (`{"reason", "message", "kind",
-"traceback"}`), then at least one frame of the plain body that a foreign client gets as its final answer. To a client
-that asked for it (by the ZMTP property `X-Polydomo`): MARK and the JSON account. The broker never sends MARK to a
-foreign peer and believes it only from a native one.
+A body whose first frame is MARK is a failure. From a worker: MARK, a JSON object (`{"reason", "message", "kind",
+"traceback"}`), then at least one frame of the plain body that a foreign client gets as its final reply. To a client
+that announced the ZMTP property `X-Polydomo`: MARK and the JSON object. The broker never sends MARK to a foreign peer
+and accepts it only from a native one.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ MARK_HEAD: Final = frame(MARK, True)
 
 
 def from_worker(body: bytes) -> Failure | None:
-    """A native worker's final body that begins with MARK_HEAD; None if it is cut short."""
+    """Return the failure in a native worker's body that begins with MARK_HEAD; None if frames are missing."""
     message = Message(body, 0, len(body))
     message.take()
     detail = message.take()
@@ -29,7 +29,7 @@ def from_worker(body: bytes) -> Failure | None:
 
 
 def to_client(failure: Failure) -> bytes:
-    """The final body for a native client."""
+    """Return the body that tells a native client of a failure."""
     detail = failure.detail
     if not detail:
         detail = msgspec.json.encode({"reason": failure.reason, "message": failure.message})

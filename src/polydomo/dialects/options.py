@@ -1,5 +1,5 @@
-"""What clients say about a job as a JSON object, in the dialects that can carry one: DCP's metadata part
-`polydomo:{…}`, NFP's body member `options`.
+"""Job options as a JSON object, in the dialects that can carry one: DCP's metadata part `polydomo:{…}`, NFP's body
+member `options`.
 
 `{"key": "…", "delay": 1.5, "deadline": 60, "priority": 3, "wait": 10, "timeout": 30, "durable": true}`, all optional,
 times in seconds from now.
@@ -16,17 +16,17 @@ from polydomo.core.policy import FOREVER
 
 KNOWN: Final = ("key", "delay", "deadline", "priority", "wait", "timeout", "durable")
 KEY_MAX: Final = 255
-LONGEST: Final = 10 * 366 * 86400.0  # ten years: nobody means more, and every clock can add it
+LONGEST: Final = 10 * 366 * 86400.0  # ten years, which every clock can add
 HIGHEST: Final = 9  # priorities are -9 to 9
 
 
 def read(value: object, durable: bool = False) -> Options:
-    """The options in a JSON value. Raises ValueError with a text for whoever sent it."""
+    """Return the options in a JSON value. Raises ValueError with a message for the client."""
     if not isinstance(value, dict):
         raise ValueError("options must be a JSON object")
     for name in value:
         if name not in KNOWN:
-            raise ValueError(f"no option {name!r}; there are {', '.join(KNOWN)}")
+            raise ValueError(f"unknown option {name!r}; known options are {', '.join(KNOWN)}")
     options = Options()
     options.key = _key(value.get("key"))
     options.delay = _seconds(value, "delay", 0.0)
@@ -39,7 +39,7 @@ def read(value: object, durable: bool = False) -> Options:
 
 
 def read_json(data: bytes, durable: bool = False) -> Options:
-    """The same from JSON text."""
+    """Return the options in JSON text. Raises ValueError with a message for the client."""
     try:
         value: object = msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -48,7 +48,7 @@ def read_json(data: bytes, durable: bool = False) -> Options:
 
 
 def timeout(value: object) -> float:
-    """How long an attempt may run; 0 if nothing is said."""
+    """Return the time limit of an attempt in seconds; 0 if there is none. Raises ValueError."""
     if value is None:
         return 0.0
     seconds = _number("timeout", value)
@@ -63,14 +63,14 @@ def _seconds(value: dict[str, object], name: str, default: float) -> float:
         return default
     seconds = _number(name, found)
     if seconds < 0:
-        raise ValueError(f"{name} must not be negative, and is {found!r}")
+        raise ValueError(f"{name} must not be negative, not {found!r}")
     return seconds
 
 
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{name} must be a number of seconds, not {value!r}")
-    if not -LONGEST <= value <= LONGEST:  # not for NaN either
+    if not -LONGEST <= value <= LONGEST:  # false for NaN too
         raise ValueError(f"{name} must be at most ten years, not {value!r} seconds")
     return float(value)
 
@@ -79,10 +79,10 @@ def _key(value: object) -> bytes:
     if value is None:
         return b""
     if not isinstance(value, str):
-        raise ValueError(f"key must be a text, not {value!r}")
+        raise ValueError(f"key must be a string, not {value!r}")
     key = value.encode()
     if not 0 < len(key) <= KEY_MAX:
-        raise ValueError(f"key must have 1 to {KEY_MAX} bytes, and has {len(key)}")
+        raise ValueError(f"key must have 1 to {KEY_MAX} bytes, not {len(key)}")
     return key
 
 

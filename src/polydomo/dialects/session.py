@@ -1,7 +1,7 @@
-"""What every dialect's broker side has in common: a session on a connection, and the link it speaks through.
+"""The broker's end of a connection, for all ZeroMQ dialects: a peer connection and the dialect's session on it.
 
-A connection's first message says which dialect its peer speaks; that dialect's session then gets every message of
-the connection. A session may hold a client, a worker, or both.
+A connection's first message says which dialect its peer speaks; the session of that dialect then receives every
+message of the connection. A session has a client, a worker, or both.
 """
 
 from __future__ import annotations
@@ -18,216 +18,180 @@ from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message
 from polydomo.wire.zmtp.connection import Handler, Peer
 
-# A ZMTP metadata property with which our own SDK and broker tell each other that they understand failure answers
-# (see dialects/native_failure.py). Foreign peers neither send nor see anything of it but this one property.
+# ZMTP metadata property by which our own SDK and broker announce that they understand failure replies
+# (dialects/native_failure.py). This property is all that foreign peers see of it.
 NATIVE_PROPERTY: Final = b"X-Polydomo"
 
-# How many jobs a worker of our own SDK can hold at once, where its dialect allows several (DCP): it is given as many
-# without asking, and may beat while it is full, which from others would ask for one more.
+# Number of jobs that a worker of our own SDK can hold at once, where its dialect allows several (DCP). The worker
+# is given as many without asking, and may ping while it is full; any other worker's ping asks for one more job.
 SLOTS_PROPERTY: Final = b"X-Polydomo-Slots"
 
-# Which one a named worker of our own SDK is: the same on all connections that it ever makes, and nobody else's. So one
-# that comes back can be told from a second one with the same name.
+# Unique id of a named worker of our own SDK, the same on all its connections: tells a worker that reconnects from a
+# second worker with the same name.
 INSTANCE_PROPERTY: Final = b"X-Polydomo-Instance"
 
-# What the second one is told. Our own SDK looks for these words.
+# Reason given to the second worker. Our own SDK matches this text.
 NAME_TAKEN: Final = "name-taken: another worker has this name"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Transport(ABC):
-    """What a link needs of the socket under it, for what happens rarely. The server implements it."""
-
-    @abstractmethod
-    def transmit(self, data: bytes) -> None:
-        """Send at once: the handshake's bytes."""
-
-    @abstractmethod
-    def ready(self, peer: Peer) -> None:
-        """The handshake is done; sets the link's identity. Raises ProtocolError to refuse the peer."""
-
-    @abstractmethod
-    def failed(self, error: ProtocolError) -> None:
-        """The peer broke ZMTP: close the socket."""
-
-    @abstractmethod
-    def pause(self) -> None:
-        """Read no more."""
-
-    @abstractmethod
-    def resume(self) -> None:
-        """Read again."""
-
-    @abstractmethod
-    def complain(self, reason: str) -> None:
-        """The peer sent something its protocol does not allow; it was dropped."""
-
-    @abstractmethod
-    def forget(self) -> None:
-        """A client that was kept for its grace time did not come back."""
-
-    @abstractmethod
-    def is_there(self) -> bool:
-        """Is the peer alive? It is asked; until its answer is overdue it is believed to be."""
-
-    def buffered(self, size: int) -> None:  # noqa: B027 (only those who watch their memory care)
-        """An unfinished message has grown to `size` bytes; 0: it is whole."""
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class ClosedTransport(Transport):
-    """Wire of a link whose connection is gone. A link that kept the real one would keep all of the connection."""
+class Transport:
+    """The socket below a peer connection, for everything but writes. The server implements it; this base class does
+    nothing and is the transport of a closed connection."""
 
     def transmit(self, data: bytes) -> None:
-        """Nobody is there."""
+        """Send the handshake's bytes at once."""
 
     def ready(self, peer: Peer) -> None:
-        """Nobody is there."""
+        """Set the link's identity after the handshake. Raise ProtocolError to refuse the peer."""
 
     def failed(self, error: ProtocolError) -> None:
-        """Nobody is there."""
+        """Close the socket of a peer that violated ZMTP."""
 
     def pause(self) -> None:
-        """Nothing is read anyway."""
+        """Stop reading from the socket."""
 
     def resume(self) -> None:
-        """Nothing can be read."""
+        """Resume reading from the socket."""
 
-    def complain(self, reason: str) -> None:
-        """Nobody is there."""
+    def report_violation(self, reason: str) -> None:
+        """Report a dropped message that the peer's protocol does not allow."""
 
     def forget(self) -> None:
-        """Nobody is waited for."""
+        """Discard the state of a client that did not return within its grace period."""
 
-    def is_there(self) -> bool:
-        """Nobody is there."""
+    def is_alive(self) -> bool:
+        """Ping the peer and return whether it is alive: True until its answer is overdue."""
         return False
 
+    def buffered(self, size: int) -> None:
+        """Account for `size` bytes of an unfinished message; 0 when the message is complete."""
 
-UNPLUGGED: Final = ClosedTransport()
+
+# A link that kept the real transport after its end would keep all of the connection in memory.
+CLOSED_TRANSPORT: Final = Transport()
 
 
-# A turn that gave at least this many peers something to do is a busy one, and answers may be held back for so many
-# busy turns: while jobs wait for workers it is dispatches that keep everybody working, and answers to one client can
-# share a write with those of the next turns. In a turn that is not busy every answer goes out at once.
+# A turn of the loop that writes to at least BUSY_TURN peers is a busy one, and replies may be deferred for up to
+# DEFERRED_TURNS busy turns in a row: while jobs wait for workers, dispatches keep the workers busy, and replies to one
+# client can share a write with those of the next turns. In any other turn every reply is written at once.
 BUSY_TURN: Final = 8
-PATIENCE: Final = 3
+DEFERRED_TURNS: Final = 3
 
-
-# A write larger than this goes by a way of its own, on which its size is known: it takes memory until all is sent.
+# Larger writes go through `write_large`, which accounts for the memory that they take until all is sent.
 LARGE_WRITE: Final = 256 * 1024
 
 
 @trait
 class Flushable:
-    """A link as the outbox sees it, whatever wire is under it."""
+    """A connection with collected output, on any wire."""
 
     @abstractmethod
     def flush(self) -> None:
-        """Write out what was collected."""
+        """Write the collected output."""
 
 
 class Outbox:
-    """The links that have something to send. Their owner calls `flush` once per turn of its loop: one system call per
-    connection and turn costs far less than one per message. `wake` is called when `flush` must be called."""
+    """The connections with output. The owner calls `flush` once per turn of its loop: one system call per connection
+    and turn costs far less than one per message. `wake` schedules that call."""
 
     def __init__(self, wake: Callable[[], object] | None = None) -> None:
         self.wake = wake
         self.dirty: list[Flushable] = []
-        self.patient: list[Flushable] = []  # these only have answers
-        self._awake = False
-        self._held = 0  # turns for which answers have been held back
+        self.deferrable: list[Flushable] = []  # connections that only have replies
+        self._scheduled = False
+        self._deferred = 0  # turns for which replies have been deferred
 
     def add(self, link: Flushable) -> None:
-        """`link` has something to send."""
+        """Flush `link` at the end of this turn."""
         self.dirty.append(link)
-        if not self._awake:
-            self._rouse()
+        if not self._scheduled:
+            self._schedule()
 
-    def add_patient(self, link: Flushable) -> None:
-        """`link` has answers, which may share a write with those of the next turns."""
-        self.patient.append(link)
-        if not self._awake:
-            self._rouse()
+    def add_deferrable(self, link: Flushable) -> None:
+        """Flush `link`, which only has replies, at the end of this turn or of one of the next."""
+        self.deferrable.append(link)
+        if not self._scheduled:
+            self._schedule()
 
     def flush(self) -> None:
-        """Write out what the links collected."""
-        self._awake = False
+        """Write what the connections collected."""
+        self._scheduled = False
         links = self.dirty
         self.dirty = []
         for link in links:
             link.flush()
-        if not self.patient:
+        if not self.deferrable:
             return
-        if len(links) >= BUSY_TURN and self._held < PATIENCE:
-            self._held += 1
-            self._rouse()
+        if len(links) >= BUSY_TURN and self._deferred < DEFERRED_TURNS:
+            self._deferred += 1
+            self._schedule()
             return
-        self._held = 0
-        links = self.patient
-        self.patient = []
+        self._deferred = 0
+        links = self.deferrable
+        self.deferrable = []
         for link in links:
             link.flush()
 
-    def _rouse(self) -> None:
+    def _schedule(self) -> None:
         if self.wake is not None:
-            self._awake = True
+            self._scheduled = True
             self.wake()
 
 
 class Context:
-    """What sessions need of the server."""
+    """The server's services and settings for sessions."""
 
     def __init__(
         self,
         broker: Broker,
         outbox: Outbox,
-        openers: dict[bytes, SessionFactory],
+        factories: dict[bytes, SessionFactory],
         beat: Heartbeat,
         credit_max: int = 64,
     ) -> None:
         self.broker = broker
         self.outbox = outbox
-        self.openers = openers  # protocol header → opens a session of that dialect
-        self.fallback: SessionFactory | None = None  # for messages of no protocol among them
+        self.factories = factories  # by protocol header
+        self.fallback: SessionFactory | None = None  # for messages with any other header
         self.beat = beat
-        self.credit_max = credit_max  # jobs a worker may hold at once by asking for more
-        self.events: list[str] = []  # where the broker publishes workers' events
-        self.nfp_durable = True  # NFP's jobs are durable unless their client says otherwise
-        self.nfp_credit = 32  # jobs a worker of norfab's may hold at once: it cannot say how many it likes
-        self.broker_name = "polydomo"  # what peers are told that ask
-        self.broker_id = b"polydomo"  # the name that no other broker has
-        self.wmp_workers = 10_000  # behind one connection
+        self.credit_max = credit_max  # jobs that a worker may hold at once by asking for more
+        self.events: list[str] = []  # endpoints at which the broker publishes workers' events
+        self.nfp_durable = True  # whether NFP jobs are durable unless their client says otherwise
+        self.nfp_credit = 32  # jobs that a norfab worker may hold at once: its protocol cannot tell
+        self.broker_name = "polydomo"  # for display
+        self.broker_id = b"polydomo"  # unique among brokers
+        self.wmp_workers = 10_000  # limit per connection
 
 
 class PeerConnection(Handler, Flushable):
-    """The middle of one connection: messages from the wire go to the dialect's session, its answers are collected
-    here until the outbox is flushed. `write` takes the joined bytes, `write_large` more than `LARGE_WRITE` of them."""
+    """One connection between wire and sessions: passes messages to the dialect's session and collects its output until
+    the outbox is flushed. `write` takes the joined bytes, `write_large` those above `LARGE_WRITE`."""
 
-    def __init__(self, context: Context, wire: Transport, write: Callable[[bytes], object]) -> None:
+    def __init__(self, context: Context, transport: Transport, write: Callable[[bytes], object]) -> None:
         self.context = context
         self.outbox = context.outbox
-        self.wire = wire
+        self.transport = transport
         self.write = write
         self.write_large = write
         self.identity = b""
-        self.named = False  # the peer chose its identity, so it may come back under it
+        self.named = False  # the peer chose its identity and may reconnect with it
         self.native = False  # the peer is our own SDK
-        self.slots = 0  # jobs it said it can hold at once; 0: it did not say
-        self.instance = b""  # which one it is, if it is a named worker of our own SDK
+        self.slots = 0  # jobs that the peer can hold at once; 0: unknown
+        self.instance = b""  # unique id of a named worker of our own SDK
         self.out: list[bytes] = []
-        self.patient = False  # what is in `out` may be held back for a few turns
+        self.deferrable = False  # `out` only has replies
         self.session: Session | None = None
-        self.others: list[Session] = []  # further dialects on the same connection, which is allowed but rare
-        self.invalid = 0
+        self.others: list[Session] = []  # of further dialects on the same connection: allowed but rare
+        self.invalid = 0  # protocol violations so far
 
     def name(self, dialect: str) -> bytes:
-        """What its peer is called as a worker: its identity, or, if it chose none, a printable text made of ours."""
+        """Return the peer's name as a worker: its own identity, or a printable form of the one assigned to it."""
         return self.identity if self.named else f"{dialect}-{self.identity[1:].hex()}".encode()
 
     def expect(self, session: Session, head: bytes) -> None:
-        """`session` will probably get a message that begins with `head` next (`b""`: it cannot say). Only the first
-        session of a connection is asked."""
+        """Pass the next message to `receive_expected` if it begins with `head`; `b""` matches none. Only the first
+        session of a connection can expect messages."""
         if session is self.session:
             self.expected = head
 
@@ -239,26 +203,26 @@ class PeerConnection(Handler, Flushable):
     def message(self, message: Message) -> None:
         session = self.session
         if session is None or not session.receive(message):
-            self._other(message)
+            self._route(message)
 
     def send(self, data: bytes) -> None:
-        """One or more whole messages in wire bytes, at the end of this turn."""
+        """Send one or more whole messages, as wire bytes, at the end of this turn."""
         out = self.out
-        if not out or self.patient:
-            self.patient = False
+        if not out or self.deferrable:
+            self.deferrable = False
             self.outbox.add(self)
         out.append(data)
 
     def answer(self, data: bytes) -> None:
-        """The same for a client's answers, which are worth collecting in busy turns."""
+        """Send replies to a client, which may be deferred in busy turns."""
         out = self.out
         if not out:
-            self.patient = True
-            self.outbox.add_patient(self)
+            self.deferrable = True
+            self.outbox.add_deferrable(self)
         out.append(data)
 
     def flush(self) -> None:
-        """Write out what was collected."""
+        """Write the collected output."""
         out = self.out
         if out:
             self.out = []
@@ -269,11 +233,11 @@ class PeerConnection(Handler, Flushable):
                 self.write(data)
 
     def sessions(self) -> list[Session]:
-        """All sessions of this connection."""
+        """Return all sessions of this connection."""
         return [] if self.session is None else [self.session, *self.others]
 
     def adopt(self, session: Session) -> None:
-        """A session whose client came back on this connection."""
+        """Continue a session whose client has reconnected."""
         if self.session is None:
             self.session = session
         else:
@@ -281,60 +245,60 @@ class PeerConnection(Handler, Flushable):
         session.reattach(self)
 
     def transmit(self, data: bytes) -> None:
-        self.wire.transmit(data)
+        self.transport.transmit(data)
 
     def peer_ready(self, peer: Peer) -> None:
         slots = peer.properties.get(SLOTS_PROPERTY.lower(), b"")
         self.slots = int(slots) if slots.isdigit() and len(slots) < 6 else 0
         self.instance = peer.properties.get(INSTANCE_PROPERTY.lower(), b"")
-        self.wire.ready(peer)
+        self.transport.ready(peer)
 
     def failed(self, error: ProtocolError) -> None:
-        self.wire.failed(error)
+        self.transport.failed(error)
 
     def buffered(self, size: int) -> None:
-        self.wire.buffered(size)
+        self.transport.buffered(size)
 
-    def unplug(self, wire: Transport, write: Callable[[bytes], object]) -> None:
-        """Let go of the connection: `wire` and `write` stand in for it from now on."""
+    def replace_transport(self, transport: Transport, write: Callable[[bytes], object]) -> None:
+        """Release the closed connection's socket and sessions; `transport` and `write` replace the socket."""
         self.session = None
         self.others = []
-        self.wire = wire
+        self.transport = transport
         self.write = self.write_large = write
 
     def pause(self) -> None:
-        """Take no more messages from the peer for now (back-pressure)."""
-        self.wire.pause()
+        """Stop taking messages from the peer (back-pressure)."""
+        self.transport.pause()
 
     def resume(self) -> None:
-        """Go on."""
-        self.wire.resume()
+        """Resume taking messages from the peer."""
+        self.transport.resume()
 
-    def complain(self, reason: str) -> None:
-        """The peer sent something its protocol does not allow; it was dropped."""
+    def report_violation(self, reason: str) -> None:
+        """Report a dropped message that the peer's protocol does not allow."""
         self.invalid += 1
-        self.wire.complain(reason)
+        self.transport.report_violation(reason)
 
     def forget(self) -> None:
-        """Nobody will come back for this link's sessions."""
-        self.wire.forget()
+        """Discard this connection's suspended sessions: the client did not return."""
+        self.transport.forget()
 
     def keeps_name(self, other: PeerConnection) -> bool:
-        """Does its peer keep its name from the one at `other`, who claims it too? Peers that do not say which one they
-        are do not: the older is mostly a connection whose death has not been noticed."""
+        """Return whether this peer keeps its name although the peer at `other` claims it: both have instance ids, they
+        differ, and this peer is alive. Without ids the older connection usually is a dead one not noticed yet."""
         is_another = len(self.instance) > 0 and len(other.instance) > 0 and self.instance != other.instance
-        return is_another and self.wire.is_there()
+        return is_another and self.transport.is_alive()
 
-    def _other(self, message: Message) -> None:
-        """The first message, or one of another dialect than the last."""
+    def _route(self, message: Message) -> None:
+        """Pass on the connection's first message, or one in another dialect than the last."""
         for session in self.others:
             if session.receive(message):
                 return
-        opener = self.context.openers.get(header(message), self.context.fallback)
-        if opener is None:
-            self.complain("a message of no protocol that is known here")
+        factory = self.context.factories.get(header(message), self.context.fallback)
+        if factory is None:
+            self.report_violation("message of an unknown protocol")
             return
-        opened = opener(self.context, self)
+        opened = factory(self.context, self)
         if self.session is None:
             self.session = opened
         else:
@@ -353,38 +317,38 @@ class Session(ABC):
 
     @abstractmethod
     def receive_expected(self, body: bytes) -> None:
-        """A message that began with what this session told its link to expect; `body` is what followed."""
+        """Process a message that began with the expected head; `body` is the rest of it."""
 
     @abstractmethod
     def receive(self, message: Message) -> bool:
-        """Take a message. False: it is not of this dialect, and untouched."""
+        """Process a message. Return False and leave it untouched if it is not of this dialect."""
 
     @abstractmethod
     def lost(self) -> bool:
-        """The connection is gone. True: a client's jobs are kept for its grace time, hold on to this session."""
+        """Handle the end of the connection. Return True if the session must be kept for its client's grace period."""
 
     @abstractmethod
     def reattach(self, link: PeerConnection) -> None:
-        """Its client is back on a new connection."""
+        """Continue on the client's new connection."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """Its client will not come back after all."""
+        """Drop a client that was kept for its grace period."""
 
     @abstractmethod
     def is_worker(self) -> bool:
-        """Does a registered worker speak here?"""
+        """Return whether a worker is registered on this connection."""
 
     @abstractmethod
-    def set_deaf(self, reading_paused: bool) -> None:
-        """The connection is (not) being read: whether a worker's silence means anything."""
+    def set_reading_paused(self, reading_paused: bool) -> None:
+        """Record whether the connection is read: the silence of a worker that is not read proves nothing."""
 
 
 SessionFactory = Callable[[Context, PeerConnection], Session]
 
 
 def header(message: Message) -> bytes:
-    """The frame that names the protocol: the first, or the second behind an empty one. Takes nothing."""
+    """Return the frame that names the protocol, without taking it: the first, or the second after an empty one."""
     peek = Message(message.data, message.pos, message.end)
     first = peek.take()
     if not first:

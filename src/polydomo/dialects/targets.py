@@ -1,8 +1,7 @@
-"""NFP's target frame: whom of a service's workers a job is for.
+"""Targets: which of a service's workers a job is for, as NFP writes it.
 
-`all` (also an empty frame), `any`, names separated by commas, a JSON list of names (norfab's way), and
-`resource:NAME`, also several of them. The service `all` stands for all services: `all` is every worker of each, `any`
-one of each.
+`all` (also an empty frame), `any`, names separated by commas, a JSON list of names (norfab), or one or more
+`resource:NAME`. The service `all` stands for all services: `all` is every worker of each, `any` one of each.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ EVERY_SERVICE: Final = b"all"
 
 
 def parse(target: bytes, service: bytes = b"", *, written: bool = False) -> Target | None:
-    """None: any worker will do. Raises ValueError with a text for whoever sent it. `written`: the names are as people
-    write them (`core.names`), as they are in a JSON list."""
+    """Return the target; None stands for any worker. Raises ValueError with a message for the client. `written`: the
+    names are in printable form (`core.names`), as in a JSON list."""
     everywhere = service == EVERY_SERVICE
     if target == b"any":
         return Target(EACH, None, False, True) if everywhere else None
@@ -30,7 +29,7 @@ def parse(target: bytes, service: bytes = b"", *, written: bool = False) -> Targ
         return Target(ALL, None, False, everywhere)
     names = _names(target)
     if not names:
-        raise ValueError("the target names no worker; give `all`, `any` or names")
+        raise ValueError("the target has no worker name; write `all`, `any` or names")
     entities = [name[len(RESOURCE) :].strip() for name in names if name.startswith(RESOURCE)]
     if written or target[:1] == b"[":
         names = [parse_name(name.decode()) for name in names]
@@ -38,16 +37,16 @@ def parse(target: bytes, service: bytes = b"", *, written: bool = False) -> Targ
     if not entities:
         return Target(NAMES, names, True, everywhere)
     if everywhere:
-        raise ValueError("a resource belongs to a service; `all` is none")
+        raise ValueError("a resource belongs to one service, not to `all`")
     if len(entities) != len(names):
-        raise ValueError("a target names workers or resources, not both")
+        raise ValueError("a target has names of workers or of resources, not both")
     if not all(entities):
         raise ValueError("a resource of the target has no name")
     return Target(RESOURCES, entities, True)
 
 
 def names_in(target: bytes) -> list[bytes]:
-    """The workers a target names; none for `all`, `any` and resources."""
+    """Return the worker names in a target; none for `all`, `any` and resources."""
     try:
         found = parse(target)
     except ValueError:
@@ -61,11 +60,11 @@ def _names(target: bytes) -> list[bytes]:
     try:
         listed: object = msgspec.json.decode(target)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        raise ValueError(f"the target {shown(target)} is no JSON list of names") from None
+        raise ValueError(f"the target {shown(target)} is not a JSON list of names") from None
     names: list[bytes] = []
     if isinstance(listed, list):
         for name in listed:
             if not isinstance(name, str) or not name:
-                raise ValueError(f"the target {shown(target)} has something in it that is no name")
+                raise ValueError(f"the target {shown(target)} has an element that is not a name")
             names.append(name.encode())
     return names

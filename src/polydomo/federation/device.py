@@ -49,7 +49,7 @@ class DeviceExtension(Extension, Above):
         self._up: dict[int, Dealer] = {}
         self._troubled: set[int] = set()
         server.only_devices = True
-        server.context.openers = {}
+        server.context.factories = {}
         server.context.fallback = self._open_session
 
     # A door's side
@@ -138,7 +138,7 @@ class DeviceSession(Session):
         try:
             self.device.from_below(self.link.identity, message)
         except ProtocolError as error:
-            self.link.complain(error.message)
+            self.link.report_violation(error.message)
         return True
 
     def lost(self) -> bool:
@@ -154,7 +154,7 @@ class DeviceSession(Session):
     def is_worker(self) -> bool:
         return True
 
-    def set_deaf(self, reading_paused: bool) -> None:
+    def set_reading_paused(self, reading_paused: bool) -> None:
         """Nobody's silence means anything here."""
 
 

@@ -155,7 +155,7 @@ class NngPeer(PeerBase, SpTransport):
         self.session.flush()  # others on this connection have done nothing wrong
         self.refuse(str(error))
 
-    def complain(self, reason: str) -> None:
+    def report_violation(self, reason: str) -> None:
         self.noted(self.session.invalid, reason)
 
     def works(self) -> bool:

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from polydomo import redaction
 from polydomo.core.broker import Broker
-from polydomo.dialects.registry import OPENERS, RESUMED
-from polydomo.dialects.session import NAME_TAKEN, UNPLUGGED, Context, Outbox, PeerConnection
+from polydomo.dialects.registry import RESUMED, SESSION_FACTORIES
+from polydomo.dialects.session import CLOSED_TRANSPORT, NAME_TAKEN, Context, Outbox, PeerConnection
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.server import endpoints, scan_tasks, tracebacks
 from polydomo.server.admission import Admission
@@ -81,7 +81,7 @@ class BrokerServer:
         self.broker.now = self.clock.read()
         self.outbox = Outbox(self._schedule_flush)
         self.context = Context(
-            self.broker, self.outbox, OPENERS, settings.beat(), settings.limits.worker_jobs
+            self.broker, self.outbox, SESSION_FACTORIES, settings.beat(), settings.limits.worker_jobs
         )
         self._set_context(settings)
         self.context.broker_id = f"{settings.broker.name}-{os.urandom(6).hex()}".encode()
@@ -270,7 +270,7 @@ class BrokerServer:
             limit = self.settings.limits.output_bytes
             self.parked[link.identity] = Disconnected(link, kept, self.budget, limit, self._forget)
         else:
-            link.unplug(UNPLUGGED, discard)
+            link.replace_transport(CLOSED_TRANSPORT, discard)
 
     def _forget(self, identity: bytes) -> None:
         """Wait no longer for a client that dropped off."""

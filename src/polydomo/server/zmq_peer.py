@@ -72,13 +72,13 @@ class ZmqPeer(PeerBase, Transport):
     def failed(self, error: ProtocolError) -> None:
         self.refuse(str(error))
 
-    def complain(self, reason: str) -> None:
+    def report_violation(self, reason: str) -> None:
         self.noted(self.link.invalid, reason)
 
     def forget(self) -> None:
         """Nobody is waited for while the connection lives."""
 
-    def is_there(self) -> bool:
+    def is_alive(self) -> bool:
         now = self.server.clock.read()
         if self.heard > self._asked:
             self._asked = now
@@ -119,4 +119,4 @@ class ZmqPeer(PeerBase, Transport):
 
     def deafen(self, reading_paused: bool) -> None:
         for session in self.link.sessions():
-            session.set_deaf(reading_paused)
+            session.set_reading_paused(reading_paused)

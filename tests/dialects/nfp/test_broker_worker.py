@@ -134,7 +134,7 @@ def test_the_newest_connection_of_a_name_counts(desk: Desk, client: ClientTalker
 def test_a_further_ready_is_answered_with_disconnect(desk: Desk):
     worker = WorkerTalker(desk)
     ((name, service, reason),) = worker.ask("READY", b"svc")
-    assert (name, service, reason) == ("DISCONNECT", b"svc", b"READY twice")
+    assert (name, service, reason) == ("DISCONNECT", b"svc", b"NFP READY from a registered worker")
     assert names(desk) == []
     assert worker.ask("KEEPALIVE", b"svc") == []  # nothing after DISCONNECT
     worker.say("READY", b"svc")

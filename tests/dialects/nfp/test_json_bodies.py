@@ -21,22 +21,23 @@ def ok(name: bytes, *frames: bytes) -> Piece:
 
 
 def test_how_a_job_stands():
-    assert json.loads(json_bodies.told(b'u"1', b"svc", b'["w"]', b"QUEUED", None)) == {
+    assert json.loads(json_bodies.job_status(b'u"1', b"svc", b'["w"]', b"QUEUED", None)) == {
         "uuid": 'u"1',
         "service": "svc",
         "target": '["w"]',
         "status": "QUEUED",
         "workers": None,
     }
-    assert json.loads(json_bodies.told(b"u", b"\xff", b"", b"X", [b"a", b"\0\1"]))["workers"] == [
+    assert json.loads(json_bodies.job_status(b"u", b"\xff", b"", b"X", [b"a", b"\0\1"]))["workers"] == [
         "a",
         "0x0001",
     ]
 
 
-def test_trouble_has_what_the_worker_says_of_it():
+def test_a_failure_body_has_the_workers_detail():
     detail = b'{"reason":"worker-error","message":"boom","kind":"ValueError","traceback":"..."}'
-    said = json.loads(json_bodies.trouble(b"u", b"svc", 'the "worker" failed', "worker-error", detail))
+    failure = Failure("worker-error", 'the "worker" failed', None, detail)
+    said = json.loads(json_bodies.failure_body(b"u", b"svc", failure))
     assert said["error"] == 'the "worker" failed'
     assert said["errors"] == [said["error"]]
     assert (said["reason"], said["status"], said["uuid"], said["service"]) == (
@@ -46,7 +47,8 @@ def test_trouble_has_what_the_worker_says_of_it():
         "svc",
     )
     assert (said["message"], said["kind"], said["traceback"]) == ("boom", "ValueError", "...")
-    assert "message" not in json.loads(json_bodies.trouble(b"u", b"svc", "x", "expired", b"not json"))
+    broken = Failure("expired", "x", None, b"not json")
+    assert "message" not in json.loads(json_bodies.failure_body(b"u", b"svc", broken))
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_trouble_has_what_the_worker_says_of_it():
     ],
 )
 def test_the_status_of_a_failure(failure: Failure, status: bytes):
-    assert json_bodies.status_for(failure) == status
+    assert json_bodies.failure_status(failure) == status
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_gathered_results_are_named():
         Piece(b"w4", None, jobs.EXPIRED, "late", b""),
         ok(b"w5", b'{"w5":1,"more":2}'),
     ]
-    assert json.loads(json_bodies.merged(pieces)) == {
+    assert json.loads(json_bodies.merge(pieces)) == {
         "w1": {"result": 7, "failed": False},
         "w2": "plain",
         "w3": {
@@ -135,7 +137,7 @@ def test_others_results_look_like_norfab_s():
 
 @pytest.mark.parametrize("data", [b"{}", b'{"task":"echo","kwargs":{},"args":[]}', b'{"a":1e308}'])
 def test_a_job_for_norfab_s_workers_is_a_json_object(data: bytes):
-    assert json_bodies.task_like(frame(data))
+    assert json_bodies.is_task(frame(data))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_a_job_for_norfab_s_workers_is_a_json_object(data: bytes):
 )
 def test_nothing_else_is_shown_to_them(body: bytes):
     """Whatever orjson refuses ends a thread of norfab's worker for good."""
-    assert not json_bodies.task_like(body)
+    assert not json_bodies.is_task(body)
 
 
 def test_options_and_timeout_of_a_body():
@@ -223,5 +225,5 @@ def test_events_for_norfab_s_clients():
     said = json.loads(json_bodies.norfab_event(b"w", "step", b"half way", b"u", b"svc", b'"t"'))
     assert (said["worker"], said["message"], said["task"], said["uuid"]) == ("w", "half way", "t", "u")
     assert said["event_type"] == "progress"
-    assert json.loads(json_bodies.renamed(b'{"worker":"a","x":[1]}', b"b")) == {"worker": "b", "x": [1]}
-    assert json_bodies.renamed(b"no json", b"b") == b"no json"
+    assert json.loads(json_bodies.rename_worker(b'{"worker":"a","x":[1]}', b"b")) == {"worker": "b", "x": [1]}
+    assert json_bodies.rename_worker(b"no json", b"b") == b"no json"

@@ -13,7 +13,7 @@ from polydomo.dialects.nfp.messages import (
     READY,
     SPEC,
     WORKER,
-    good_uuid,
+    is_valid_uuid,
     read_command,
     status_of,
 )
@@ -56,7 +56,7 @@ def test_heads_are_frames_with_more_to_follow(form: messages.Form, word: bytes):
 
 
 def test_whole_messages():
-    assert split(SPEC.bare(WORKER, READY, b"svc")) == [b"", b"NFPW01", b"\1", b"svc"]
+    assert split(SPEC.short(WORKER, READY, b"svc")) == [b"", b"NFPW01", b"\1", b"svc"]
     assert split(NORFAB.disconnect(BROKER, b"svc", b"why")) == [b"", b"NFPB01", b"0x03", b"svc", b"why"]
     assert split(NORFAB.disconnect(BROKER, b"", b"")) == [b"", b"NFPB01", b"0x03", b"", b""]
 
@@ -81,9 +81,9 @@ def test_a_status_is_three_digits_and_perhaps_a_text(frame: bytes, status: bytes
 
 @pytest.mark.parametrize("uuid", [b"1", b"0b7a8f", "Größe".encode(), b"x" * 200, b"a b"])
 def test_a_uuid_is_a_short_printable_text(uuid: bytes):
-    assert good_uuid(uuid)
+    assert is_valid_uuid(uuid)
 
 
 @pytest.mark.parametrize("uuid", [b"", b"x" * 201, b"\xff", b"a\nb", b"\0"])
 def test_other_uuids_are_refused(uuid: bytes):
-    assert not good_uuid(uuid)
+    assert not is_valid_uuid(uuid)

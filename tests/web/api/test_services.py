@@ -258,4 +258,4 @@ class TestNamesThatAreNoText:
 
     def test_the_ledger_shows_the_same(self) -> None:
         for name in (self.SERVICE, self.WORKER, b"echo", b"0xcafe"):
-            assert ledger_text(name) == printable(name) == json.loads(json_bodies.quoted(name))
+            assert ledger_text(name) == printable(name) == json.loads(json_bodies.quote_name(name))

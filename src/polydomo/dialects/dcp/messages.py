@@ -1,13 +1,15 @@
-"""DCP v1's header and message types.
+"""Headers, message types and metadata of DCP v1.
 
-Every message: an empty frame (the address delimiter), `DGBX` and the version byte, the type. The specification's type
-is one byte; DagBox itself sends four, little-endian. Both are understood, and each peer is answered in its own width.
+Every message begins with an empty frame (the address delimiter), `DGBX` with the version byte, and the type. The
+specification's type is one byte; DagBox itself sends four, little-endian. The broker understands both and replies to
+each peer in the peer's own width.
 """
 
 from typing import Final
 
-from polydomo.wire.frames import close, head
+from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, close, head
 
+DIALECT: Final = "dcp/1"
 PROTOCOL: Final = b"DGBX\x01"
 
 REGISTER: Final = 1
@@ -32,7 +34,7 @@ class Width:
         self.reconnect = close(self.head(RECONNECT))
 
     def head(self, kind: int) -> bytes:
-        """Delimiter, protocol and type as wire bytes, more to follow."""
+        """Return delimiter, protocol and type as wire bytes, each with MORE."""
         return head(b"", PROTOCOL, kind.to_bytes(self.size, "little"))
 
 
@@ -41,7 +43,7 @@ FOUR_BYTES: Final = Width(4)
 
 
 def read_kind(frame: bytes | None) -> tuple[int, Width] | None:
-    """The type and its width, or None for a frame that is neither width."""
+    """Return the type and its width, or None for a frame of neither width."""
     if frame is None:
         return None
     if len(frame) == 1:
@@ -49,3 +51,20 @@ def read_kind(frame: bytes | None) -> tuple[int, Width] | None:
     if len(frame) == 4:
         return int.from_bytes(frame, "little"), FOUR_BYTES
     return None
+
+
+def take_metadata(message: Message) -> bytes | None:
+    """Take the metadata parts and the delimiter after them; return the parts as wire bytes, None without delimiter."""
+    start = message.pos
+    while True:
+        end = message.pos
+        part = message.take()
+        if part is None:
+            return None
+        if not part:
+            return message.data[start:end]
+
+
+def close_metadata(body: bytes) -> bytes:
+    """Return the delimiter that ends the metadata and the body. Without any body the delimiter is the last frame."""
+    return DELIMITER + body if body else EMPTY_BODY

@@ -1,21 +1,20 @@
 """A client's side of MDP/0.2, without a socket.
 
-RFC 18 §MDP/Client, one thing after the other: REQUEST, any number of PARTIALs, one FINAL. Nothing in an
-answer says which request it belongs to, so one connection carries one request at a time, and a connection
-whose request was given up must be closed: its answer would be taken for the next one's.
+RFC 18 §MDP/Client: REQUEST, any number of PARTIALs, one FINAL, strictly in this order. A reply does not identify its
+request, so a connection carries one request at a time, and a connection with an abandoned request must be closed: its
+reply would be taken for the next request's.
 """
 
 from typing import Final
 
 from polydomo.dialects.mdp.messages import C_02, CLIENT_02
-from polydomo.wire.frames import EMPTY_BODY, Message, frame, head
+from polydomo.wire.frames import EMPTY_BODY, Message, frame
 
-_PARTIAL: Final = b"\x02"
-_FINAL: Final = b"\x03"
+_PARTIAL_HEAD: Final = C_02.partial_head or b""
 
 
 class MdpAnswer:
-    """One of several answers, or the last."""
+    """A partial or final reply."""
 
     __slots__ = ("body", "final")
 
@@ -25,40 +24,41 @@ class MdpAnswer:
 
 
 class MdpClientProtocol:
-    """One connection's dialog."""
+    """One connection to a broker."""
 
     def __init__(self) -> None:
         self.waiting = False
-        self.invalid = 0  # messages that answered nothing
+        self.invalid = 0  # messages dropped as no reply to the request
         self._service = b""
         self._request_head = b""
         self._partial_head = b""
         self._final_head = b""
 
     def request(self, service: bytes, body: bytes) -> bytes:
-        """A REQUEST as wire bytes. RFC 18 wants a body, so an empty one becomes an empty frame."""
+        """Return a REQUEST as wire bytes. RFC 18 requires a body, so an empty one becomes an empty frame."""
         if self.waiting:
             raise RuntimeError("MDP allows one request at a time on a connection")
         if service != self._service:
-            self._prepare(service)
+            self._prepare_heads(service)
         self.waiting = True
         return self._request_head + (body or EMPTY_BODY)
 
     def receive(self, message: Message) -> MdpAnswer | None:
-        """An answer to the request, or None for anything else: it is counted and dropped."""
+        """Return the reply to the request. Any other message is counted as invalid and dropped: None."""
         if self.waiting:
             data = message.data
             if data.startswith(self._final_head, message.pos):
                 return self._answer(data[message.pos + len(self._final_head) : message.end], True)
             if data.startswith(self._partial_head, message.pos):
                 return self._answer(data[message.pos + len(self._partial_head) : message.end], False)
-            header = message.take()  # the same frames may be encoded in another way
+            header = message.take()  # the same frames may be encoded differently
             command = message.take()
             service = message.take()
             body = message.rest()
-            known = command in (_FINAL, _PARTIAL)
+            final = command == C_02.final
+            known = final or command == C_02.partial
             if header == CLIENT_02 and known and service == self._service and body:
-                return self._answer(body, command == _FINAL)
+                return self._answer(body, final)
         self.invalid += 1
         return None
 
@@ -66,10 +66,9 @@ class MdpClientProtocol:
         self.waiting = not final
         return MdpAnswer(body, final)
 
-    def _prepare(self, service: bytes) -> None:
-        """Make the heads of everything said about this service."""
+    def _prepare_heads(self, service: bytes) -> None:
         name = frame(service, True)
         self._service = service
         self._request_head = C_02.request_head + name
-        self._final_head = head(CLIENT_02, _FINAL) + name
-        self._partial_head = head(CLIENT_02, _PARTIAL) + name
+        self._final_head = C_02.final_head + name
+        self._partial_head = _PARTIAL_HEAD + name

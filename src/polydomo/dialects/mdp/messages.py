@@ -1,7 +1,7 @@
-"""MDP's commands and the forms in which people speak it, as tables.
+"""MDP's commands and its forms, as tables.
 
-What is told apart: the header (`MDPC02`, `MDPW01`, ...), whether an empty frame stands before it (DEALERs that play
-REQ, and REQ itself, send one), and for clients the command byte behind it. Each peer is answered in its own form.
+A form is recognised by the header (`MDPC02`, `MDPW01`, ...), an empty frame before it (sent by REQ sockets and by
+DEALERs that imitate them), and for clients the command byte after it. Each peer is replied to in its own form.
 
 | form      | before header | client REQUEST | to the client         | service frame | worker commands       |
 | --------- | ------------- | -------------- | --------------------- | ------------- | --------------------- |
@@ -23,12 +23,12 @@ CLIENT_01: Final = b"MDPC01"
 WORKER_01: Final = b"MDPW01"
 HEADERS: Final = (CLIENT_02, WORKER_02, CLIENT_01, WORKER_01)
 
-# Every token of the core is this long, so the length byte of its frame is part of prepared heads.
+# Frame header of a token: the core's tokens all have this length, so it is part of prepared heads.
 TOKEN_FRAME: Final = b"\x01\x08"
 
 
 class ClientForm:
-    """How one kind of client is spoken to. Heads are wire bytes that end where the service frame begins."""
+    """Commands and prepared heads of one form of client. Heads are wire bytes that end before the service frame."""
 
     def __init__(
         self,
@@ -42,17 +42,19 @@ class ClientForm:
         variant: str = "",
     ) -> None:
         self.name = name
-        self.variant = variant  # tells forms of one name apart, in records
+        self.variant = variant  # distinguishes forms of the same name, in records
+        self.partial = partial
+        self.final = final
         lead_frames: tuple[bytes, ...] = (b"",) if lead else ()
         self.request_head = head(*lead_frames, header, *((request,) if request else ()))
         self.final_head = head(*lead_frames, header, *((final,) if final else ()))
-        # None: this form's clients can only be sent the final answer.
+        # None: this form has no partial replies.
         self.partial_head = head(*lead_frames, header, partial) if partial else None
         self.names_service = names_service
 
 
 class WorkerForm:
-    """How one kind of worker is spoken to."""
+    """Commands and prepared messages of one form of worker."""
 
     def __init__(
         self,

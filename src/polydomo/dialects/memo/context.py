@@ -46,7 +46,7 @@ class SpTransport(ABC):
         """Read again."""
 
     @abstractmethod
-    def complain(self, reason: str) -> None:
+    def report_violation(self, reason: str) -> None:
         """The peer sent something its protocol does not allow; it was not answered."""
 
     def buffered(self, size: int) -> None:  # noqa: B027 (only those who watch their memory care)
@@ -71,7 +71,7 @@ class ClosedSpTransport(SpTransport):
     def resume(self) -> None:
         """Nothing can be read."""
 
-    def complain(self, reason: str) -> None:
+    def report_violation(self, reason: str) -> None:
         """Nobody is there."""
 
 

@@ -96,7 +96,7 @@ class MemoSession(Handler, Flushable):
         self.wire.failed(error)
 
     def dropped(self, reason: str) -> None:
-        self.complain(reason)
+        self.report_violation(reason)
 
     def buffered(self, size: int) -> None:
         self.wire.buffered(size)
@@ -159,7 +159,7 @@ class MemoSession(Handler, Flushable):
         out = self._out
         if not out:
             self._patient = True
-            self.outbox.add_patient(self)
+            self.outbox.add_deferrable(self)
         out.append(head(stack, len(content), self.ipc))
         out.append(content)
 
@@ -171,10 +171,10 @@ class MemoSession(Handler, Flushable):
         self._remembered += size
         self._recent[stack] = answer
 
-    def complain(self, reason: str) -> None:
+    def report_violation(self, reason: str) -> None:
         """The peer sent something that is not allowed; it was not answered."""
         self.invalid += 1
-        self.wire.complain(reason)
+        self.wire.report_violation(reason)
 
     # The server side
 
@@ -344,7 +344,7 @@ class MemoSession(Handler, Flushable):
     def _refuse(self, stack: bytes, reason: str) -> None:
         """Not answered, and not complained about again when it comes again."""
         self.remember(stack, None)
-        self.complain(reason)
+        self.report_violation(reason)
 
     # When it breaks
 

@@ -1,19 +1,20 @@
-"""NFP workers, as the broker sees them.
+"""NFP workers on the broker's side.
 
-A job goes out as POST under the token of its attempt. The specification's workers answer RESPONSE 200 with the result.
-norfab's say 201 when they have it, then EVENTs, the last of them `result_ready`; the broker then fetches the result
-with GET and only then passes that event on, so that nobody is told of a result that is not safe yet. norfab's workers
-swallow a UUID they have seen, so theirs has the token added to it; in all that goes back it is taken off again.
+A job is sent as POST with the token of its attempt. The specification's workers reply with RESPONSE 200 and the result.
+norfab's workers send 201 when they have the job, then EVENTs, the last of them `result_ready`; the broker then fetches
+the result with GET and passes that event on only afterwards, so that no client is told of a result that is not safe
+yet. norfab's workers ignore a UUID that they have seen before, so the token is appended to the UUID that they get, and
+removed from everything that comes back.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from polydomo.core.answers import ANSWERED, STRAY
 from polydomo.core.broker import Broker
 from polydomo.core.job import WORKER_ERROR, Failure, Job
-from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
 from polydomo.dialects.nfp import json_bodies, worker_info
 from polydomo.dialects.nfp.messages import (
@@ -42,42 +43,43 @@ from polydomo.dialects.nfp.messages import (
     Form,
     status_of,
 )
-from polydomo.dialects.session import NAME_TAKEN
+from polydomo.dialects.session import NAME_TAKEN, Session
 from polydomo.dialects.targets import EVERY_SERVICE
+from polydomo.dialects.worker_base import WorkerBase
 from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, frame, join, shown, split
 
-if TYPE_CHECKING:
-    from polydomo.dialects.nfp.session import NfpSession
-    from polydomo.dialects.nfp.worker_queries import WorkerQuery
-
 RESULT_READY: Final = "result_ready"
+REPLACED: Final = "another connection has this name now"
+
+QueryReply = Callable[["NfpWorker", bytes, bytes], None]
 
 
-class NfpWorker(WorkerPort):
-    """Unregistered (`core` is None) until READY, and again after any DISCONNECT."""
+class NfpWorker(WorkerBase):
+    """A worker that speaks one form of NFP, registered between READY and DISCONNECT."""
 
-    def __init__(self, session: NfpSession, form: Form) -> None:
-        self.session = session
-        self.broker = session.broker
-        self.link = session.link
+    def __init__(self, session: Session, form: Form) -> None:
+        super().__init__(session)
         self.form = form
-        self.usual = form.from_worker_response  # how nearly all it sends begins, up to a token
-        self.core: Worker | None = None
+        self.response_head = form.from_worker_response  # start of nearly all its messages, up to a token
         self.service = b""
         self.opened = False
         self.name = session.link.name("nfp")
         self.anonymous = not session.link.named
         self.credit = session.context.nfp_credit if form.norfab else 1
         self.resources: list[bytes] = []
-        self._over = False  # DISCONNECT was said, by either side: only a new beginning is answered after it
-        self._token = b""  # of the job whose answer the link was told to expect
+        self._closed = False  # after a DISCONNECT of either side, when only OPEN and READY are valid
+        self._token = b""  # of the job whose response the link expects
         self._keepalive = b""
-        self._questions: dict[bytes, WorkerQuery] = {}
-        self._number = 0  # of its last question
-        self._ready: dict[bytes, bytes] = {}  # token → `result_ready` events whose results are being fetched
-        self._reclaimed: dict[bytes, None] = {}  # tokens of jobs it was asked about after a restart
-        self._refused: list[bytes] = []  # tokens of jobs that it must not see
-        self._refusing = False
+        self._queries: dict[bytes, tuple[bytes, QueryReply]] = {}  # token → UUID and callback
+        self._query_number = 0  # of the last query
+        self._result_ready: dict[
+            bytes, bytes
+        ] = {}  # token → `result_ready` event whose result is being fetched
+        self._reclaimed: dict[
+            bytes, None
+        ] = {}  # tokens of jobs from before the restart that it was asked about
+        self._rejected: list[bytes] = []  # tokens of jobs that this worker must not get
+        self._rejecting = False
 
     # From the core
 
@@ -87,14 +89,13 @@ class NfpWorker(WorkerPort):
         body = job.body or EMPTY_BODY
         uuid = uid_of(self.broker, job)
         if form.norfab:
-            if not json_bodies.task_like(body):
-                self._refuse(token)
+            if not json_bodies.is_task(body):
+                self._reject_job(token)
                 return
             uuid = uuid + b"." + token
         address = token + DELIMITER + frame(uuid, True)
         if not self._token and self.core is not None and len(self.core.running) == 1:
             self._token = token
-            self.session.answer_next = True
             self.link.expect(self.session, form.from_worker_response + address + OK_FRAME)
         self.link.send(form.to_worker_post + TOKEN_FRAME + address + body)
 
@@ -102,223 +103,214 @@ class NfpWorker(WorkerPort):
         self.link.send(self._keepalive)
 
     def cancel(self, job: Job) -> None:
-        """NFP §DELETE: passed on to the worker that has it."""
-        self._unexpect(job.token)
-        self._ready.pop(job.token, None)
-        self._say(DELETE, job, EMPTY_BODY)
+        """Send DELETE to the worker that has the job (NFP §DELETE)."""
+        self._stop_expecting(job.token)
+        self._result_ready.pop(job.token, None)
+        self._send_about(DELETE, job, EMPTY_BODY)
 
     def put(self, job: Job, body: bytes) -> bool:
         if self.form.norfab and json_bodies.only_frame(body) is None:
             return False
-        self._say(PUT, job, body)
+        self._send_about(PUT, job, body)
         return True
 
     def share(self, resources: list[bytes]) -> None:
-        """Told as a task of its management, where it can be; its answer does not matter."""
-        if self.answers() and not self.form.norfab:
-            kwargs = b'{"resources":%b}' % json_bodies.listed(resources)
+        """Send a task of the worker's management, if it has any; its reply is ignored."""
+        if self.is_queryable() and not self.form.norfab:
+            kwargs = b'{"resources":%b}' % json_bodies.name_list(resources)
             task = frame(b'{"task":"set_resources","args":[],"kwargs":%b}' % kwargs)
-            self.link.send(self.form.head(BROKER, MMI) + self._question(b"resources") + task)
+            self._send_query(MMI, b"resources", task)
 
     def reclaim(self, job: Job) -> bool:
-        if not self.answers():
+        if not self.is_queryable():
             return False
         self._reclaimed[job.token] = None
-        self._say(GET, job, EMPTY_BODY if not self.form.norfab else frame(b"{}"))
+        self._send_about(GET, job, EMPTY_BODY if not self.form.norfab else frame(b"{}"))
         return True
 
-    def dismiss(self, reason: str) -> None:
-        """NFP §Opening and Closing: nothing follows a DISCONNECT."""
-        self._forget()
-        self._disconnect(reason)
+    def reset(self) -> None:
+        self.core = None
+        self._stop_expecting(self._token)
+        self._result_ready.clear()
+        self._reclaimed.clear()
+        queries = list(self._queries.values())
+        self._queries.clear()
+        for _, reply in queries:
+            reply(self, b"", b"")
 
-    # From relays
+    def disconnect(self, reason: str) -> None:
+        self._closed = True
+        self.link.send(self.form.disconnect(BROKER, self.service, reason.encode()))
 
-    def answers(self) -> bool:
-        """Can it be asked anything but to do a job? A bare worker that never said OPEN may take it for one."""
+    # From worker queries
+
+    def is_queryable(self) -> bool:
+        """Return whether the worker can be sent anything but jobs. One that never sent OPEN may take it for a job."""
         return self.core is not None and (self.form.norfab or self.opened)
 
-    def ask(self, relay: WorkerQuery, body: bytes) -> bytes:
-        """A question of a client. The token its answer will carry."""
-        address = self._question(relay.uuid)
-        token = b"g%07x" % self._number
-        self._questions[token] = relay
-        self.link.send(self.form.head(BROKER, relay.asked) + address + body)
+    def query(self, command: int, uuid: bytes, body: bytes, reply: QueryReply) -> bytes:
+        """Send a client's query and return its token. `reply` gets the status and body, or `b""` as the status if the
+        worker leaves before."""
+        token = self._send_query(command, uuid, body)
+        self._queries[token] = (uuid, reply)
         return token
 
-    def unask(self, token: bytes) -> None:
-        """Nobody waits for that answer any more."""
-        self._questions.pop(token, None)
+    def drop_query(self, token: bytes) -> None:
+        """Ignore the reply to this query."""
+        self._queries.pop(token, None)
 
     # From the session
 
-    def answered(self, body: bytes) -> None:
-        """The RESPONSE that was expected."""
+    def receive_expected(self, body: bytes) -> None:
+        """Process the RESPONSE that was expected."""
         token = self._token
-        self._unexpect(token)
+        self._stop_expecting(token)
         core = self.core
         if core is not None:
             self._final(core, token, body)
 
-    def usual_answer(self, message: Message) -> bool:
-        """RESPONSE 200 for one of several jobs it has; the message begins with `usual`. False: it is something else,
-        and untouched."""
+    def receive_result(self, message: Message) -> bool:
+        """Process RESPONSE 200 for one of the worker's jobs, in a message that begins with `response_head`. Return
+        False and leave the message untouched if it is anything else."""
         data = message.data
-        at = message.pos + len(self.usual)
+        at = message.pos + len(self.response_head)
         token = data[at : at + 8]
         core = self.core
         if core is None or token not in core.running or data[at + 8 : at + 11] != b"\x01\x00\x01":
             return False
-        at += 12 + data[at + 11]  # behind the UUID
+        at += 12 + data[at + 11]  # after the UUID
         if data[at : at + 5] != OK_FRAME or at + 5 >= message.end:
             return False
-        self._unexpect(token)
+        self._stop_expecting(token)
         self._final(core, token, data[at + 5 : message.end])
         return True
 
-    def leave(self, reason: str) -> None:
-        """Gone, nothing more is sent to it."""
-        core = self.core
-        self._forget()
-        if core is not None:
-            self.broker.leave(core, reason)
-
-    def command(self, code: int, message: Message) -> None:
-        """Any message but the expected RESPONSE."""
+    def receive(self, code: int, message: Message) -> None:
+        """Process any command but the expected RESPONSE; the message is read up to the command."""
         if code == DISCONNECT:
             # NFP §Opening and Closing: may come at any time, even before READY; send nothing more.
-            self.leave("said goodbye")
-            self._over = True
+            self.leave("sent DISCONNECT")
+            self._closed = True
         elif code == OPEN:
             self._open(message)
         elif code == READY:
             self._register(message)
-        elif self._over:
-            self.link.complain(f"an NFP worker's {COMMANDS[code]} after DISCONNECT")
+        elif self._closed:
+            self.link.report_violation(f"NFP worker command {COMMANDS[code]} after DISCONNECT")
         elif code == KEEPALIVE:
-            self._heartbeat(message)
+            self._receive_keepalive(message)
         elif code in (RESPONSE, EVENT, STREAM, MMI):
-            self._answer(code, message)
+            self._reply(code, message)
         else:
-            self.invalid(f"NFP command {COMMANDS[code]} is not a worker's")
-
-    def invalid(self, reason: str) -> None:
-        """NFP §Opening and Closing: an invalid message is dropped and its sender treated as invalid. A registered
-        worker is told, so that it can start anew; its jobs go to others."""
-        self.link.complain(reason)
-        if self.core is not None:
-            self.leave(reason)
-            self._disconnect(reason)
-
-    # Inside
+            self.reject_invalid(f"NFP command {COMMANDS[code]} is not a worker's")
 
     def _open(self, message: Message) -> None:
         body = message.take()
         if body is None or message.take() is not None:
-            return self.invalid("NFP OPEN without exactly one body")
+            return self.reject_invalid("NFP OPEN without exactly one body")
         if self.core is not None:
-            return self._unexpected("OPEN after READY")
+            return self.reject_unexpected("NFP OPEN after READY")
         try:
-            self._agree(body)
+            self._read_open(body)
         except ValueError as error:
-            return self.link.complain(f"NFP OPEN: {error}")
-        self._over = False
+            return self.link.report_violation(f"NFP OPEN: {error}")
+        self._closed = False
         self.opened = True
-        self.link.send(self.form.bare(BROKER, OPEN, self.session.greeting()))
+        self.link.send(self.form.short(BROKER, OPEN, json_bodies.greeting(self.session.context)))
         return None
 
-    def _agree(self, body: bytes) -> None:
-        """What it says about itself. Raises ValueError."""
+    def _read_open(self, body: bytes) -> None:
+        """Apply the name, credit and resources in OPEN's body. Raises ValueError."""
         members = json_bodies.object_in(body) if body else None
         if members is None:
-            return  # NFP §OPEN: an opaque body; one that says nothing to us is fine
+            return  # NFP §OPEN: the body is opaque
         name = json_bodies.member(members, "name")
         if name is not None:
-            if not isinstance(name, str) or not worker_info.good_name(name.encode()):
-                raise ValueError(f"{name!r} is no name for a worker")
+            if not isinstance(name, str) or not worker_info.is_valid_name(name.encode()):
+                raise ValueError(f"{name!r} is not a valid worker name")
             self.name = name.encode()
             self.anonymous = False
         credit = json_bodies.member(members, "credit")
         if credit is not None:
             if isinstance(credit, bool) or not isinstance(credit, int) or credit < 1:
-                raise ValueError(f"credit {credit!r} is no number of jobs")
+                raise ValueError(f"credit must be a number of jobs, not {credit!r}")
             self.credit = min(credit, self.session.context.credit_max)
         if "resources" in members:
-            self.resources = worker_info.names_of(json_bodies.member(members, "resources"))
+            self.resources = worker_info.resource_names(json_bodies.member(members, "resources"))
 
     def _register(self, message: Message) -> None:
         service = message.take()
         if not service or message.take() is not None:
-            return self.invalid("NFP READY without exactly one service name")
+            return self.reject_invalid("NFP READY without exactly one service name")
         if self.core is not None:
             # NFP §Opening and Closing: MUST NOT send a further READY.
-            return self._unexpected("READY twice")
+            return self.reject_unexpected("NFP READY from a registered worker")
         self.service = service
         core = Worker(self.broker, self.name, self.form.name, self, self.session.context.beat)
         core.base_credit = core.credit = self.credit
-        core.steady = self.form.norfab  # it counts nothing but KEEPALIVE
+        core.steady = self.form.norfab  # norfab counts nothing but KEEPALIVE as a heartbeat
         core.anonymous = self.anonymous
-        core.parallel = True  # its credit says how many it can have at once
+        core.parallel = True  # the credit is the number of jobs that it runs at once
         self.core = core
-        self._over = False
-        self._keepalive = self.form.bare(BROKER, KEEPALIVE, service)
+        self._closed = False
+        self._keepalive = self.form.short(BROKER, KEEPALIVE, service)
         if service == EVERY_SERVICE or not self.broker.may_register(core, service):
             self.core = None
-            return self._unexpected(f"READY for {shown(service)}, a name that is not for workers")
-        if not self._take_over(service):
+            return self.reject_unexpected(f"NFP READY for {shown(service)}, a reserved service name")
+        if not self._replace_namesake(service):
             self.core = None
-            self.link.complain(f"NFP READY as {shown(self.name)} for {shown(service)}: {NAME_TAKEN}")
-            return self._disconnect(NAME_TAKEN)
+            self.link.report_violation(f"NFP READY as {shown(self.name)} for {shown(service)}: {NAME_TAKEN}")
+            return self.disconnect(NAME_TAKEN)
         if self.resources:
             self.broker.set_resources(core, self.resources)
         self.broker.register(core, service)
         return None
 
-    def _take_over(self, service: bytes) -> bool:
-        """A worker that comes back under its name may be faster than the end of its old connection: the newest counts,
-        unless the older is known to be another worker, and there. (A socket's identity is seen to by whoever owns the
-        connections.)"""
+    def _replace_namesake(self, service: bytes) -> bool:
+        """Remove the former worker with this name: a worker that reconnects may be faster than the end of its old
+        connection. Return False if the former is known to be another worker that is alive. (The owner of the
+        connections compares ZeroMQ identities.)"""
         known = self.broker.services.get(service)
         former = None if known is None else known.names.get(self.name)
         if former is not None and isinstance(former.port, NfpWorker):
             if former.port.link.keeps_name(self.link):
                 return False
-            former.port.leave("another connection has its name now")
-            former.port.dismiss("another connection has its name now")
+            former.port.leave(REPLACED)
+            former.port.dismiss(REPLACED)
         return True
 
-    def _heartbeat(self, message: Message) -> None:
+    def _receive_keepalive(self, message: Message) -> None:
         service = message.take()
         if service is None or message.take() is not None:
-            return self.invalid("NFP KEEPALIVE without exactly one service name")
+            return self.reject_invalid("NFP KEEPALIVE without exactly one service name")
         if self.core is None:
             self.service = service
-            return self._unexpected("KEEPALIVE before READY")
+            return self.reject_unexpected("NFP KEEPALIVE before READY")
         self.broker.seen(self.core)
         return None
 
-    def _answer(self, code: int, message: Message) -> None:
+    def _reply(self, code: int, message: Message) -> None:
         token = message.take()
         delimiter = message.take()
         uuid = message.take()
         if token is None or delimiter != b"" or uuid is None:
             # NFP §POST and RESPONSE Processing: precisely one address frame, then an empty one.
-            return self.invalid(f"NFP {COMMANDS[code]} without address, empty frame and UUID")
+            return self.reject_invalid(f"NFP {COMMANDS[code]} without address, empty frame and UUID")
         core = self.core
         if core is None:
-            return self._unexpected(f"{COMMANDS[code]} before READY")
+            return self.reject_unexpected(f"NFP {COMMANDS[code]} before READY")
         if code == MMI and not token:
-            return self._own_task(core, uuid, message)
+            return self._worker_task(core, uuid, message)
         status = status_of(message.take() or b"")
         if not status:
-            return self.invalid(f"NFP {COMMANDS[code]} without a status of three digits")
-        relay = self._questions.pop(token, None)
-        if relay is not None:
+            return self.reject_invalid(f"NFP {COMMANDS[code]} without a status of three digits")
+        query = self._queries.pop(token, None)
+        if query is not None:
             self.broker.seen(core)
-            if relay.uuid == uuid:
-                relay.answered(self, status, message.rest())
+            if query[0] == uuid:
+                query[1](self, status, message.rest())
         elif token[:1] == b"g":
-            self.broker.seen(core)  # nobody waits for this answer, or not any more
+            self.broker.seen(core)  # the reply to a query that has been dropped
         elif code == EVENT:
             self._event(core, token, message)
         elif code == STREAM:
@@ -328,14 +320,14 @@ class NfpWorker(WorkerPort):
         return None
 
     def _response(self, core: Worker, token: bytes, status: bytes, message: Message) -> None:
-        """About a job it has: its result, its failure, or a sign that it is at work."""
+        """Process a RESPONSE about a job: a result, a failure, or a progress status."""
         body = message.rest()
-        self._unexpect(token)
+        self._stop_expecting(token)
         known = ANSWERED
         if status == OK:
             known = self._final(core, token, body)
         elif status in (CREATED, ACCEPTED):
-            known = self.broker.taken(core, token, _first(body))
+            known = self.broker.taken(core, token, Message(body, 0, len(body)).take() or b"")
             self._reclaimed.pop(token, None)
         elif status in (PENDING, WAITING_INPUT):
             self.broker.seen(core)
@@ -344,19 +336,19 @@ class NfpWorker(WorkerPort):
             self.broker.report_unknown(core, token)
         elif status[:1] in (b"4", b"5"):
             self._reclaimed.pop(token, None)
-            self._ready.pop(token, None)
+            self._result_ready.pop(token, None)
             known = self.broker.fail(core, token, worker_info.failure_from(status, body))
         else:
-            self.invalid(f"NFP status {status.decode()} is none of a worker's")
+            self.reject_invalid(f"NFP status {status.decode()} is not a worker's")
         if known == STRAY and not self.form.norfab and not self.link.native:
-            # norfab's workers, and our own, may come back with something they were given before.
-            self._unexpected("an answer to a job it was not given")
+            # norfab's workers, and our own, may reply after a reconnect to a job from before it.
+            self.reject_unexpected("NFP response to a job that the worker was not given")
 
     def _final(self, core: Worker, token: bytes, body: bytes) -> int:
         self._reclaimed.pop(token, None)
         if self.form.norfab:
-            body = self._cleaned(core, token, body)
-            event = self._ready.pop(token, None)
+            body = self._strip_token_from_body(core, token, body)
+            event = self._result_ready.pop(token, None)
             if event is not None:
                 self.broker.event(core, token, RESULT_READY, event)
         return self.broker.final(core, token, body)
@@ -367,110 +359,83 @@ class NfpWorker(WorkerPort):
             job = core.running.get(token)
             if job is not None:
                 self.broker.seen(core)
-                self._ready[token] = self._clean(job, body)
-                self._say(GET, job, frame(b"{}"))
+                self._result_ready[token] = self._strip_token(job, body)
+                self._send_about(GET, job, frame(b"{}"))
             elif token in core.late:
-                # Its job was taken from it; that it has ended is all that was waited for.
-                self.broker.fail(core, token, Failure(WORKER_ERROR, "it came too late"))
+                # The job was revoked; only the end of the attempt was waited for.
+                self.broker.fail(core, token, Failure(WORKER_ERROR, "the result came too late"))
             return
         if token:
             job = core.running.get(token)
             if job is not None and self.form.norfab:
-                body = self._clean(job, body)
+                body = self._strip_token(job, body)
         self.broker.event(core, token, kind, body)
 
-    def _question(self, uuid: bytes) -> bytes:
-        """The address of something it is asked beside its jobs."""
-        self._number = (self._number + 1) & 0xFFFFFFF
-        return TOKEN_FRAME + b"g%07x" % self._number + DELIMITER + frame(uuid, True)
+    def _send_query(self, command: int, uuid: bytes, body: bytes) -> bytes:
+        """Send something that is not about a job of this worker, and return its token (see worker_queries.py)."""
+        self._query_number = (self._query_number + 1) & 0xFFFFFFF
+        token = b"g%07x" % self._query_number
+        address = TOKEN_FRAME + token + DELIMITER + frame(uuid, True)
+        self.link.send(self.form.head(BROKER, command) + address + body)
+        return token
 
-    def _own_task(self, core: Worker, uuid: bytes, message: Message) -> None:
-        """MMI without an address: it has something to say about itself. So far: which resources it has now."""
-        status_of(message.take() or b"")
+    def _worker_task(self, core: Worker, uuid: bytes, message: Message) -> None:
+        """Perform a worker's own task, an MMI without an address. There is one: set_resources."""
+        message.take()  # the status
         body = message.take() or b""
         self.broker.seen(core)
         try:
-            self.resources = worker_info.names_of(worker_info.resources_in(body))
+            self.resources = worker_info.resource_names(worker_info.resources_in(body))
         except ValueError as error:
-            return self.link.complain(f"NFP MMI of a worker: {error}")
+            return self.link.report_violation(f"NFP MMI of a worker: {error}")
         self.broker.set_resources(core, self.resources)
-        answer = b'{"resources":%b}' % json_bodies.listed(self.resources)
+        answer = b'{"resources":%b}' % json_bodies.name_list(self.resources)
         address = DELIMITER + DELIMITER + frame(uuid, True)
         self.link.send(self.form.head(BROKER, MMI) + address + OK_FRAME + frame(answer))
         return None
 
-    def _say(self, command: int, job: Job, body: bytes) -> None:
-        """Something about a job that it has."""
+    def _send_about(self, command: int, job: Job, body: bytes) -> None:
+        """Send a command about a job of this worker."""
         uuid = uid_of(self.broker, job)
         if self.form.norfab:
             uuid = uuid + b"." + job.token
         address = TOKEN_FRAME + job.token + DELIMITER + frame(uuid, True)
         self.link.send(self.form.head(BROKER, command) + address + (body or EMPTY_BODY))
 
-    def _cleaned(self, core: Worker, token: bytes, body: bytes) -> bytes:
-        """A result without our token in the job's UUID."""
+    def _strip_token_from_body(self, core: Worker, token: bytes, body: bytes) -> bytes:
+        """Return a result whose job has its own UUID again."""
         job = core.running.get(token)
         if job is None or b"." + token not in body:
             return body
-        data = json_bodies.only_frame(body)
-        if data is not None:
-            return frame(self._clean(job, data))
-        return join([self._clean(job, data) for data in split(body)])
+        return join([self._strip_token(job, data) for data in split(body)])
 
-    def _clean(self, job: Job, data: bytes) -> bytes:
+    def _strip_token(self, job: Job, data: bytes) -> bytes:
         uuid = uid_of(self.broker, job)
         return data.replace(uuid + b"." + job.token, uuid)
 
-    def _refuse(self, token: bytes) -> None:
-        """It would not survive this job. Its place is free again at once, and the next job may be as bad: no deeper."""
-        self._refused.append(token)
-        if self._refusing:
+    def _reject_job(self, token: bytes) -> None:
+        """Fail a job that would end the worker's thread. That frees the worker for the next job, which may be rejected
+        too: a loop, so that the calls do not nest."""
+        self._rejected.append(token)
+        if self._rejecting:
             return
-        self._refusing = True
-        message = "a worker of norfab's takes one JSON object as a job, as in {'task': …, 'kwargs': …}"
-        while self._refused and self.core is not None:
-            account = json_bodies.account(UNKNOWN, message)
-            self.broker.fail(
-                self.core, self._refused.pop(), Failure(WORKER_ERROR, message, frame(account), account)
-            )
-        self._refused.clear()
-        self._refusing = False
+        self._rejecting = True
+        message = "a norfab worker takes one JSON object as a job, as in {'task': …, 'kwargs': …}"
+        while self._rejected and self.core is not None:
+            detail = json_bodies.failure_detail(UNKNOWN, message)
+            failure = Failure(WORKER_ERROR, message, frame(detail), detail)
+            self.broker.fail(self.core, self._rejected.pop(), failure)
+        self._rejected.clear()
+        self._rejecting = False
 
-    def _unexpected(self, reason: str) -> None:
-        """NFP §Opening and Closing: a valid but unexpected command is answered with DISCONNECT and nothing after it."""
-        self.link.complain(reason)
-        self.leave(reason)
-        self._disconnect(reason)
-
-    def _unexpect(self, token: bytes) -> None:
-        """The next message of this connection may be anything again."""
+    def _stop_expecting(self, token: bytes) -> None:
         if self._token and token == self._token:
             self._token = b""
-            self.session.answer_next = False
             self.link.expect(self.session, b"")
-
-    def _forget(self) -> None:
-        """What was going on with it is over."""
-        self.core = None
-        self._unexpect(self._token)
-        self._ready.clear()
-        self._reclaimed.clear()
-        questions = list(self._questions.values())
-        self._questions.clear()
-        for relay in questions:
-            relay.lost(self)
-
-    def _disconnect(self, reason: str) -> None:
-        self._over = True
-        self.link.send(self.form.disconnect(BROKER, self.service, reason.encode()))
 
 
 def uid_of(broker: Broker, job: Job) -> bytes:
-    """A job's UUID towards workers: its client's, or one made up for clients whose dialect has none."""
+    """Return a job's UUID for workers: the client's, or a generated one if the client's dialect has none."""
     if job.extra is not None:
         return job.extra.uid.encode()
     return b"%x-%x" % (broker.era, job.id)
-
-
-def _first(body: bytes) -> bytes:
-    return Message(body, 0, len(body)).take() or b""

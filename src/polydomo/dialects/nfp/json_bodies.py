@@ -1,6 +1,6 @@
-"""The JSON bodies of NFP: what the broker itself says, and results of workers of any dialect as clients know them.
+"""JSON bodies of NFP: the broker's own, and the results of workers of any dialect in the forms of NFP's clients.
 
-JSON is put together from bytes: a result that is JSON already is checked, not made anew.
+JSON is composed from bytes: a result that is JSON already is checked, not encoded again.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from typing import Any, Final
 
 import msgspec
 
+from polydomo._version import __version__
 from polydomo.core import job as jobs
 from polydomo.core.extras import Options
 from polydomo.core.gather import Piece
 from polydomo.core.job import Failure
 from polydomo.core.names import printable
-from polydomo.dialects import options as given
-from polydomo.dialects.nfp.messages import ERROR, TIMEOUT, UNEXPECTED, UNKNOWN
-from polydomo.wire.frames import LONG, MORE, frame, split
+from polydomo.core.registry import SERVICE_NAME_MAX
+from polydomo.dialects import options as job_options
+from polydomo.dialects.nfp.messages import ERROR, TIMEOUT, UNEXPECTED, UNKNOWN, UUID_MAX
+from polydomo.dialects.session import Context
+from polydomo.wire.frames import LONG, MORE, split
 
-# What a failure is called in a status frame; a worker's own is in its account.
+# The status of the broker's own failures; a worker's is in its failure detail.
 STATUSES: Final[dict[str, bytes]] = {
     jobs.EXPIRED: TIMEOUT,
     jobs.DEADLINE: TIMEOUT,
@@ -28,74 +31,80 @@ STATUSES: Final[dict[str, bytes]] = {
     jobs.BAD_TARGET: UNKNOWN,
     jobs.DUPLICATE: UNKNOWN,
 }
-_WORKERS_OWN: Final = (UNKNOWN, TIMEOUT, UNEXPECTED, ERROR)
+_WORKER_STATUSES: Final = (UNKNOWN, TIMEOUT, UNEXPECTED, ERROR)
 
-# orjson, with which norfab's workers read, refuses numbers that are too big for a float; a worker's thread dies of it.
-_BOTTOMLESS_NUMBER: Final = re.compile(rb"[0-9]{300}")
+# orjson, which norfab's workers use, rejects numbers too large for a float, and that ends a worker's thread.
+_HUGE_NUMBER: Final = re.compile(rb"[0-9]{300}")
 
-# How norfab's client ends its jobs. Behind these bytes there is only the end of the whole object.
+# The end of a norfab client's job body.
 _TIMEOUT_LAST: Final = re.compile(rb',"timeout":([1-9][0-9]{0,6})\}\Z')
 
-_BLANKS: Final = b" \t\r\n"
-_OWN_WORDS: Final = ("message", "kind", "traceback")
+_WHITESPACE: Final = b" \t\r\n"
+_DETAIL_MEMBERS: Final = ("message", "kind", "traceback")
 
 
-def quoted(name: bytes) -> bytes:
-    """A name in JSON's quotes."""
-    # Nearly all are so, and need nothing but the quotes.
+def quote_name(name: bytes) -> bytes:
+    """Return a name as a JSON string."""
+    # The fast path for nearly all names.
     if (name.isalnum() or name.replace(b"-", b"").isalnum()) and not name.startswith(b"0x"):
         return b'"%b"' % name
     return msgspec.json.encode(printable(name))
 
 
-def echoed(text: bytes) -> bytes:
-    """A client's own UUID or target in JSON's quotes."""
+def quote_text(text: bytes) -> bytes:
+    """Return a client's UUID or target as a JSON string."""
     if text.isalnum() or text.replace(b"-", b"").isalnum():
         return b'"%b"' % text
     return msgspec.json.encode(text.decode("utf-8", "backslashreplace"))
 
 
-def listed(names: list[bytes] | None) -> bytes:
-    """Names as a JSON list; `null` if nobody knows them yet."""
-    return b"null" if names is None else b"[%b]" % b",".join([quoted(name) for name in names])
+def name_list(names: list[bytes] | None) -> bytes:
+    """Return names as a JSON list; `null` if they are not known yet."""
+    return b"null" if names is None else b"[%b]" % b",".join([quote_name(name) for name in names])
 
 
-def told(uuid: bytes, service: bytes, target: bytes, status: bytes, workers: list[bytes] | None) -> bytes:
-    """How a job stands."""
-    return b'{"workers":%b,"uuid":%b%b' % (listed(workers), echoed(uuid), told_tail(service, target, status))
-
-
-def told_tail(service: bytes, target: bytes, status: bytes) -> bytes:
-    """What is the same for many jobs."""
-    return b',"target":%b,"status":"%b","service":%b}' % (echoed(target), status, quoted(service))
-
-
-def trouble(uuid: bytes, service: bytes, message: str, reason: str, detail: bytes = b"") -> bytes:
-    """Why there is no result; with what the worker itself says of it."""
-    said = msgspec.json.encode(message)
-    return b'{"error":%b,"reason":"%b","status":"FAILED","errors":[%b],"uuid":%b,"service":%b%b}' % (
-        said,
-        reason.encode(),
-        said,
-        echoed(uuid),
-        quoted(service),
-        _account(detail),
+def job_status(
+    uuid: bytes, service: bytes, target: bytes, status: bytes, workers: list[bytes] | None
+) -> bytes:
+    """Return the body that tells a job's state."""
+    return b'{"workers":%b,"uuid":%b%b' % (
+        name_list(workers),
+        quote_text(uuid),
+        job_status_tail(service, target, status),
     )
 
 
-def status_for(failure: Failure) -> bytes:
-    """The status frame of a failure."""
+def job_status_tail(service: bytes, target: bytes, status: bytes) -> bytes:
+    """Return the end of that body, which is the same for many jobs."""
+    return b',"target":%b,"status":"%b","service":%b}' % (quote_text(target), status, quote_name(service))
+
+
+def failure_body(uuid: bytes, service: bytes, failure: Failure) -> bytes:
+    """Return the body that tells a failure, with the worker's own detail."""
+    message = msgspec.json.encode(failure.message)
+    return b'{"error":%b,"reason":"%b","status":"FAILED","errors":[%b],"uuid":%b,"service":%b%b}' % (
+        message,
+        failure.reason.encode(),
+        message,
+        quote_text(uuid),
+        quote_name(service),
+        _detail_members(failure.detail),
+    )
+
+
+def failure_status(failure: Failure) -> bytes:
+    """Return the status of a failure."""
     if failure.reason == jobs.WORKER_ERROR and failure.detail:
         members = object_in(failure.detail)
         if members is not None and "status" in members:
-            own = bytes(members["status"])
-            if own in _WORKERS_OWN:
-                return own
+            status = bytes(members["status"])
+            if status in _WORKER_STATUSES:
+                return status
     return STATUSES.get(failure.reason, ERROR)
 
 
-def account(status: bytes, message: str) -> bytes:
-    """A failure as a worker tells it that only gave a status."""
+def failure_detail(status: bytes, message: str) -> bytes:
+    """Return the failure detail for a worker that only sent a status."""
     return b'{"reason":"%b","message":%b,"status":%b}' % (
         jobs.WORKER_ERROR.encode(),
         msgspec.json.encode(message),
@@ -103,20 +112,38 @@ def account(status: bytes, message: str) -> bytes:
     )
 
 
-# Bodies that come in
+def greeting(context: Context) -> bytes:
+    """Return the body of the broker's OPEN."""
+    return msgspec.json.encode(
+        {
+            "events": context.events,
+            "broker": context.broker_name,
+            "version": __version__,
+            "keepalive_ms": round(context.beat.interval * 1000),
+            "liveness": context.beat.liveness,
+            "limits": {
+                "credit": context.credit_max,
+                "service_bytes": SERVICE_NAME_MAX,
+                "uuid_bytes": UUID_MAX,
+            },
+        }
+    )
+
+
+# Received bodies
 
 
 def only_frame(body: bytes) -> bytes | None:
-    """The frame of a body that has just one."""
+    """Return the frame of a body that has exactly one."""
     if not body or body[0] & MORE:
         return None
     return body[9:] if body[0] & LONG else body[2:]
 
 
 def object_in(data: bytes) -> dict[str, Any] | None:
-    """The members of a JSON object, each still as text; None if it is none."""
+    """Return the members of a JSON object, each as JSON text; None if it is not an object."""
     try:
-        data.decode()  # the decoder does not look into strings that it leaves as they are
+        data.decode()  # the decoder does not check strings that it leaves undecoded
         members: dict[str, Any] = _MEMBERS.decode(data)
         return members
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -124,7 +151,7 @@ def object_in(data: bytes) -> dict[str, Any] | None:
 
 
 def member(members: dict[str, Any], name: str) -> object:
-    """The value of one member; None if there is none, or it is broken."""
+    """Return the value of one member; None if it is missing or invalid."""
     found = members.get(name)
     if found is None:
         return None
@@ -135,8 +162,8 @@ def member(members: dict[str, Any], name: str) -> object:
     return value
 
 
-def task_like(body: bytes) -> bool:
-    """May norfab's workers see this? Only one frame, a JSON object: anything else ends their thread for good."""
+def is_task(body: bytes) -> bool:
+    """Return whether norfab's workers can take this job: one frame, a JSON object. Others end their thread for good."""
     data = only_frame(body)
     if data is None or data[:1] != b"{":
         return False
@@ -144,16 +171,16 @@ def task_like(body: bytes) -> bool:
         found: object = msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and _BOTTOMLESS_NUMBER.search(data) is None
+    return isinstance(found, dict) and _HUGE_NUMBER.search(data) is None
 
 
 def options_in(body: bytes, durable: bool) -> Options:
-    """What a POST's body says about the job itself: `options` and `timeout`. Raises ValueError."""
+    """Return the job options in a POST's body: `options` and `timeout`. Raises ValueError."""
     if not body:
         return Options(durable=durable)
     start = 9 if body[0] & LONG else 2
     first = body[start : start + 1]
-    if (first != b"{" and (not first or first not in _BLANKS)) or (
+    if (first != b"{" and (not first or first not in _WHITESPACE)) or (
         b'"timeout"' not in body and b'"options"' not in body
     ):
         return Options(durable=durable)
@@ -165,19 +192,19 @@ def options_in(body: bytes, durable: bool) -> Options:
     members = object_in(data) if data is not None else None
     if members is None:
         return Options(durable=durable)
-    said = members.get("options")
-    options = Options(durable=durable) if said is None else given.read_json(bytes(said), durable)
-    limit = member(members, "timeout")
-    if isinstance(limit, (int, float)) and not isinstance(limit, bool):
-        lasting = given.timeout(limit)
-        options.timeout = options.timeout or lasting
+    found = members.get("options")
+    options = Options(durable=durable) if found is None else job_options.read_json(bytes(found), durable)
+    timeout = member(members, "timeout")
+    if isinstance(timeout, (int, float)) and not isinstance(timeout, bool):
+        seconds = job_options.timeout(timeout)
+        options.timeout = options.timeout or seconds
         if options.wait < 0:
-            options.wait = lasting
+            options.wait = seconds
     return options
 
 
 def event_in(frames: list[bytes]) -> tuple[str, bytes]:
-    """The kind of a worker's event and what it says."""
+    """Return the kind and the body of a worker's event."""
     if len(frames) >= 2:
         return frames[0].decode("utf-8", "replace")[:100], frames[1]
     data = frames[0] if frames else b""
@@ -194,42 +221,44 @@ def event_in(frames: list[bytes]) -> tuple[str, bytes]:
 
 
 def value(body: bytes) -> bytes:
-    """A canonical body as one JSON value: JSON as it is, else text, else base64; several frames as a list."""
+    """Return a canonical body as one JSON value: JSON unchanged, else a string, else base64; several frames as a
+    list."""
     frames = split(body)
     if len(frames) == 1:
         return _value(frames[0])
     return b"[%b]" % b",".join([_value(data) for data in frames])
 
 
-def merged(pieces: list[Piece]) -> bytes:
-    """A gathered result for the specification's clients: `{worker: value}`."""
-    return b"{%b}" % b",".join([quoted(piece.name) + b":" + _piece(piece) for piece in pieces])
+def merge(pieces: list[Piece]) -> bytes:
+    """Return a gathered result for the specification's clients: `{worker: value}`."""
+    return b"{%b}" % b",".join([quote_name(piece.name) + b":" + _piece_value(piece) for piece in pieces])
 
 
 def norfab_result(
-    name: bytes, shown: bytes, body: bytes, uuid: bytes, service: bytes, asked: bytes = b""
+    name: bytes, shown: bytes, body: bytes, uuid: bytes, service: bytes, request: bytes = b""
 ) -> bytes:
-    """One worker's result for norfab's clients: `{worker: {"result": …}}`. norfab's workers say it so."""
+    """Return the result of the worker `name`, under the name `shown`, for norfab's clients: `{worker: {"result": …}}`.
+    norfab's own workers send it like this."""
     data = only_frame(body)
-    if data is not None and data.startswith(b"{" + quoted(name) + b":"):
+    if data is not None and data.startswith(b"{" + quote_name(name) + b":"):
         if name == shown:
             return data
-        own = _own(name, data)
-        if own is not None:
-            return b"{%b:%b}" % (quoted(shown), own)
-    return b"{%b:%b}" % (quoted(shown), _result(value(body), b"", uuid, service, task_in(asked)))
+        result = _norfab_member(name, data)
+        if result is not None:
+            return b"{%b:%b}" % (quote_name(shown), result)
+    return b"{%b:%b}" % (quote_name(shown), _norfab_job(value(body), b"", uuid, service, task_in(request)))
 
 
 def norfab_failure(shown: bytes, failure: Failure, uuid: bytes, service: bytes) -> bytes:
-    """The same for a part that failed."""
+    """Return the failure of the worker `shown` for norfab's clients."""
     return b"{%b:%b}" % (
-        quoted(shown),
-        _result(b"null", msgspec.json.encode(failure.message or failure.reason), uuid, service, b"null"),
+        quote_name(shown),
+        _norfab_job(b"null", msgspec.json.encode(failure.message or failure.reason), uuid, service, b"null"),
     )
 
 
 def norfab_pieces(pieces: list[Piece], uuid: bytes, service: bytes) -> bytes:
-    """A gathered result for norfab's clients."""
+    """Return a gathered result for norfab's clients."""
     parts: list[bytes] = []
     for piece in pieces:
         if piece.reason or piece.body is None:
@@ -241,47 +270,41 @@ def norfab_pieces(pieces: list[Piece], uuid: bytes, service: bytes) -> bytes:
 
 
 def norfab_event(shown: bytes, kind: str, body: bytes, uuid: bytes, service: bytes, task: bytes) -> bytes:
-    """An event of a worker that is not norfab's as norfab's clients know them. `body` is one frame."""
-    said = _value(body)
-    message = said if said[:1] == b'"' else msgspec.json.encode(kind)
+    """Return the event of a worker that is not norfab's for norfab's clients. `body` is one frame."""
+    content = _value(body)
+    message = content if content[:1] == b'"' else msgspec.json.encode(kind)
     return (
         b'{"worker":%b,"service":%b,"uuid":%b,"event_type":"progress","message":%b,"task":%b,"status":"running",'
         b'"resource":[],"severity":"INFO","extras":{"kind":%b,"body":%b}}'
         % (
-            quoted(shown),
-            quoted(service),
-            echoed(uuid),
+            quote_name(shown),
+            quote_name(service),
+            quote_text(uuid),
             message,
             task if task != b"null" else b'""',
             msgspec.json.encode(kind),
-            said,
+            content,
         )
     )
 
 
-def renamed(event: bytes, shown: bytes) -> bytes:
-    """norfab's event of one worker shown as another's."""
+def rename_worker(event: bytes, shown: bytes) -> bytes:
+    """Return norfab's event with another worker name."""
     members = object_in(event)
     if members is None:
         return event
-    members["worker"] = msgspec.Raw(quoted(shown))
+    members["worker"] = msgspec.Raw(quote_name(shown))
     return msgspec.json.encode(members)
 
 
 def task_in(body: bytes) -> bytes:
-    """The task a job asks for, as JSON; `null` if it does not say."""
+    """Return the task name in a job's body, as JSON; `null` if there is none."""
     data = only_frame(body)
     if data is not None and data[:1] == b"{":
         members = object_in(data)
         if members is not None and "task" in members:
             return bytes(members["task"])
     return b"null"
-
-
-def body_of(pieces: list[bytes]) -> bytes:
-    """Short frames as a canonical body."""
-    last = len(pieces) - 1
-    return b"".join([frame(piece, index < last) for index, piece in enumerate(pieces)])
 
 
 _MEMBERS: Final[Any] = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -304,31 +327,31 @@ def _value(data: bytes) -> bytes:
         return b'{"base64":"%b"}' % base64.b64encode(data)
 
 
-def _account(detail: bytes) -> bytes:
-    """A worker's own words about its failure, as further members of an object."""
+def _detail_members(detail: bytes) -> bytes:
+    """Return the members of a worker's failure detail as the rest of a JSON object."""
     members = object_in(detail) if detail and _is_json(detail) else None
     if members is None:
         return b""
     return b"".join(
-        [b',"%b":%b' % (name.encode(), bytes(members[name])) for name in _OWN_WORDS if name in members]
+        [b',"%b":%b' % (name.encode(), bytes(members[name])) for name in _DETAIL_MEMBERS if name in members]
     )
 
 
-def _piece(piece: Piece) -> bytes:
+def _piece_value(piece: Piece) -> bytes:
     if piece.reason:
-        said = msgspec.json.encode(piece.message)
-        more = _account(piece.detail) or b',"message":%b' % said
-        return b'{"failed":true,"reason":"%b","error":%b%b}' % (piece.reason.encode(), said, more)
+        message = msgspec.json.encode(piece.message)
+        detail = _detail_members(piece.detail) or b',"message":%b' % message
+        return b'{"failed":true,"reason":"%b","error":%b%b}' % (piece.reason.encode(), message, detail)
     if piece.body is None:
         return b"null"
     data = only_frame(piece.body)
-    own = _own(piece.name, data) if data is not None else None
-    return own if own is not None else value(piece.body)
+    found = _norfab_member(piece.name, data) if data is not None else None
+    return found if found is not None else value(piece.body)
 
 
-def _own(name: bytes, data: bytes) -> bytes | None:
-    """What norfab's worker `name` says inside of `{name: …}`."""
-    if not data.startswith(b"{" + quoted(name) + b":") or not _is_json(data):
+def _norfab_member(name: bytes, data: bytes) -> bytes | None:
+    """Return the value in the object `{name: …}` that norfab's worker `name` sends."""
+    if not data.startswith(b"{" + quote_name(name) + b":") or not _is_json(data):
         return None
     members = object_in(data)
     if members is None or len(members) != 1:
@@ -336,7 +359,7 @@ def _own(name: bytes, data: bytes) -> bytes | None:
     return bytes(members[printable(name)])
 
 
-def _result(result: bytes, error: bytes, uuid: bytes, service: bytes, task: bytes) -> bytes:
+def _norfab_job(result: bytes, error: bytes, uuid: bytes, service: bytes, task: bytes) -> bytes:
     return (
         b'{"result":%b,"failed":%b,"errors":[%b],"task":%b,"messages":[],"juuid":%b,"resources":[],'
         b'"resources_failed":[],"status":"%b","task_started":null,"task_completed":null,"service":%b,'
@@ -346,8 +369,8 @@ def _result(result: bytes, error: bytes, uuid: bytes, service: bytes, task: byte
             b"true" if error else b"false",
             error,
             task,
-            echoed(uuid),
+            quote_text(uuid),
             b"error" if error else b"completed",
-            quoted(service),
+            quote_name(service),
         )
     )

@@ -1,9 +1,9 @@
-"""NFP's commands and the two forms in which people speak it.
+"""NFP's commands and its two forms.
 
-The specification's command frame is one byte (`04`), norfab's is four characters (`0x04`). Everything else is laid out
-alike, behind an empty frame:
+The specification's command frame is one byte (`04`), norfab's is four characters (`0x04`). Both forms share the layout
+of messages, all of which begin with an empty frame:
 
-| direction                             | frames behind the empty one                              |
+| direction                             | frames after the empty one                               |
 | ------------------------------------- | -------------------------------------------------------- |
 | client → broker                       | `NFPC01` command service target uuid body…               |
 | broker → client                       | `NFPB01` command service uuid status body…               |
@@ -13,8 +13,8 @@ alike, behind an empty frame:
 | DISCONNECT                            | header command service body (the body may be missing)    |
 | OPEN                                  | header command body                                      |
 
-A worker's EVENT is one frame, a JSON object whose `event_type` is its kind, or two: the kind and anything. With an
-empty token it is not about a job, and is only published.
+A worker's EVENT is one frame, a JSON object whose `event_type` is its kind, or two: the kind and any data. An EVENT
+with an empty token is not about a job, and is only published.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ from polydomo.wire.frames import frame, head
 CLIENT: Final = b"NFPC01"
 WORKER: Final = b"NFPW01"
 BROKER: Final = b"NFPB01"
-HEADERS: Final = (CLIENT, WORKER)  # of what a broker is sent
+HEADERS: Final = (CLIENT, WORKER)  # of messages to a broker
 
 OPEN: Final = 0x00
 READY: Final = 0x01
@@ -54,7 +54,7 @@ COMMANDS: Final[dict[int, str]] = {
     MMI: "MMI",
 }
 
-# NFP §Status Frames. Behind the three digits there may be a space and a text, which means nothing.
+# NFP §Status Frames. A space and a text may follow the three digits, and are ignored.
 OK: Final = b"200"
 ACCEPTED: Final = b"202"
 PENDING: Final = b"300"
@@ -62,24 +62,36 @@ UNKNOWN: Final = b"400"
 TIMEOUT: Final = b"408"
 UNEXPECTED: Final = b"417"
 ERROR: Final = b"500"
-# norfab's own, beside them.
+# Further statuses of norfab's.
 WAITING_INPUT: Final = b"102"
 CREATED: Final = b"201"
 NO_JOB: Final = b"404"
 
-# Every token of the core is this long, so the length byte of its frame is part of prepared heads.
+# Frame header of a token: the core's tokens all have this length, so it is part of prepared heads.
 TOKEN_FRAME: Final = b"\x01\x08"
 
-# The status of a good answer with a body behind it, as wire bytes.
+# The status of a result, as wire bytes.
 OK_FRAME: Final = frame(OK, True)
 
-# A job's UUID is a short printable text. Towards norfab's workers the token is added to it.
+# A job's UUID is short printable text. norfab's workers get it with the token appended.
 UUID_MAX: Final = 200
 
 
+class ClientCommand:
+    """A client's command about a job."""
+
+    __slots__ = ("code", "service", "target", "uuid")
+
+    def __init__(self, code: int, service: bytes, target: bytes, uuid: bytes) -> None:
+        self.code = code
+        self.service = service
+        self.target = target  # as it was written
+        self.uuid = uuid
+
+
 class Form:
-    """How one kind of peer writes commands, with the heads that are sent most. Heads are wire bytes, each frame with
-    MORE; they end behind the command."""
+    """Command frames of one form, with the most frequent heads. Heads are wire bytes up to the command, each frame with
+    MORE."""
 
     def __init__(self, name: str, norfab: bool) -> None:
         self.name = name
@@ -92,15 +104,15 @@ class Form:
         self.from_worker_response = self.head(WORKER, RESPONSE) + TOKEN_FRAME
 
     def head(self, header: bytes, command: int) -> bytes:
-        """The empty frame, the header and the command; more to follow."""
+        """Return the empty frame, the header and the command."""
         return head(b"", header, self.words[command])
 
-    def bare(self, header: bytes, command: int, last: bytes) -> bytes:
-        """A whole message of four frames: OPEN, READY, KEEPALIVE."""
+    def short(self, header: bytes, command: int, last: bytes) -> bytes:
+        """Return a whole message of four frames: OPEN, READY, KEEPALIVE."""
         return self.head(header, command) + frame(last)
 
     def disconnect(self, header: bytes, service: bytes, reason: bytes) -> bytes:
-        """A whole DISCONNECT: service, then body, as the specification has it (norfab's workers want that too)."""
+        """Return a whole DISCONNECT, with service and body (which norfab's workers require too)."""
         return self.head(header, DISCONNECT) + frame(service, True) + frame(reason)
 
 
@@ -114,20 +126,19 @@ READING: Final[dict[bytes, tuple[int, Form]]] = {
 
 
 def read_command(word: bytes | None) -> tuple[int, Form] | None:
-    """What a command frame says, and in which form; None if it says nothing."""
+    """Return the command and the form of a command frame; None if it is unknown."""
     return None if word is None else READING.get(word)
 
 
 def status_of(word: bytes) -> bytes:
-    """The three digits of a status frame; `b""` if it does not begin with them."""
+    """Return the three digits of a status frame; `b""` if it does not begin with them."""
     digits = word[:3]
     if len(digits) == 3 and digits.isdigit() and (len(word) == 3 or word[3:4] == b" "):
         return digits
     return b""
 
 
-def good_uuid(uuid: bytes) -> bool:
-    """May a job be called this?"""
+def is_valid_uuid(uuid: bytes) -> bool:
     if not 0 < len(uuid) <= UUID_MAX:
         return False
     try:

@@ -1,20 +1,19 @@
-"""A worker's side of NFP in the specification's form, without a socket and without a clock: time is handed in.
+"""A worker's side of NFP in the specification's form, without a socket or a clock: the caller passes the time.
 
-One conversation (NFP §NFP/Worker): OPEN, answered with the broker's keepalive values, READY for one service, then
-whatever the broker asks, with KEEPALIVEs both ways beside it. It ends with a DISCONNECT of either side, or when the
-broker was silent for `liveness` intervals; after that the owner closes the connection and begins a new conversation on
-a new one (NFP §Opening and Closing a Connection).
+One conversation (NFP §NFP/Worker) is OPEN, to which the broker replies with its keepalive values, READY for one
+service, then the broker's requests, with KEEPALIVEs both ways (dialects/heartbeat.py). After its end the caller closes
+the connection and starts a new conversation on a new one (NFP §Opening and Closing a Connection).
 
-What is asked is handed to the owner as it comes: jobs (POST), what became of one (GET), one that is not wanted any more
-(DELETE), something more for one (PUT), and management (MMI). The owner knows which jobs there are: they outlive
-conversations, and answers that were late for one may be sent in the next. What is to be sent collects here; the owner
-takes it with `take_output` after every call.
+Requests go to the caller as they come: jobs (POST), queries about a job (GET), cancellations (DELETE), input for a job
+(PUT) and management (MMI). The caller keeps the jobs: they outlive conversations, and a reply that missed one
+conversation may be sent in the next.
 """
 
 from typing import Final
 
 import msgspec
 
+from polydomo.dialects.heartbeat import HeartbeatingWorker
 from polydomo.dialects.nfp.messages import (
     BROKER,
     DELETE,
@@ -41,11 +40,11 @@ _RESPONSE_HEAD: Final = SPEC.head(WORKER, RESPONSE)
 _EVENT_HEAD: Final = SPEC.head(WORKER, EVENT)
 _STREAM_HEAD: Final = SPEC.head(WORKER, STREAM)
 _MMI_HEAD: Final = SPEC.head(WORKER, MMI)
-_ASKED: Final = (POST, GET, PUT, DELETE, MMI)
+_REQUESTS: Final = (POST, GET, PUT, DELETE, MMI)
 
 
 class NfpRequest:
-    """Something the broker asks. `address` names the attempt (for POST) or the question, and must be given back."""
+    """A request of the broker. `address` identifies the attempt (POST) or the query, and must be returned unchanged."""
 
     __slots__ = ("address", "body", "command", "service", "uuid")
 
@@ -53,39 +52,30 @@ class NfpRequest:
         self.command = command
         self.service = service
         self.address = address
-        self.uuid = uuid  # the client's name for the job
+        self.uuid = uuid  # the client's id of the job
         self.body = body  # canonical (wire.frames)
 
 
-class NfpWorkerProtocol:
-    """See the module's text. `hello` is OPEN's body, JSON."""
+class NfpWorkerProtocol(HeartbeatingWorker):
+    """One conversation with a broker. `hello` is OPEN's body, JSON."""
 
     def __init__(self, service: bytes, hello: bytes, interval: float = 2.5, liveness: int = 4) -> None:
-        self.service = service
+        super().__init__(service, interval, liveness)
         self.hello = hello
-        self.interval = interval
-        self.liveness = liveness
         self.ready = False  # READY was sent
-        self.answer = b""  # the broker's OPEN, JSON
-        self.closed = False  # a DISCONNECT was sent or received: nothing more may be sent
-        self.farewell = ""  # why, if the broker said so
-        self.lost = False  # the broker was silent for too long
-        self.invalid = 0  # messages that no broker should have sent
-        self.due = 0.0  # when to call `tick` next
-        self._out: list[bytes] = []
-        self._sent = 0.0
-        self._heard = 0.0
-        self._keepalive = SPEC.bare(WORKER, KEEPALIVE, service)
+        self.answer = b""  # the body of the broker's OPEN, JSON
+        self.farewell = ""  # the reason in the broker's DISCONNECT
+        self._keepalive = SPEC.short(WORKER, KEEPALIVE, service)
 
     def start(self, now: float) -> None:
-        """OPEN; READY follows the broker's answer."""
-        self._heard = now
-        self._send(SPEC.bare(WORKER, OPEN, self.hello), now)
-        self._plan()
+        """Send OPEN; READY follows the broker's reply."""
+        self._last_received = now
+        self.send(SPEC.short(WORKER, OPEN, self.hello), now)
+        self.schedule()
 
     def receive(self, message: Message, now: float) -> NfpRequest | None:
-        """A message of the broker; gives what it asks, if it is a question. All but DISCONNECT are signs of life (NFP
-        §Keepaliving)."""
+        """Process a message from the broker and return its request, if it has one. Any command but DISCONNECT shows
+        that the broker is alive (NFP §Keepaliving)."""
         if self.closed:
             return None
         known = None
@@ -97,103 +87,83 @@ class NfpWorkerProtocol:
             message.take()  # the service
             self.farewell = (message.take() or b"").decode("utf-8", "replace")
         elif command == OPEN:
-            self._heard = now
-            self._agree(message.take() or b"", now)
+            self._last_received = now
+            self._opened(message.take() or b"", now)
         elif command == KEEPALIVE:
-            self._heard = now
-        elif command in _ASKED and self.ready:
+            self._last_received = now
+        elif command in _REQUESTS and self.ready:
             return self._request(command, message, now)
         else:
             self.invalid += 1
         return None
 
     def partial(self, request: NfpRequest, body: bytes, now: float) -> None:
-        """One of several answers to a job."""
+        """Send one of several replies to a job."""
         self.stream(request.address, request.uuid, body, now)
 
     def final(self, request: NfpRequest, body: bytes, now: float) -> None:
-        """A job's answer; the broker may send another."""
+        """Send a job's final reply; the broker may send another job."""
         self.respond(request.address, request.uuid, OK, body, now)
 
     def respond(self, address: bytes, uuid: bytes, status: bytes, body: bytes, now: float) -> None:
-        """A RESPONSE: how a job ended, or what is known of one."""
+        """Send a RESPONSE: the end of a job, or its state."""
         if self.ready and not self.closed:
-            self._send(
+            self.send(
                 _RESPONSE_HEAD + _envelope(address, uuid) + frame(status, True) + (body or EMPTY_BODY), now
             )
 
     def stream(self, address: bytes, uuid: bytes, body: bytes, now: float) -> None:
-        """A piece of a job's answer."""
+        """Send a piece of a job's reply."""
         if self.ready and not self.closed:
-            self._send(_STREAM_HEAD + _envelope(address, uuid) + OK_FRAME + (body or EMPTY_BODY), now)
+            self.send(_STREAM_HEAD + _envelope(address, uuid) + OK_FRAME + (body or EMPTY_BODY), now)
 
     def event(self, address: bytes, uuid: bytes, kind: bytes, body: bytes, now: float) -> None:
-        """How a job goes on; with an empty address it is not about a job. `body` is one frame's content."""
+        """Send an event of a job, or of none with an empty address. `body` is the content of one frame."""
         if self.ready and not self.closed:
             tail = OK_FRAME + frame(kind, True) + frame(body)
-            self._send(_EVENT_HEAD + _envelope(address, uuid) + tail, now)
+            self.send(_EVENT_HEAD + _envelope(address, uuid) + tail, now)
 
     def manage(self, uuid: bytes, task: bytes, now: float) -> None:
-        """A task of our own for the broker (MMI without an address); `task` is JSON."""
+        """Send a worker's own task, JSON, to the broker (MMI without an address)."""
         if self.ready and not self.closed:
-            self._send(_MMI_HEAD + _envelope(b"", uuid) + OK_FRAME + frame(task), now)
+            self.send(_MMI_HEAD + _envelope(b"", uuid) + OK_FRAME + frame(task), now)
 
     def disconnect(self) -> None:
-        """Say goodbye; nothing follows."""
+        """Send DISCONNECT; nothing follows it."""
         if not self.closed:
             self._out.append(SPEC.disconnect(WORKER, self.service, b""))
             self.closed = True
 
-    def tick(self, now: float) -> None:
-        """Called at `due`: a KEEPALIVE if nothing was sent for an interval, and is the broker still there?"""
-        if self.closed:
-            return
-        late = now - self.due
-        if late > self.interval:
-            # We were stopped ourselves (a suspended machine, a blocked loop): not the broker's silence.
-            self._heard += late
-        if now >= self._heard + self.interval * self.liveness:
-            self.lost = True
-            return
-        if now >= self._sent + self.interval:
-            # A broker that leaves OPEN unanswered is told READY all the same: a conversation may begin with it.
-            if not self.ready:
-                self._begin(now)
-            else:
-                # NFP §Keepaliving: SHOULD NOT beside other commands, so only after an interval without one.
-                self._send(self._keepalive, now)
-        self._plan()
+    def send_heartbeat(self, now: float) -> None:
+        if self.ready:
+            self.send(self._keepalive, now)
+        else:
+            self._begin(
+                now
+            )  # a broker that does not reply to OPEN is sent READY: a conversation may begin with it
 
-    def take_output(self) -> bytes:
-        """What is to be sent now, as wire bytes."""
-        out = self._out
-        if not out:
-            return b""
-        self._out = []
-        return out[0] if len(out) == 1 else b"".join(out)
-
-    def _agree(self, answer: bytes, now: float) -> None:
-        """The broker's answer to OPEN: its keepalive values are ours from now on."""
+    def _opened(self, answer: bytes, now: float) -> None:
+        """Adopt the keepalive values in the broker's OPEN."""
         self.answer = answer
         try:
-            said = msgspec.json.decode(answer) if answer else None
-        except msgspec.DecodeError:
-            said = None
-        if isinstance(said, dict):
-            interval = said.get("keepalive_ms")
-            liveness = said.get("liveness")
+            values = msgspec.json.decode(answer) if answer else None
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            values = None
+        if isinstance(values, dict):
+            interval = values.get("keepalive_ms")
+            liveness = values.get("liveness")
             if isinstance(interval, (int, float)) and interval > 0:
                 self.interval = interval / 1000.0
             if isinstance(liveness, int) and liveness > 0:
                 self.liveness = liveness
         if not self.ready:
             self._begin(now)
-        self._plan()
+        self.schedule()
 
     def _begin(self, now: float) -> None:
-        """READY, once per conversation: the worker MUST NOT send a further one."""
+        """Send READY, once per conversation: the worker MUST NOT send a further one."""
         self.ready = True
-        self._send(SPEC.bare(WORKER, READY, self.service), now)
+        self.send(SPEC.short(WORKER, READY, self.service), now)
 
     def _request(self, command: int, message: Message, now: float) -> NfpRequest | None:
         address = message.take()
@@ -201,22 +171,14 @@ class NfpWorkerProtocol:
         uuid = message.take()
         body = message.rest()
         if command == MMI and address == b"":
-            self._heard = now  # the answer to a task of ours
+            self._last_received = now  # the reply to the worker's own task
             return None
         if not address or delimiter != b"" or not uuid:
             # NFP §POST and RESPONSE Processing: precisely one address frame, followed by an empty one.
             self.invalid += 1
             return None
-        self._heard = now
+        self._last_received = now
         return NfpRequest(command, self.service, address, uuid, body or EMPTY_BODY)
-
-    def _send(self, data: bytes, now: float) -> None:
-        self._sent = now
-        self._out.append(data)
-
-    def _plan(self) -> None:
-        """Look again when a keepalive may be due or the broker's silence is too long, whichever is first."""
-        self.due = min(self._sent + self.interval, self._heard + self.interval * self.liveness)
 
 
 def _envelope(address: bytes, uuid: bytes) -> bytes:

@@ -1,94 +1,104 @@
-"""Questions a client asks workers themselves, through the broker: GET for a job the broker does not know (its worker
-may), and management of workers (`mmi.service.worker`). The answers of all who were asked become one.
+"""Clients' queries that the broker puts to workers: GET for a job that the broker does not know but a worker may, and
+the workers' management (`mmi.service.worker`). The replies of all workers become one reply.
 
-A question has a token of its own, `g` and seven hex digits: no attempt's looks like that.
+A query has a token of its own, `g` and seven hex digits, which no attempt's token looks like.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from polydomo.core.broker import Broker
 from polydomo.core.gather import Piece
 from polydomo.core.timers import Timer
-from polydomo.dialects.nfp.messages import GET, OK, PENDING, WAITING_INPUT
+from polydomo.dialects import targets
+from polydomo.dialects.nfp.broker_worker import NfpWorker
+from polydomo.dialects.nfp.messages import GET, MMI, OK, PENDING, WAITING_INPUT, ClientCommand
 
-if TYPE_CHECKING:
-    from polydomo.dialects.nfp.broker_client import NfpClient
-    from polydomo.dialects.nfp.broker_worker import NfpWorker
+# The service whose requests go to the workers' own management.
+WORKERS: Final = b"mmi.service.worker"
 
-# How long workers may take to answer a question. A worker that does nothing else answers at once.
-PATIENCE: Final = 5.0
-
-SILENT: Final = b'{"error":"does not answer"}'
+# Seconds that workers have for a reply. A worker without other work replies at once.
+QUERY_TIMEOUT: Final = 5.0
 
 
 class WorkerQuery(Timer):
-    """One question. `command` is what the client sent, `asked` what workers are sent (GET or MMI)."""
+    """One query. `sent` is the command that workers get (GET or MMI); `done` is called once, with the results."""
 
     def __init__(
-        self, client: NfpClient, command: int, asked: int, service: bytes, uuid: bytes, target: bytes
+        self, broker: Broker, command: ClientCommand, sent: int, done: Callable[[WorkerQuery], None]
     ) -> None:
         super().__init__()
-        self.client = client
+        self.broker = broker
         self.command = command
-        self.asked = asked
-        self.service = service
-        self.uuid = uuid
-        self.target = target
-        self.single = False  # one answer will do
-        self.pieces: list[Piece] = []  # what was found
-        self.running = False  # somebody is still at it
-        self.silent: list[bytes] = []  # who did not answer
-        self._waiting: dict[NfpWorker, bytes] = {}  # and the token it was asked with
-        self._over = False
+        self.sent = sent
+        self.done = done
+        self.single = False  # one result is enough
+        self.pieces: list[Piece] = []  # results
+        self.running = False  # a worker is still working on the job
+        self.silent: list[bytes] = []  # workers that did not reply
+        self._waiting: dict[NfpWorker, bytes] = {}  # with the token of each worker's query
+        self._ended = False
+
+    def workers(self) -> list[NfpWorker]:
+        """Return the NFP workers that the query is for: of its service, or of any for `mmi.service.worker` and
+        `all`."""
+        try:
+            target = targets.parse(self.command.target)
+        except ValueError:
+            return []
+        service = self.command.service
+        found: list[NfpWorker] = []
+        for worker in self.broker.workers:
+            port = worker.port
+            if not isinstance(port, NfpWorker) or service not in (
+                WORKERS,
+                targets.EVERY_SERVICE,
+                port.service,
+            ):
+                continue
+            if target is None or not target.names or worker.name in target.names:
+                found.append(port)
+        self.single = target is None or target.single
+        return found[:1] if target is None and self.sent == MMI else found
 
     def start(self, workers: list[NfpWorker], body: bytes) -> None:
-        """Ask them. Those that cannot be asked are silent at once."""
-        broker = self.client.broker
-        self.client.questions += 1
+        """Send the query. Workers that cannot be queried count as silent."""
         for worker in workers:
-            if worker.answers():
-                self._waiting[worker] = worker.ask(self, body)
+            if worker.is_queryable():
+                self._waiting[worker] = worker.query(self.sent, self.command.uuid, body, self._reply)
             else:
                 self.silent.append(worker.name)
         if self._waiting:
-            broker.timers.set(self, broker.now + PATIENCE)
+            self.broker.timers.set(self, self.broker.now + QUERY_TIMEOUT)
         else:
             self._end()
 
-    def answered(self, worker: NfpWorker, status: bytes, body: bytes) -> None:
-        """One of them says something."""
-        if self._waiting.pop(worker, None) is None:
-            return
-        if status == OK:
-            self.pieces.append(Piece(worker.name, body, "", "", b""))
-        elif status in (PENDING, WAITING_INPUT):
-            self.running = True
-        elif self.asked != GET:
-            self.pieces.append(Piece(worker.name, body, "", "", b""))  # its own words of refusal
-        if not self._waiting or (self.single and self.pieces):
-            self._end()
-
-    def lost(self, worker: NfpWorker) -> None:
-        """One of them has gone."""
-        if self._waiting.pop(worker, None) is not None:
-            self.silent.append(worker.name)
-            if not self._waiting:
-                self._end()
-
     def fire(self, now: float) -> None:
-        """Who has not answered by now will not be waited for."""
+        """End the query without the workers that have not replied."""
         self.silent += [worker.name for worker in self._waiting]
         self._end()
 
-    def _end(self) -> None:
-        if self._over:
+    def _reply(self, worker: NfpWorker, status: bytes, body: bytes) -> None:
+        """Collect a worker's reply; no status means that the worker has left."""
+        if self._waiting.pop(worker, None) is None:
             return
-        self._over = True
-        self.client.questions -= 1
+        if not status:
+            self.silent.append(worker.name)
+        elif status in (PENDING, WAITING_INPUT):
+            self.running = True
+        elif status == OK or self.sent != GET:  # a worker's management may refuse in its own words
+            self.pieces.append(Piece(worker.name, body, "", "", b""))
+        if not self._waiting or (self.single and self.pieces):
+            self._end()
+
+    def _end(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
         for worker, token in self._waiting.items():
-            worker.unask(token)
+            worker.drop_query(token)
         self._waiting.clear()
-        self.client.broker.timers.clear(self)
-        if not self.client.core.gone:
-            self.client.relayed(self)
+        self.broker.timers.clear(self)
+        self.done(self)

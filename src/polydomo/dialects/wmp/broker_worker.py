@@ -297,7 +297,7 @@ class WmpWorker(WorkerPort):
             if role in offered:
                 continue
             if not broker.register(core, role):
-                self.link.complain(f"a WMP READY for {shown(role)}, a name that is not for workers")
+                self.link.report_violation(f"a WMP READY for {shown(role)}, a name that is not for workers")
                 continue
             herd = self.session.herd(broker.services[role])
             self.herds.append(herd)
@@ -335,7 +335,7 @@ class WmpWorker(WorkerPort):
 
     def _check(self, known: int, what: str) -> None:
         if known != ANSWERED and known != LATE:
-            self.link.complain(f"a WMP {what} for a job it does not have")
+            self.link.report_violation(f"a WMP {what} for a job it does not have")
 
     def _forget_old(self, now: float) -> None:
         while self.wakes:

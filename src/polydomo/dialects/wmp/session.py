@@ -47,7 +47,7 @@ class WmpSession(Session):
             else:
                 worker.done_well(body)
         except ProtocolError as error:
-            self.link.complain(error.message)
+            self.link.report_violation(error.message)
 
     def await_give(self) -> None:
         """It was woken."""
@@ -67,7 +67,7 @@ class WmpSession(Session):
         try:
             self._command(message)
         except ProtocolError as error:
-            self.link.complain(error.message)
+            self.link.report_violation(error.message)
         return True
 
     def lost(self) -> bool:
@@ -84,7 +84,7 @@ class WmpSession(Session):
     def is_worker(self) -> bool:
         return bool(self.workers)
 
-    def set_deaf(self, reading_paused: bool) -> None:
+    def set_reading_paused(self, reading_paused: bool) -> None:
         for worker in self.workers.values():
             worker.core.set_deaf(reading_paused)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.dialects.nfp.broker_client import QUESTIONS
+from polydomo.dialects.nfp.broker_client import QUERIES_MAX
 from polydomo.dialects.nfp.session import NfpSession
 from tests.dialects.nfp.desk import ClientTalker, WorkerTalker, said, status
 from tests.support import invariants
@@ -160,14 +160,14 @@ def test_mmi_to_a_service_asks_its_workers(desk: Desk, client: ClientTalker):
 
 def test_a_client_may_not_ask_without_end(desk: Desk, client: ClientTalker):
     worker = opened(desk, "w1")
-    for number in range(QUESTIONS):
+    for number in range(QUERIES_MAX):
         assert client.ask("MMI", b"mmi.service.worker", b"all", b"q%d" % number, b"{}") == []
     (answer,) = client.ask("MMI", b"mmi.service.worker", b"all", b"one more", b"{}")
     assert status(answer) == ("MMI", b"500")
     patience(desk, worker)
-    assert len(client.heard()) == QUESTIONS
+    assert len(client.heard()) == QUERIES_MAX
     assert client.ask("MMI", b"mmi.service.worker", b"all", b"again", b"{}") == []
-    assert len([one for one in worker.heard() if one[0] == "MMI"]) == QUESTIONS + 1
+    assert len([one for one in worker.heard() if one[0] == "MMI"]) == QUERIES_MAX + 1
 
 
 def test_nothing_is_kept_of_questions_that_were_not_answered(desk: Desk, client: ClientTalker):
@@ -178,4 +178,4 @@ def test_nothing_is_kept_of_questions_that_were_not_answered(desk: Desk, client:
     session = norfab.seat.link.session
     assert isinstance(session, NfpSession)
     assert session.worker is not None
-    assert session.worker._questions == {}
+    assert session.worker._queries == {}

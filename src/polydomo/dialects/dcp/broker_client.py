@@ -1,0 +1,30 @@
+"""DCP clients on the broker's side."""
+
+from __future__ import annotations
+
+from polydomo.core.job import Job
+from polydomo.dialects.client_base import ClientBase
+from polydomo.dialects.dcp.messages import DIALECT, Width, close_metadata
+from polydomo.dialects.session import Session
+from polydomo.wire.frames import DELIMITER, frame
+
+
+class DcpClient(ClientBase):
+    """A peer that has sent requests. `resumed`: its jobs are from before the broker's restart."""
+
+    def __init__(self, session: Session, width: Width, resumed: bool = False) -> None:
+        self._resumed = resumed
+        super().__init__(session, DIALECT)
+        self.core.form = width.variant
+        self.width = width
+        self._address = frame(session.link.identity, True)
+
+    def resumes(self) -> bool:
+        return self._resumed
+
+    def partial(self, job: Job, body: bytes) -> None:
+        """Send nothing: DCP has one reply per request."""
+
+    def final(self, job: Job, body: bytes) -> None:
+        head = self.width.reply_head + self._address + DELIMITER
+        self.link.answer(head + job.envelope + close_metadata(body))
