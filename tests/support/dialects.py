@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
 from polydomo.dialects.registry import SESSION_FACTORIES
-from polydomo.dialects.session import NATIVE_PROPERTY, Context, Outbox, PeerConnection, Session, Transport
+from polydomo.dialects.session import NATIVE_PROPERTY, SessionContext, Outbox, PeerConnection, Session, Transport
 from polydomo.errors import ProtocolError
 from polydomo.services.management import Management
 from polydomo.wire.frames import measure, split
@@ -33,7 +33,7 @@ class Desk:
         self.broker = make_broker(bounds, policy)
         self.broker.now = 1000.0
         self.limits = limits or Limits()
-        self.context = Context(self.broker, Outbox(), SESSION_FACTORIES, beat or Heartbeat(1.0, 3), 4)
+        self.context = SessionContext(self.broker, Outbox(), SESSION_FACTORIES, beat or Heartbeat(1.0, 3), 4)
         self.management = Management(self.broker, "desk")
         self.seats: list[Seat] = []
         self.parked: dict[bytes, tuple[Seat, list[Session]]] = {}

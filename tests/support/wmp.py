@@ -17,7 +17,7 @@ from polydomo.core.job import Failure, Job
 from polydomo.core.policy import Heartbeat, Policy
 from polydomo.core.ports import ClientPort
 from polydomo.dialects.registry import SESSION_FACTORIES
-from polydomo.dialects.session import Context, Outbox, PeerConnection, Transport
+from polydomo.dialects.session import SessionContext, Outbox, PeerConnection, Transport
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.device import Device
 from polydomo.dialects.wmp.worker import WmpRequest, WmpWorkerProtocol
@@ -121,7 +121,7 @@ class Manager(ClientPort):
         self.name = name
         self.broker = make_broker(None, policy, world.dice.random)
         self.broker.now = world.now
-        self.context = Context(self.broker, Outbox(), SESSION_FACTORIES, Heartbeat())
+        self.context = SessionContext(self.broker, Outbox(), SESSION_FACTORIES, Heartbeat())
         self.context.broker_id = name
         self.client = self.broker.join_client(b"client", "test", self)
         self.finals: Counter[int] = Counter()

@@ -10,12 +10,17 @@ from polydomo.dialects.session import PeerConnection, Session
 
 
 class ClientBase(ClientPort):
-    """A client on a connection. The dialect adds the format of its replies, and of failures if it has one."""
+    """A client on a connection. The dialect adds the format of its replies, and of failures if it has one. `resumed`:
+    the client may have jobs from before the broker's restart."""
 
-    def __init__(self, session: Session, dialect: str) -> None:
+    def __init__(self, session: Session, dialect: str, resumed: bool = False) -> None:
+        self._resumed = resumed
         self.broker = session.broker
         self.link = session.link
         self.core: Client = session.broker.join_client(session.link.identity, dialect, self)
+
+    def resumes(self) -> bool:
+        return self._resumed
 
     def failed(self, job: Job, failure: Failure) -> None:
         """Reply to a failed job in a protocol without failures: our own SDK gets the failure, other clients the

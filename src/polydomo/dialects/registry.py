@@ -12,7 +12,7 @@ from polydomo.dialects.mdp.session import MdpSession, resume_mdp
 from polydomo.dialects.nfp.messages import HEADERS as NFP_HEADERS
 from polydomo.dialects.nfp.messages import NORFAB
 from polydomo.dialects.nfp.session import NfpSession, resume_norfab
-from polydomo.dialects.session import Context, PeerConnection, Session, SessionFactory
+from polydomo.dialects.session import PeerConnection, Session, SessionContext, SessionFactory
 from polydomo.dialects.wmp.messages import PROTOCOL as WMP_PROTOCOL
 from polydomo.dialects.wmp.session import WmpSession
 
@@ -29,7 +29,7 @@ class Resumption(NamedTuple):
     sessions: these clients send nothing until they get a reply."""
 
     open: Callable[
-        [Context, PeerConnection, str, str], Session
+        [SessionContext, PeerConnection, str, str], Session
     ]  # takes the dialect and its form, `Client.form`
     asks: bool = False  # clients can ask for a result by its id; others get every reply that they may have missed, once
 

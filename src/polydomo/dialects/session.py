@@ -139,7 +139,7 @@ class Outbox:
             self.wake()
 
 
-class Context:
+class SessionContext:
     """The server's services and settings for sessions."""
 
     def __init__(
@@ -168,7 +168,9 @@ class PeerConnection(Handler, Flushable):
     """One connection between wire and sessions: passes messages to the dialect's session and collects its output until
     the outbox is flushed. `write` takes the joined bytes, `write_large` those above `LARGE_WRITE`."""
 
-    def __init__(self, context: Context, transport: Transport, write: Callable[[bytes], object]) -> None:
+    def __init__(
+        self, context: SessionContext, transport: Transport, write: Callable[[bytes], object]
+    ) -> None:
         self.context = context
         self.outbox = context.outbox
         self.transport = transport
@@ -310,7 +312,7 @@ class PeerConnection(Handler, Flushable):
 class Session(ABC):
     """One dialect on one connection."""
 
-    def __init__(self, context: Context, link: PeerConnection) -> None:
+    def __init__(self, context: SessionContext, link: PeerConnection) -> None:
         self.broker = context.broker
         self.context = context
         self.link = link
@@ -344,7 +346,7 @@ class Session(ABC):
         """Record whether the connection is read: the silence of a worker that is not read proves nothing."""
 
 
-SessionFactory = Callable[[Context, PeerConnection], Session]
+SessionFactory = Callable[[SessionContext, PeerConnection], Session]
 
 
 def header(message: Message) -> bytes:

@@ -12,7 +12,7 @@ import secrets
 from functools import partial
 from typing import Any
 
-from polydomo.dialects.session import INSTANCE_PROPERTY, Context, PeerConnection, Session
+from polydomo.dialects.session import INSTANCE_PROPERTY, SessionContext, PeerConnection, Session
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.device import Device
 from polydomo.errors import ProtocolError
@@ -119,14 +119,14 @@ class DeviceExtension(Extension, Above):
         except ProtocolError as error:
             log.warning("message dropped", manager=str(self.url.places[number]), reason=error.message)
 
-    def _open_session(self, context: Context, link: PeerConnection) -> Session:
+    def _open_session(self, context: SessionContext, link: PeerConnection) -> Session:
         return DeviceSession(context, link, self.device)
 
 
 class DeviceSession(Session):
     """One peer below."""
 
-    def __init__(self, context: Context, link: PeerConnection, device: Device) -> None:
+    def __init__(self, context: SessionContext, link: PeerConnection, device: Device) -> None:
         super().__init__(context, link)
         self.device = device
         device.join_below(link.identity, link.send)

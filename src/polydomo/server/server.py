@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from polydomo import redaction
 from polydomo.core.broker import Broker
 from polydomo.dialects.registry import RESUMED, SESSION_FACTORIES
-from polydomo.dialects.session import CLOSED_TRANSPORT, NAME_TAKEN, Context, Outbox, PeerConnection
+from polydomo.dialects.session import CLOSED_TRANSPORT, NAME_TAKEN, SessionContext, Outbox, PeerConnection
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.server import endpoints, scan_tasks, tracebacks
 from polydomo.server.admission import Admission
@@ -80,7 +80,7 @@ class BrokerServer:
         self.heap = Heap()
         self.broker.now = self.clock.read()
         self.outbox = Outbox(self._schedule_flush)
-        self.context = Context(
+        self.context = SessionContext(
             self.broker, self.outbox, SESSION_FACTORIES, settings.beat(), settings.limits.worker_jobs
         )
         self._set_context(settings)

@@ -75,6 +75,6 @@ def test_data_parts_may_be_empty():
     ],
 )
 def test_what_is_no_reply_is_counted_and_dropped(frames: list[bytes]):
-    side = DcpClientProtocol()
-    assert side.receive(message(*frames)) is None
-    assert side.invalid == 1
+    protocol = DcpClientProtocol()
+    assert protocol.receive(message(*frames)) is None
+    assert protocol.invalid == 1

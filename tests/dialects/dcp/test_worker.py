@@ -25,9 +25,9 @@ def message(*frames: bytes) -> Message:
     return Message(data, 0, len(data))
 
 
-def said(side: DcpWorkerProtocol) -> list[list[bytes]]:
+def said(protocol: DcpWorkerProtocol) -> list[list[bytes]]:
     """The messages it wants to send."""
-    data = bytearray(side.take_output())
+    data = bytearray(protocol.take_output())
     found, start = [], 0
     while start < len(data):
         end, need, _ = measure(data, start)
@@ -46,40 +46,40 @@ def request(address: bytes, *parts: bytes, service: bytes = b"echo") -> Message:
 
 
 def started(slots: int = 1, bounded: bool = False, now: float = 0.0) -> DcpWorkerProtocol:
-    side = DcpWorkerProtocol([b"echo"], slots, 2.0, 4, bounded)
-    side.start(now)
-    said(side)
-    side.receive(message(*register(b"echo")), now)
-    assert side.confirmed
-    return side
+    protocol = DcpWorkerProtocol([b"echo"], slots, 2.0, 4, bounded)
+    protocol.start(now)
+    said(protocol)
+    protocol.receive(message(*register(b"echo")), now)
+    assert protocol.confirmed
+    return protocol
 
 
-def given_a_job(side: DcpWorkerProtocol, address: bytes = b"a", now: float = 0.0) -> DcpRequest:
-    job = side.receive(request(address, b"", b"x"), now)
+def given_a_job(protocol: DcpWorkerProtocol, address: bytes = b"a", now: float = 0.0) -> DcpRequest:
+    job = protocol.receive(request(address, b"", b"x"), now)
     assert job is not None
     return job
 
 
 def test_every_service_is_registered_and_confirmed_by_its_echo():
     """§Connection: a registration that counts is echoed."""
-    side = DcpWorkerProtocol([b"one", b"two"])
-    side.start(0.0)
-    assert said(side) == [register(b"one"), register(b"two")]
-    side.receive(message(*register(b"two")), 0.0)
-    assert not side.confirmed
-    assert list(side.unconfirmed) == [b"one"]
-    side.receive(message(*register(b"one")), 0.0)
-    assert side.confirmed
+    protocol = DcpWorkerProtocol([b"one", b"two"])
+    protocol.start(0.0)
+    assert said(protocol) == [register(b"one"), register(b"two")]
+    protocol.receive(message(*register(b"two")), 0.0)
+    assert not protocol.confirmed
+    assert list(protocol.unconfirmed) == [b"one"]
+    protocol.receive(message(*register(b"one")), 0.0)
+    assert protocol.confirmed
 
 
 @pytest.mark.parametrize(
     ("width", "kinds"), [(ONE_BYTE, (b"\x01", b"\x05")), (FOUR_BYTES, (b"\1\0\0\0", b"\5\0\0\0"))]
 )
 def test_the_type_frame_has_the_width_it_was_told(width: Width, kinds: tuple[bytes, bytes]):
-    side = DcpWorkerProtocol([b"echo"], width=width)
-    side.start(0.0)
-    side.final(given_a_job(side), join([b"y"]), 0.0)
-    assert tuple(frames[2] for frames in said(side)) == kinds
+    protocol = DcpWorkerProtocol([b"echo"], width=width)
+    protocol.start(0.0)
+    protocol.final(given_a_job(protocol), join([b"y"]), 0.0)
+    assert tuple(frames[2] for frames in said(protocol)) == kinds
 
 
 @given(
@@ -88,135 +88,135 @@ def test_the_type_frame_has_the_width_it_was_told(width: Width, kinds: tuple[byt
 @examples(100)
 def test_a_reply_copies_address_and_metadata(metadata: list[bytes], data: list[bytes]):
     """§Requests & Replies: workers MUST give metadata back as it came."""
-    side = started()
-    job = side.receive(request(b"address", *metadata, b"", *data), 0.0)
+    protocol = started()
+    job = protocol.receive(request(b"address", *metadata, b"", *data), 0.0)
     assert job is not None
     assert (job.service, split(job.body)) == (b"echo", data)
-    side.final(job, join([b"answer"]), 0.0)
-    assert said(side) == [[*HEAD, b"\x05", b"address", b"", *metadata, b"", b"answer"]]
+    protocol.final(job, join([b"answer"]), 0.0)
+    assert said(protocol) == [[*HEAD, b"\x05", b"address", b"", *metadata, b"", b"answer"]]
 
 
 def test_a_reply_may_have_no_data():
-    side = started()
-    side.final(given_a_job(side), b"", 0.0)
-    assert said(side) == [[*HEAD, b"\x05", b"a", b"", b""]]
+    protocol = started()
+    protocol.final(given_a_job(protocol), b"", 0.0)
+    assert said(protocol) == [[*HEAD, b"\x05", b"a", b"", b""]]
 
 
 def test_a_job_passed_on_keeps_its_client():
     """§Requests & Replies: a worker may pass its job on to another service."""
-    side = started()
-    job = side.receive(request(b"address", b"meta", b"", b"x"), 0.0)
+    protocol = started()
+    job = protocol.receive(request(b"address", b"meta", b"", b"x"), 0.0)
     assert job is not None
-    side.forward(job, b"next", join([b"half done"]), 0.0)
-    assert said(side) == [[*HEAD, b"\x04", b"next", b"address", b"", b"meta", b"", b"half done"]]
-    side.final(job, join([b"y"]), 0.0)
-    assert said(side) == []
+    protocol.forward(job, b"next", join([b"half done"]), 0.0)
+    assert said(protocol) == [[*HEAD, b"\x04", b"next", b"address", b"", b"meta", b"", b"half done"]]
+    protocol.final(job, join([b"y"]), 0.0)
+    assert said(protocol) == []
 
 
 def test_partials_are_not_sent():
-    side = started()
-    side.partial(given_a_job(side), join([b"half"]), 0.0)
-    assert said(side) == []
+    protocol = started()
+    protocol.partial(given_a_job(protocol), join([b"half"]), 0.0)
+    assert said(protocol) == []
 
 
 def test_pings_come_each_interval_and_are_answered_with_pongs():
     """§Heartbeats: workers MUST beat."""
-    side = started()
+    protocol = started()
     for beat in range(1, 10):
-        assert side.due == 2.0 * beat
-        side.tick(side.due)
-        assert said(side) == [PING]
-        side.receive(message(*PONG), side.due)
-    assert not side.lost
+        assert protocol.due == 2.0 * beat
+        protocol.tick(protocol.due)
+        assert said(protocol) == [PING]
+        protocol.receive(message(*PONG), protocol.due)
+    assert not protocol.lost
 
 
 def test_a_reply_stands_for_a_ping():
     """§Heartbeats: any other message MAY stand in for a heartbeat."""
-    side = started()
-    job = given_a_job(side)
-    side.final(job, b"", 1.5)
-    said(side)
-    side.tick(2.0)
-    assert said(side) == []
-    assert side.due == 3.5
+    protocol = started()
+    job = given_a_job(protocol)
+    protocol.final(job, b"", 1.5)
+    said(protocol)
+    protocol.tick(2.0)
+    assert said(protocol) == []
+    assert protocol.due == 3.5
 
 
 def test_a_broker_that_answers_no_ping_is_lost():
-    side = started()
-    while not side.lost:
-        side.tick(side.due)
-    assert side.due == 2.0 + 8.0  # the first ping, and four intervals
+    protocol = started()
+    while not protocol.lost:
+        protocol.tick(protocol.due)
+    assert protocol.due == 2.0 + 8.0  # the first ping, and four intervals
 
 
 def test_a_broker_that_never_echoes_is_lost():
-    side = DcpWorkerProtocol([b"echo"], 1, 2.0, 4)
-    side.start(0.0)
-    while not side.lost:
-        side.tick(side.due)
-    assert side.due == 8.0
+    protocol = DcpWorkerProtocol([b"echo"], 1, 2.0, 4)
+    protocol.start(0.0)
+    while not protocol.lost:
+        protocol.tick(protocol.due)
+    assert protocol.due == 8.0
 
 
 def test_our_own_stall_is_not_the_brokers_silence():
-    side = started()
-    side.tick(2.0)
-    side.tick(100.0)
-    assert not side.lost
+    protocol = started()
+    protocol.tick(2.0)
+    protocol.tick(100.0)
+    assert not protocol.lost
 
 
 def test_reconnect_is_answered_by_registering_again():
     """§Heartbeats: reconnect MUST make a worker register again."""
-    side = started()
-    job = given_a_job(side)
-    said(side)
-    side.receive(message(*RECONNECT), 5.0)
-    assert said(side) == [register(b"echo")]
-    assert not side.confirmed
-    side.final(job, b"", 5.0)  # the broker gave it to another: an answer would be a stray
-    assert said(side) == []
+    protocol = started()
+    job = given_a_job(protocol)
+    said(protocol)
+    protocol.receive(message(*RECONNECT), 5.0)
+    assert said(protocol) == [register(b"echo")]
+    assert not protocol.confirmed
+    protocol.final(job, b"", 5.0)  # the broker gave it to another: an answer would be a stray
+    assert said(protocol) == []
 
 
 def test_room_is_asked_for_with_a_ping_when_a_job_comes():
     """§Requests & Replies: a busy worker's ping asks for more."""
-    side = started(slots=3)
-    given_a_job(side, b"a")
-    assert said(side) == [PING]
-    given_a_job(side, b"b")
-    assert said(side) == [PING]
-    given_a_job(side, b"c")
-    assert said(side) == []
+    protocol = started(slots=3)
+    given_a_job(protocol, b"a")
+    assert said(protocol) == [PING]
+    given_a_job(protocol, b"b")
+    assert said(protocol) == [PING]
+    given_a_job(protocol, b"c")
+    assert said(protocol) == []
 
 
 def test_a_broker_that_knows_our_bound_need_not_be_asked():
-    side = started(slots=3, bounded=True)
-    given_a_job(side, b"a")
-    assert said(side) == []
+    protocol = started(slots=3, bounded=True)
+    given_a_job(protocol, b"a")
+    assert said(protocol) == []
 
 
 def test_credit_that_was_asked_for_is_not_asked_for_again():
-    side = started(slots=3)
-    jobs = [given_a_job(side, address) for address in (b"a", b"b", b"c")]
-    said(side)
-    side.final(jobs[0], b"", 0.0)
-    given_a_job(side, b"d")
-    assert PING not in said(side)
+    protocol = started(slots=3)
+    jobs = [given_a_job(protocol, address) for address in (b"a", b"b", b"c")]
+    said(protocol)
+    protocol.final(jobs[0], b"", 0.0)
+    given_a_job(protocol, b"d")
+    assert PING not in said(protocol)
 
 
 def test_a_full_worker_is_silent_unless_the_broker_knows_its_bound():
     """A ping of a full worker would ask for a job it cannot take."""
     for bounded, beats in ((False, []), (True, [PING])):
-        side = started(slots=1, bounded=bounded)
-        given_a_job(side)
-        side.tick(2.0)
-        assert said(side) == beats
-        assert side.due == 4.0
+        protocol = started(slots=1, bounded=bounded)
+        given_a_job(protocol)
+        protocol.tick(2.0)
+        assert said(protocol) == beats
+        assert protocol.due == 4.0
 
 
 def test_a_silent_full_worker_does_not_wait_for_signs_of_life():
-    side = started(slots=1)
-    given_a_job(side)
+    protocol = started(slots=1)
+    given_a_job(protocol)
     for _ in range(20):
-        side.tick(side.due)
-    assert not side.lost
+        protocol.tick(protocol.due)
+    assert not protocol.lost
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ def test_a_silent_full_worker_does_not_wait_for_signs_of_life():
     ],
 )
 def test_what_no_broker_should_say_is_counted_and_dropped(frames: list[bytes]):
-    side = started()
-    assert side.receive(message(*frames), 0.0) is None
-    assert (side.invalid, side.held) == (1, {})
+    protocol = started()
+    assert protocol.receive(message(*frames), 0.0) is None
+    assert (protocol.invalid, protocol.held) == (1, {})
 
 
 class Model:
@@ -243,11 +243,11 @@ class Model:
     and forgets that when it has nothing for an idle worker. A worker that told its bound has that credit from the
     start and no more. Messages are on the way for a while, in order."""
 
-    def __init__(self, side: DcpWorkerProtocol) -> None:
-        self.side = side
+    def __init__(self, protocol: DcpWorkerProtocol) -> None:
+        self.protocol = protocol
         self.to_worker: deque[Message] = deque()
         self.to_broker: deque[list[bytes]] = deque()
-        self.base = self.credit = side.slots if side.bounded else 1
+        self.base = self.credit = protocol.slots if protocol.bounded else 1
         self.running: set[bytes] = set()
         self.waiting = 0
         self.number = 0
@@ -269,18 +269,18 @@ class Model:
             self.running.remove(rest[0])
         elif kind == b"\x02":
             self.to_worker.append(message(*PONG))
-            bound = self.side.slots if self.side.bounded else 1 << 30
+            bound = self.protocol.slots if self.protocol.bounded else 1 << 30
             if self.running and self.credit == len(self.running) and self.credit < bound:
                 self.credit += 1
         self.offer()
 
     def give(self) -> None:
         """The worker reads one message."""
-        self.side.receive(self.to_worker.popleft(), 0.0)
+        self.protocol.receive(self.to_worker.popleft(), 0.0)
         self.carry()
 
     def carry(self) -> None:
-        self.to_broker.extend(said(self.side))
+        self.to_broker.extend(said(self.protocol))
 
 
 @given(
@@ -292,8 +292,8 @@ class Model:
 def test_a_worker_gets_as_many_jobs_as_it_has_room_for_and_no_more(
     slots: int, bounded: bool, steps: list[str]
 ):
-    side = started(slots, bounded)
-    model = Model(side)
+    protocol = started(slots, bounded)
+    model = Model(protocol)
     now = 0.0
     for step in steps:
         if step == "submit":
@@ -303,13 +303,13 @@ def test_a_worker_gets_as_many_jobs_as_it_has_room_for_and_no_more(
             model.take()
         elif step == "give" and model.to_worker:
             model.give()
-        elif step == "finish" and side.held:
-            side.final(next(iter(side.held.values())), b"", now)
+        elif step == "finish" and protocol.held:
+            protocol.final(next(iter(protocol.held.values())), b"", now)
             model.carry()
         elif step == "tick":
-            side.receive(message(*PONG), now)
-            now = side.due
-            side.tick(now)
+            protocol.receive(message(*PONG), now)
+            now = protocol.due
+            protocol.tick(now)
             model.carry()
         assert len(model.running) <= slots or not bounded
     # With enough to do and everything delivered, every slot is used.
@@ -317,4 +317,4 @@ def test_a_worker_gets_as_many_jobs_as_it_has_room_for_and_no_more(
     model.offer()
     while model.to_broker or model.to_worker:
         (model.take if model.to_broker else model.give)()
-    assert len(side.held) >= slots
+    assert len(protocol.held) >= slots

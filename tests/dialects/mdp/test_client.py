@@ -36,30 +36,30 @@ def test_an_empty_body_becomes_an_empty_frame():
 def test_partials_and_then_the_final_are_read(
     service: bytes, final: list[bytes], partials: list[list[bytes]]
 ):
-    side = MdpClientProtocol()
-    side.request(service, join([b"x"]))
+    protocol = MdpClientProtocol()
+    protocol.request(service, join([b"x"]))
     for body in partials:
-        answer = side.receive(message(b"MDPC02", b"\x02", service, *body))
+        answer = protocol.receive(message(b"MDPC02", b"\x02", service, *body))
         assert answer is not None
-        assert (split(answer.body), answer.final, side.waiting) == (body, False, True)
-    answer = side.receive(message(b"MDPC02", b"\x03", service, *final))
+        assert (split(answer.body), answer.final, protocol.waiting) == (body, False, True)
+    answer = protocol.receive(message(b"MDPC02", b"\x03", service, *final))
     assert answer is not None
-    assert (split(answer.body), answer.final, side.waiting) == (final, True, False)
+    assert (split(answer.body), answer.final, protocol.waiting) == (final, True, False)
 
 
 def test_one_request_at_a_time():
     """§MDP/Client: one request, its answer, and then the next."""
-    side = MdpClientProtocol()
-    side.request(b"echo", b"")
+    protocol = MdpClientProtocol()
+    protocol.request(b"echo", b"")
     with pytest.raises(RuntimeError, match="one request at a time"):
-        side.request(b"echo", b"")
+        protocol.request(b"echo", b"")
 
 
 def test_after_the_final_the_next_request_may_be_of_another_service():
-    side = MdpClientProtocol()
+    protocol = MdpClientProtocol()
     for service in (b"one", b"two"):
-        side.request(service, join([b"x"]))
-        answer = side.receive(message(b"MDPC02", b"\x03", service, b"y"))
+        protocol.request(service, join([b"x"]))
+        answer = protocol.receive(message(b"MDPC02", b"\x03", service, b"y"))
         assert answer is not None
         assert answer.final
 
@@ -86,33 +86,33 @@ def test_after_the_final_the_next_request_may_be_of_another_service():
     ],
 )
 def test_what_answers_nothing_is_counted_and_dropped(frames: list[bytes]):
-    side = MdpClientProtocol()
-    side.request(b"echo", b"")
-    assert side.receive(message(*frames)) is None
-    assert (side.invalid, side.waiting) == (1, True)
+    protocol = MdpClientProtocol()
+    protocol.request(b"echo", b"")
+    assert protocol.receive(message(*frames)) is None
+    assert (protocol.invalid, protocol.waiting) == (1, True)
 
 
 def test_an_answer_without_a_request_is_dropped():
     """§MDP/Client: after a FINAL there SHALL be nothing."""
-    side = MdpClientProtocol()
-    assert side.receive(message(b"MDPC02", b"\x03", b"echo", b"y")) is None
-    assert side.invalid == 1
+    protocol = MdpClientProtocol()
+    assert protocol.receive(message(b"MDPC02", b"\x03", b"echo", b"y")) is None
+    assert protocol.invalid == 1
 
 
 def test_frames_may_be_encoded_in_the_long_form():
     """RFC 37 lets a short frame have a long size."""
-    side = MdpClientProtocol()
-    side.request(b"echo", b"")
+    protocol = MdpClientProtocol()
+    protocol.request(b"echo", b"")
     data = b"\x03" + (6).to_bytes(8, "big") + b"MDPC02" + join([b"\x03", b"echo", b"y"])
-    answer = side.receive(Message(data, 0, len(data)))
+    answer = protocol.receive(Message(data, 0, len(data)))
     assert answer is not None
     assert split(answer.body) == [b"y"]
 
 
 def test_a_message_in_the_middle_of_a_buffer_is_read_in_its_bounds():
-    side = MdpClientProtocol()
-    side.request(b"echo", b"")
+    protocol = MdpClientProtocol()
+    protocol.request(b"echo", b"")
     one = join([b"MDPC02", b"\x03", b"echo", b"y"])
-    answer = side.receive(Message(b"before" + one + b"behind", 6, 6 + len(one)))
+    answer = protocol.receive(Message(b"before" + one + b"behind", 6, 6 + len(one)))
     assert answer is not None
     assert split(answer.body) == [b"y"]

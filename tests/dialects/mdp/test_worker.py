@@ -21,9 +21,9 @@ def message(*frames: bytes) -> Message:
     return Message(data, 0, len(data))
 
 
-def said(side: MdpWorkerProtocol) -> list[list[bytes]]:
+def said(protocol: MdpWorkerProtocol) -> list[list[bytes]]:
     """The messages it wants to send."""
-    data = bytearray(side.take_output())
+    data = bytearray(protocol.take_output())
     found, start = [], 0
     while start < len(data):
         end, need, _ = measure(data, start)
@@ -34,14 +34,16 @@ def said(side: MdpWorkerProtocol) -> list[list[bytes]]:
 
 
 def started(now: float = 0.0) -> MdpWorkerProtocol:
-    side = MdpWorkerProtocol(b"echo", 2.0, 4)
-    side.start(now)
-    assert said(side) == [READY]
-    return side
+    protocol = MdpWorkerProtocol(b"echo", 2.0, 4)
+    protocol.start(now)
+    assert said(protocol) == [READY]
+    return protocol
 
 
-def given_a_job(side: MdpWorkerProtocol, now: float = 0.0, body: tuple[bytes, ...] = (b"x",)) -> MdpRequest:
-    request = side.receive(message(b"MDPW02", b"\x02", b"address", b"", *body), now)
+def given_a_job(
+    protocol: MdpWorkerProtocol, now: float = 0.0, body: tuple[bytes, ...] = (b"x",)
+) -> MdpRequest:
+    request = protocol.receive(message(b"MDPW02", b"\x02", b"address", b"", *body), now)
     assert request is not None
     return request
 
@@ -49,72 +51,72 @@ def given_a_job(side: MdpWorkerProtocol, now: float = 0.0, body: tuple[bytes, ..
 @given(BODIES, st.binary(min_size=1, max_size=300))
 @examples(100)
 def test_a_job_is_read_and_answered_with_its_address(body: list[bytes], address: bytes):
-    side = started()
-    request = side.receive(message(b"MDPW02", b"\x02", address, b"", *body), 0.0)
+    protocol = started()
+    request = protocol.receive(message(b"MDPW02", b"\x02", address, b"", *body), 0.0)
     assert request is not None
     assert (request.service, request.address, split(request.body)) == (b"echo", address, body)
-    side.partial(request, join([b"half"]), 0.0)
-    side.final(request, request.body, 0.0)
-    assert said(side) == [
+    protocol.partial(request, join([b"half"]), 0.0)
+    protocol.final(request, request.body, 0.0)
+    assert said(protocol) == [
         [b"MDPW02", b"\x03", address, b"", b"half"],
         [b"MDPW02", b"\x04", address, b"", *body],
     ]
 
 
 def test_an_empty_answer_is_an_empty_frame():
-    side = started()
-    side.final(given_a_job(side), b"", 0.0)
-    assert said(side) == [[b"MDPW02", b"\x04", b"address", b"", b""]]
+    protocol = started()
+    protocol.final(given_a_job(protocol), b"", 0.0)
+    assert said(protocol) == [[b"MDPW02", b"\x04", b"address", b"", b""]]
 
 
 def test_one_job_at_a_time():
     """§Overall Topology: a worker has one request in hand."""
-    side = started()
-    given_a_job(side)
-    assert side.receive(message(b"MDPW02", b"\x02", b"other", b"", b"y"), 0.0) is None
-    assert side.invalid == 1
+    protocol = started()
+    given_a_job(protocol)
+    assert protocol.receive(message(b"MDPW02", b"\x02", b"other", b"", b"y"), 0.0) is None
+    assert protocol.invalid == 1
 
 
 def test_a_job_is_answered_once():
     """§Request and Reply Processing: "exactly one FINAL command"."""
-    side = started()
-    request = given_a_job(side)
-    side.final(request, join([b"y"]), 0.0)
-    side.final(request, join([b"z"]), 0.0)
-    side.partial(request, join([b"z"]), 0.0)
-    assert len(said(side)) == 1
+    protocol = started()
+    request = given_a_job(protocol)
+    protocol.final(request, join([b"y"]), 0.0)
+    protocol.final(request, join([b"z"]), 0.0)
+    protocol.partial(request, join([b"z"]), 0.0)
+    assert len(said(protocol)) == 1
 
 
 def test_a_heartbeat_is_sent_each_interval():
     """§Heartbeating: both sides MUST beat, at an interval both know."""
-    side = started(10.0)
+    protocol = started(10.0)
     for beat in range(1, 4):
-        assert side.due == 10.0 + 2.0 * beat
-        side.receive(message(*HEARTBEAT), side.due)
-        side.tick(side.due)
-        assert said(side) == [HEARTBEAT]
+        assert protocol.due == 10.0 + 2.0 * beat
+        protocol.receive(message(*HEARTBEAT), protocol.due)
+        protocol.tick(protocol.due)
+        assert said(protocol) == [HEARTBEAT]
 
 
 def test_no_heartbeat_beside_other_commands():
     """§Heartbeating: SHOULD NOT beat beside other commands."""
-    side = started()
-    request = given_a_job(side, 0.5)
-    side.partial(request, join([b"half"]), 1.5)
-    said(side)
-    side.tick(2.0)
-    assert said(side) == []
-    assert side.due == 3.5
-    side.tick(3.5)
-    assert said(side) == [HEARTBEAT]
+    protocol = started()
+    request = given_a_job(protocol, 0.5)
+    protocol.partial(request, join([b"half"]), 1.5)
+    said(protocol)
+    protocol.tick(2.0)
+    assert said(protocol) == []
+    assert protocol.due == 3.5
+    protocol.tick(3.5)
+    assert said(protocol) == [HEARTBEAT]
 
 
 def test_a_silent_broker_is_lost_after_liveness_intervals():
     """§Heartbeating: who is silent for several intervals MUST be taken for gone."""
-    side = started()
-    while not side.lost:
-        assert side.due <= 8.0
-        side.tick(side.due)
-    assert side.due == 8.0
+    protocol = started()
+    while not protocol.lost:
+        assert protocol.due <= 8.0
+        protocol.tick(protocol.due)
+    assert protocol.due == 8.0
 
 
 @pytest.mark.parametrize(
@@ -122,60 +124,60 @@ def test_a_silent_broker_is_lost_after_liveness_intervals():
 )
 def test_any_command_is_a_sign_of_life(frames: list[bytes]):
     """§Heartbeating: whatever is received is a sign of life, DISCONNECT apart."""
-    side = started()
+    protocol = started()
     for now in (2.0, 4.0, 6.0):
-        side.tick(now)
-    side.receive(message(*frames), 7.9)
+        protocol.tick(now)
+    protocol.receive(message(*frames), 7.9)
     for now in (8.0, 10.0, 12.0, 14.0):
-        side.tick(now)
-    assert not side.lost
-    side.tick(15.9)
-    assert side.lost
+        protocol.tick(now)
+    assert not protocol.lost
+    protocol.tick(15.9)
+    assert protocol.lost
 
 
 def test_rubbish_is_no_sign_of_life():
-    side = started()
-    assert side.receive(message(b"MDPC02", b"\x05"), 7.0) is None
-    assert side.receive(message(b"MDPW02", b"\x09"), 7.0) is None
-    assert side.receive(message(b""), 7.0) is None
-    assert side.invalid == 3
+    protocol = started()
+    assert protocol.receive(message(b"MDPC02", b"\x05"), 7.0) is None
+    assert protocol.receive(message(b"MDPW02", b"\x09"), 7.0) is None
+    assert protocol.receive(message(b""), 7.0) is None
+    assert protocol.invalid == 3
     for now in (2.0, 4.0, 6.0, 8.0):
-        side.tick(now)
-    assert side.lost
+        protocol.tick(now)
+    assert protocol.lost
 
 
 def test_our_own_stall_is_not_the_brokers_silence():
-    side = started()
-    side.tick(100.0)  # due at 2
-    assert not side.lost
-    assert said(side) == [HEARTBEAT]
+    protocol = started()
+    protocol.tick(100.0)  # due at 2
+    assert not protocol.lost
+    assert said(protocol) == [HEARTBEAT]
     for now in (102.0, 104.0, 106.0):
-        side.tick(now)
-    assert side.lost
+        protocol.tick(now)
+    assert protocol.lost
 
 
 def test_after_a_disconnect_nothing_is_sent():
     """§Opening and Closing a Connection: a worker that is sent DISCONNECT falls silent."""
-    side = started()
-    request = given_a_job(side)
-    side.receive(message(*DISCONNECT), 1.0)
-    assert side.closed
-    side.partial(request, join([b"y"]), 1.0)
-    side.final(request, join([b"y"]), 1.0)
-    side.tick(50.0)
-    side.disconnect()
-    assert said(side) == []
-    assert side.receive(message(b"MDPW02", b"\x02", b"address", b"", b"x"), 1.0) is None
+    protocol = started()
+    request = given_a_job(protocol)
+    protocol.receive(message(*DISCONNECT), 1.0)
+    assert protocol.closed
+    protocol.partial(request, join([b"y"]), 1.0)
+    protocol.final(request, join([b"y"]), 1.0)
+    protocol.tick(50.0)
+    protocol.disconnect()
+    assert said(protocol) == []
+    assert protocol.receive(message(b"MDPW02", b"\x02", b"address", b"", b"x"), 1.0) is None
 
 
 def test_our_own_goodbye_is_the_last_word():
     """§Opening and Closing a Connection: a worker MAY leave whenever it likes."""
-    side = started()
-    request = given_a_job(side)
-    side.disconnect()
-    side.final(request, join([b"y"]), 1.0)
-    side.tick(50.0)
-    assert said(side) == [DISCONNECT]
+    protocol = started()
+    request = given_a_job(protocol)
+    protocol.disconnect()
+    protocol.final(request, join([b"y"]), 1.0)
+    protocol.tick(50.0)
+    assert said(protocol) == [DISCONNECT]
 
 
 @pytest.mark.parametrize(
@@ -189,9 +191,9 @@ def test_our_own_goodbye_is_the_last_word():
     ],
 )
 def test_a_malformed_request_is_counted_and_dropped(frames: list[bytes]):
-    side = started()
-    assert side.receive(message(*frames), 0.0) is None
-    assert (side.invalid, side.held) == (1, None)
+    protocol = started()
+    assert protocol.receive(message(*frames), 0.0) is None
+    assert (protocol.invalid, protocol.held) == (1, None)
 
 
 @given(
@@ -200,26 +202,26 @@ def test_a_malformed_request_is_counted_and_dropped(frames: list[bytes]):
 @examples(200)
 def test_the_broker_hears_of_a_ticking_worker_in_every_interval(steps: list[tuple[str, float]]):
     """Whatever happens in between: if `tick` is called at `due`, no two commands are more than an interval apart."""
-    side = started()
+    protocol = started()
     now = last = 0.0
     request: MdpRequest | None = None
     for what, later in steps:
         target = now + later
-        while side.due <= target:
-            now = side.due
-            side.tick(now)
-            side.receive(message(*HEARTBEAT), now)
-            if said(side):
-                assert now - last <= side.interval + 1e-9
+        while protocol.due <= target:
+            now = protocol.due
+            protocol.tick(now)
+            protocol.receive(message(*HEARTBEAT), now)
+            if said(protocol):
+                assert now - last <= protocol.interval + 1e-9
                 last = now
         now = target
         if what == "job" and request is None:
-            request = given_a_job(side, now)
+            request = given_a_job(protocol, now)
         elif what == "final" and request is not None:
-            side.final(request, join([b"y"]), now)
+            protocol.final(request, join([b"y"]), now)
             request = None
         elif what == "beat":
-            side.receive(message(*HEARTBEAT), now)
-        if said(side):
+            protocol.receive(message(*HEARTBEAT), now)
+        if said(protocol):
             last = now
-    assert not side.lost
+    assert not protocol.lost

@@ -13,9 +13,9 @@ from polydomo.wire.frames import Message, join, split
 UUID = b"7d444840-9dc0-11d1-b245-5ffdce74fad2"
 
 
-def received(side: NfpClientProtocol, *frames: bytes) -> NfpAnswer | None:
+def received(protocol: NfpClientProtocol, *frames: bytes) -> NfpAnswer | None:
     data = join(frames)
-    return side.receive(Message(data, 0, len(data)))
+    return protocol.receive(Message(data, 0, len(data)))
 
 
 @pytest.mark.clause("NFP-F-01")
@@ -28,8 +28,8 @@ def test_it_opens_with_four_frames():
 @pytest.mark.parametrize(("command", "code"), [("post", b"\x04"), ("put", b"\x10"), ("mmi", b"\x11")])
 def test_what_carries_a_body(command: str, code: bytes):
     """NFP §POST: empty, header, command, service, target, UUID, body; an empty body is an empty frame."""
-    side = NfpClientProtocol()
-    make = getattr(side, command)
+    protocol = NfpClientProtocol()
+    make = getattr(protocol, command)
     head = [b"", b"NFPC01", code, b"svc", b"any", UUID]
     assert split(make(b"svc", b"any", UUID, join([b"one", b"two"]))) == [*head, b"one", b"two"]
     assert split(make(b"svc", b"any", UUID, b"")) == [*head, b""]
@@ -45,10 +45,10 @@ def test_what_asks_about_a_job(command: str, code: bytes):
 
 @pytest.mark.clause("NFP-F-01")
 def test_the_brokers_open():
-    side = NfpClientProtocol()
-    answer = received(side, b"", b"NFPB01", b"\x00", b'{"broker":"b"}')
+    protocol = NfpClientProtocol()
+    answer = received(protocol, b"", b"NFPB01", b"\x00", b'{"broker":"b"}')
     assert answer is not None
-    assert (answer.command, split(answer.body), side.opened) == (OPEN, [b'{"broker":"b"}'], True)
+    assert (answer.command, split(answer.body), protocol.opened) == (OPEN, [b'{"broker":"b"}'], True)
 
 
 @pytest.mark.clause("NFP-F-06")
@@ -80,9 +80,9 @@ def test_what_comes_back(word: bytes, command: int, status: bytes):
     ],
 )
 def test_nonsense_is_counted_and_dropped(frames: list[bytes]):
-    side = NfpClientProtocol()
-    assert received(side, *frames) is None
-    assert side.invalid == 1
+    protocol = NfpClientProtocol()
+    assert received(protocol, *frames) is None
+    assert protocol.invalid == 1
 
 
 WORDS = st.sampled_from(
@@ -106,9 +106,9 @@ WORDS = st.sampled_from(
 
 @given(st.lists(st.one_of(WORDS, st.binary(max_size=8)), max_size=9))
 def test_whatever_comes_is_understood_or_counted(frames: list[bytes]):
-    side = NfpClientProtocol()
-    answer = received(side, *frames)
-    assert (answer is None) == (side.invalid == 1)
+    protocol = NfpClientProtocol()
+    answer = received(protocol, *frames)
+    assert (answer is None) == (protocol.invalid == 1)
     if answer is not None and answer.command != OPEN:
         assert answer.uuid
         assert 0 <= answer.status <= 999

@@ -10,17 +10,13 @@ from polydomo.wire.frames import DELIMITER, frame
 
 
 class DcpClient(ClientBase):
-    """A peer that has sent requests. `resumed`: its jobs are from before the broker's restart."""
+    """A peer that has sent requests."""
 
     def __init__(self, session: Session, width: Width, resumed: bool = False) -> None:
-        self._resumed = resumed
-        super().__init__(session, DIALECT)
+        super().__init__(session, DIALECT, resumed)
         self.core.form = width.variant
         self.width = width
         self._address = frame(session.link.identity, True)
-
-    def resumes(self) -> bool:
-        return self._resumed
 
     def partial(self, job: Job, body: bytes) -> None:
         """Send nothing: DCP has one reply per request."""

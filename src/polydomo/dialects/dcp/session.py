@@ -28,7 +28,7 @@ from polydomo.dialects.dcp.messages import (
     take_metadata,
 )
 from polydomo.dialects.options import read_json
-from polydomo.dialects.session import Context, PeerConnection, Session
+from polydomo.dialects.session import PeerConnection, Session, SessionContext
 from polydomo.wire.frames import Message, frame, shown, split
 
 # Start of a metadata part with options for the broker (dialects/options.py): `polydomo:{"priority": 3}`.
@@ -38,7 +38,7 @@ OPTIONS: Final = b"polydomo:{"
 class DcpSession(Session):
     """One DCP peer. Replies have the type width of the peer's last message."""
 
-    def __init__(self, context: Context, link: PeerConnection, width: Width = ONE_BYTE) -> None:
+    def __init__(self, context: SessionContext, link: PeerConnection, width: Width = ONE_BYTE) -> None:
         super().__init__(context, link)
         self.width = width
         self.client: DcpClient | None = None
@@ -183,7 +183,7 @@ class DcpSession(Session):
         return None
 
 
-def resume_dcp(context: Context, link: PeerConnection, dialect: str, variant: str) -> Session:
+def resume_dcp(context: SessionContext, link: PeerConnection, dialect: str, variant: str) -> Session:
     """Return a session for a client with jobs from before the broker's restart, in its own type width."""
     width = FOUR_BYTES if variant == FOUR_BYTES.variant else ONE_BYTE
     session = DcpSession(context, link, width)

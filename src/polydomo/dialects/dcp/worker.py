@@ -68,7 +68,7 @@ class DcpWorkerProtocol:
 
     @property
     def confirmed(self) -> bool:
-        """Whether every registration has been echoed."""
+        """True when every registration has been echoed."""
         return not self.unconfirmed
 
     def start(self, now: float) -> None:

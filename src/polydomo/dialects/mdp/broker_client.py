@@ -10,11 +10,10 @@ from polydomo.wire.frames import EMPTY_BODY, frame
 
 
 class MdpClient(ClientBase):
-    """A client that speaks one form of MDP. `resumed`: its jobs are from before the broker's restart."""
+    """A client that speaks one form of MDP."""
 
     def __init__(self, session: Session, form: ClientForm, resumed: bool = False) -> None:
-        self._resumed = resumed
-        super().__init__(session, form.name)
+        super().__init__(session, form.name, resumed)
         self.core.form = form.variant
         self.form = form
         self.session = session
@@ -22,9 +21,6 @@ class MdpClient(ClientBase):
         self._head_service = b""  # service for which the reply heads are prepared
         self._final_head = b""
         self._partial_head = b""
-
-    def resumes(self) -> bool:
-        return self._resumed
 
     def expect_request(self, service: bytes) -> None:
         """Expect the next request to be for this service too. A body follows the head, so every frame has MORE."""

@@ -8,32 +8,18 @@ is expected next. Any message that does not match is checked frame by frame, and
 
 from __future__ import annotations
 
+from polydomo.dialects.mdp import messages
 from polydomo.dialects.mdp.broker_client import MdpClient
 from polydomo.dialects.mdp.broker_worker import MdpWorker
-from polydomo.dialects.mdp.messages import (
-    C_01,
-    C_02,
-    C_02_REQ,
-    C_TOMO,
-    CLIENT_01,
-    CLIENT_02,
-    CLIENT_FORMS,
-    W_01,
-    W_02,
-    W_TOMO,
-    WORKER_01,
-    WORKER_02,
-    ClientForm,
-    WorkerForm,
-)
-from polydomo.dialects.session import Context, PeerConnection, Session
+from polydomo.dialects.mdp.messages import ClientForm, WorkerForm
+from polydomo.dialects.session import PeerConnection, Session, SessionContext
 from polydomo.wire.frames import Message, shown
 
 
 class MdpSession(Session):
     """One MDP peer: usually a client or a worker, but one connection may be both."""
 
-    def __init__(self, context: Context, link: PeerConnection) -> None:
+    def __init__(self, context: SessionContext, link: PeerConnection) -> None:
         super().__init__(context, link)
         self.client: MdpClient | None = None
         self.worker: MdpWorker | None = None
@@ -52,9 +38,9 @@ class MdpSession(Session):
         lead = header == b""
         if lead:
             header = message.take()
-        if header in (CLIENT_02, CLIENT_01):
+        if header in (messages.CLIENT_02, messages.CLIENT_01):
             self._client_message(message, header, lead)
-        elif header in (WORKER_02, WORKER_01):
+        elif header in (messages.WORKER_02, messages.WORKER_01):
             self._worker_message(message, header, lead)
         else:
             message.pos = start
@@ -85,16 +71,16 @@ class MdpSession(Session):
 
     def _client_message(self, message: Message, header: bytes, lead: bool) -> None:
         form: ClientForm
-        if header == CLIENT_01:
+        if header == messages.CLIENT_01:
             if not lead:
                 return self.link.report_violation("MDP/0.1 request without the empty frame before its header")
-            form = C_01
+            form = messages.C_01
         else:
             command = message.take()
             if command == b"\x01":
-                form = C_02_REQ if lead else C_02
+                form = messages.C_02_REQ if lead else messages.C_02
             elif command == b"\x02" and lead:
-                form = C_TOMO
+                form = messages.C_TOMO
             else:
                 return self.link.report_violation(f"MDP client command {shown(command)} is not REQUEST")
         service = message.take()
@@ -116,12 +102,12 @@ class MdpSession(Session):
 
     def _worker_message(self, message: Message, header: bytes, lead: bool) -> None:
         form: WorkerForm
-        if header == WORKER_01:
+        if header == messages.WORKER_01:
             if not lead:
                 return self.link.report_violation("MDP/0.1 command without the empty frame before its header")
-            form = W_01
+            form = messages.W_01
         else:
-            form = W_TOMO if lead else W_02
+            form = messages.W_TOMO if lead else messages.W_02
         worker = self.worker
         if worker is None or worker.form is not form:
             if worker is not None:
@@ -132,10 +118,10 @@ class MdpSession(Session):
         return None
 
 
-def resume_mdp(context: Context, link: PeerConnection, dialect: str, variant: str) -> Session:
+def resume_mdp(context: SessionContext, link: PeerConnection, dialect: str, variant: str) -> Session:
     """Return a session for a client with jobs from before the broker's restart, in the form that it spoke."""
     session = MdpSession(context, link)
-    for form in CLIENT_FORMS:
+    for form in messages.CLIENT_FORMS:
         if form.name == dialect and form.variant == variant:
             session.client = MdpClient(session, form, resumed=True)
     return session

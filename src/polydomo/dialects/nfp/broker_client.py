@@ -14,28 +14,9 @@ from polydomo.core.result_history import JobResult
 from polydomo.core.targets import Target
 from polydomo.dialects import targets
 from polydomo.dialects.client_base import ClientBase
-from polydomo.dialects.nfp import json_bodies
+from polydomo.dialects.nfp import json_bodies, messages
 from polydomo.dialects.nfp.broker_client_variants import NorfabClient, PlainClient, PushClient
-from polydomo.dialects.nfp.messages import (
-    ACCEPTED,
-    CLIENT,
-    COMMANDS,
-    DELETE,
-    DISCONNECT,
-    ERROR,
-    GET,
-    MMI,
-    NO_JOB,
-    OK,
-    PENDING,
-    POST,
-    PUT,
-    UNKNOWN,
-    UUID_MAX,
-    ClientCommand,
-    Form,
-    is_valid_uuid,
-)
+from polydomo.dialects.nfp.messages import CLIENT, COMMANDS, ClientCommand, Form, is_valid_uuid
 from polydomo.dialects.nfp.replies import NorfabReplies, Replies, make_envelope
 from polydomo.dialects.nfp.worker_queries import WORKERS, WorkerQuery
 from polydomo.dialects.session import PeerConnection, Session
@@ -45,7 +26,7 @@ from polydomo.wire.frames import Message, frame, head, shown
 QUERIES_MAX: Final = 100
 
 _NO_REPLY: Final = frame(b'{"error":"does not answer"}')
-_JOB_COMMANDS: Final = (POST, GET, DELETE, PUT, MMI)
+_JOB_COMMANDS: Final = (messages.POST, messages.GET, messages.DELETE, messages.PUT, messages.MMI)
 
 
 class NfpClient:
@@ -69,7 +50,7 @@ class NfpClient:
         self._service = b""  # of that POST
         self._written_target = b""  # of that POST, as it was written
         self._target: Target | None = None
-        self._post_word = head(b"", CLIENT, form.words[POST])
+        self._post_word = head(b"", CLIENT, form.words[messages.POST])
         self._refuses = isinstance(self.variant, PlainClient)  # refuse jobs while the core holds the client
         self._durable = session.context.nfp_durable
         self._queries = 0  # unanswered queries to workers
@@ -86,13 +67,13 @@ class NfpClient:
         uuid = message.take()
         body = message.rest()
         if uuid is None or not body or not is_valid_uuid(uuid):
-            self._reject(POST, self._service, uuid)
+            self._reject(messages.POST, self._service, uuid)
         else:
             self._submit(self._service, self._written_target, self._target, uuid, body)
 
     def receive(self, code: int, message: Message) -> None:
         """Process any command but OPEN; the message is read up to the command."""
-        if code == DISCONNECT:
+        if code == messages.DISCONNECT:
             return  # no client command in NFP, but norfab's list has it; there is nothing to end
         if code not in _JOB_COMMANDS:
             self.link.report_violation(f"NFP command {COMMANDS[code]} is not a client's")
@@ -107,15 +88,15 @@ class NfpClient:
         command = ClientCommand(code, service, target, uuid)
         if service == WORKERS:
             self._manage_workers(command, body)
-        elif service.startswith(RESERVED) and code in (POST, GET, MMI):
+        elif service.startswith(RESERVED) and code in (messages.POST, messages.GET, messages.MMI):
             self.broker.submit(self.core, service, body, make_envelope(uuid, code, target))
-        elif code == POST:
+        elif code == messages.POST:
             self._post(command, body)
-        elif code == GET:
+        elif code == messages.GET:
             self._get(command, body)
-        elif code == DELETE:
+        elif code == messages.DELETE:
             self._delete(command)
-        elif code == PUT:
+        elif code == messages.PUT:
             self._put(command, body)
         else:
             self._manage_workers(command, body)
@@ -124,11 +105,10 @@ class NfpClient:
 
     def _reject(self, code: int, service: bytes | None, uuid: bytes | None) -> None:
         """Drop a malformed command; reply if it has a UUID that identifies it."""
-        reason = f"NFP {COMMANDS[code]} without service, target, UUID and body"
-        if uuid and not is_valid_uuid(uuid):
-            reason = (
-                f"NFP {COMMANDS[code]} with UUID {shown(uuid)}, not printable text of up to {UUID_MAX} bytes"
-            )
+        if not uuid or is_valid_uuid(uuid):
+            reason = f"NFP {COMMANDS[code]} without service, target, UUID and body"
+        else:
+            reason = f"NFP {COMMANDS[code]} with UUID {shown(uuid)}, not printable or over {messages.UUID_MAX} bytes"
         self.link.report_violation(reason)
         if uuid and is_valid_uuid(uuid):
             self.replies.reply_error(ClientCommand(code, service or b"", b"", uuid), reason)
@@ -152,15 +132,15 @@ class NfpClient:
     ) -> None:
         if self._refuses and self.core.held:
             message = f"this client has {self.core.jobs} unfinished jobs; send more when some have ended"
-            command = ClientCommand(POST, service, written, uuid)
-            return self.replies.reply_error(command, message, QUEUE_FULL, ERROR)
+            command = ClientCommand(messages.POST, service, written, uuid)
+            return self.replies.reply_error(command, message, QUEUE_FULL, messages.ERROR)
         try:
             options = json_bodies.options_in(body, self._durable)
         except ValueError as error:
-            return self.replies.reply_error(ClientCommand(POST, service, written, uuid), str(error))
+            return self.replies.reply_error(ClientCommand(messages.POST, service, written, uuid), str(error))
         options.uid = uuid.decode()
         options.target = target
-        self.broker.submit(self.core, service, body, make_envelope(uuid, POST, written), options)
+        self.broker.submit(self.core, service, body, make_envelope(uuid, messages.POST, written), options)
         return None
 
     def _get(self, command: ClientCommand, body: bytes) -> None:
@@ -173,7 +153,7 @@ class NfpClient:
             if not names and job is not None and job.extra is not None and job.extra.names:
                 names = job.extra.names
             if names:
-                self.replies.reply_state(command, ACCEPTED, b"DISPATCHED", command.target, names)
+                self.replies.reply_state(command, messages.ACCEPTED, b"DISPATCHED", command.target, names)
         if job is not None:
             self.replies.reply_running(command, job)
             return
@@ -183,9 +163,11 @@ class NfpClient:
                 return
             if ended is not None:
                 self.replies.reply_end(command, ended)
-            elif not self._query(WorkerQuery(self.broker, command, GET, self._reply_query), body):
+            elif not self._query(WorkerQuery(self.broker, command, messages.GET, self._reply_query), body):
                 # norfab's client takes 400 for the job's failure, and the worker may be back in a moment.
-                self.replies.reply_unknown(command, PENDING if self.form.norfab else UNKNOWN)
+                self.replies.reply_unknown(
+                    command, messages.PENDING if self.form.norfab else messages.UNKNOWN
+                )
 
         self.broker.recall(uid, then)
 
@@ -196,7 +178,7 @@ class NfpClient:
 
             def cancelled() -> None:
                 if not self.core.gone:
-                    self.replies.reply_state(command, OK, b"CANCELLED")
+                    self.replies.reply_state(command, messages.OK, b"CANCELLED")
 
             self.broker.lifecycle.when_ended(job, cancelled)
         else:
@@ -212,14 +194,14 @@ class NfpClient:
             if job is not None and job.extra is not None:
                 self.broker.put(job, names if job.extra.several() else [], body)
         elif job is not None and self.broker.put(job, names, body):
-            self.replies.reply_state(command, ACCEPTED, b"ACCEPTED", command.target)
+            self.replies.reply_state(command, messages.ACCEPTED, b"ACCEPTED", command.target)
         else:
             message = "no worker that has a job with this UUID takes input"
             self.replies.reply_error(command, message, "unknown")
 
     def _manage_workers(self, command: ClientCommand, body: bytes) -> None:
         """Query the management of workers."""
-        if not self._query(WorkerQuery(self.broker, command, MMI, self._reply_query), body):
+        if not self._query(WorkerQuery(self.broker, command, messages.MMI, self._reply_query), body):
             self.replies.reply_error(command, "there are no such workers", "unknown")
 
     # Worker queries
@@ -234,24 +216,26 @@ class NfpClient:
             query.start(workers, body)
         else:
             message = f"this client has {self._queries} unanswered queries to workers"
-            self.replies.reply_error(query.command, message, QUEUE_FULL, ERROR)
+            self.replies.reply_error(query.command, message, QUEUE_FULL, messages.ERROR)
         return True
 
     def _reply_query(self, query: WorkerQuery) -> None:
         self._queries -= 1
         if self.core.gone:
             return
-        if query.sent == MMI:
+        if query.sent == messages.MMI:
             silent = [Piece(name, _NO_REPLY, "", "", b"") for name in query.silent]
             # Sorted: the workers' order of replies is random.
             pieces = sorted(query.pieces + silent, key=_name_of)
-            self.replies.reply(query.command, OK, frame(json_bodies.merge(pieces)))
+            self.replies.reply(query.command, messages.OK, frame(json_bodies.merge(pieces)))
         elif query.pieces:
             self.replies.reply_pieces(query.command, query.pieces, query.single)
         elif query.running or (self.form.norfab and query.silent):
-            self.replies.reply_unknown(query.command, PENDING)
+            self.replies.reply_unknown(query.command, messages.PENDING)
         else:
-            self.replies.reply_unknown(query.command, NO_JOB if self.form.norfab else UNKNOWN)
+            self.replies.reply_unknown(
+                query.command, messages.NO_JOB if self.form.norfab else messages.UNKNOWN
+            )
 
 
 def _name_of(piece: Piece) -> bytes:

@@ -111,7 +111,7 @@ class NorfabClient(ClientBase):
     """norfab's own client. It waits for exactly the workers in its 202, which is sent when they are known."""
 
     def __init__(self, session: Session, replies: Replies) -> None:
-        super().__init__(session, replies.form.name)
+        super().__init__(session, replies.form.name, resumed=True)
         self._replies = replies
         self._workers: dict[Job, list[bytes]] = {}  # names in the job's 202
         self._result_ready: dict[Job, dict[bytes, bytes]] = {}  # held back `result_ready` events by worker
@@ -119,9 +119,6 @@ class NorfabClient(ClientBase):
         self._tail_target = b""
         self._tail = b""
         self._gathered: dict[Job, dict[bytes, None]] = {}  # workers whose results were sent, of several
-
-    def resumes(self) -> bool:
-        return True
 
     def assigned(self, job: Job, names: list[bytes]) -> None:
         if names:

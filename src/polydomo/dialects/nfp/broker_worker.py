@@ -16,33 +16,8 @@ from polydomo.core.answers import ANSWERED, STRAY
 from polydomo.core.broker import Broker
 from polydomo.core.job import WORKER_ERROR, Failure, Job
 from polydomo.core.worker import Worker
-from polydomo.dialects.nfp import json_bodies, worker_info
-from polydomo.dialects.nfp.messages import (
-    ACCEPTED,
-    BROKER,
-    COMMANDS,
-    CREATED,
-    DELETE,
-    DISCONNECT,
-    EVENT,
-    GET,
-    KEEPALIVE,
-    MMI,
-    NO_JOB,
-    OK,
-    OK_FRAME,
-    OPEN,
-    PENDING,
-    PUT,
-    READY,
-    RESPONSE,
-    STREAM,
-    TOKEN_FRAME,
-    UNKNOWN,
-    WAITING_INPUT,
-    Form,
-    status_of,
-)
+from polydomo.dialects.nfp import json_bodies, messages, worker_info
+from polydomo.dialects.nfp.messages import BROKER, COMMANDS, OK_FRAME, TOKEN_FRAME, Form, status_of
 from polydomo.dialects.session import NAME_TAKEN, Session
 from polydomo.dialects.targets import EVERY_SERVICE
 from polydomo.dialects.worker_base import WorkerBase
@@ -106,12 +81,12 @@ class NfpWorker(WorkerBase):
         """Send DELETE to the worker that has the job (NFP §DELETE)."""
         self._stop_expecting(job.token)
         self._result_ready.pop(job.token, None)
-        self._send_about(DELETE, job, EMPTY_BODY)
+        self._send_about(messages.DELETE, job, EMPTY_BODY)
 
     def put(self, job: Job, body: bytes) -> bool:
         if self.form.norfab and json_bodies.only_frame(body) is None:
             return False
-        self._send_about(PUT, job, body)
+        self._send_about(messages.PUT, job, body)
         return True
 
     def share(self, resources: list[bytes]) -> None:
@@ -119,13 +94,13 @@ class NfpWorker(WorkerBase):
         if self.is_queryable() and not self.form.norfab:
             kwargs = b'{"resources":%b}' % json_bodies.name_list(resources)
             task = frame(b'{"task":"set_resources","args":[],"kwargs":%b}' % kwargs)
-            self._send_query(MMI, b"resources", task)
+            self._send_query(messages.MMI, b"resources", task)
 
     def reclaim(self, job: Job) -> bool:
         if not self.is_queryable():
             return False
         self._reclaimed[job.token] = None
-        self._send_about(GET, job, EMPTY_BODY if not self.form.norfab else frame(b"{}"))
+        self._send_about(messages.GET, job, EMPTY_BODY if not self.form.norfab else frame(b"{}"))
         return True
 
     def reset(self) -> None:
@@ -187,19 +162,19 @@ class NfpWorker(WorkerBase):
 
     def receive(self, code: int, message: Message) -> None:
         """Process any command but the expected RESPONSE; the message is read up to the command."""
-        if code == DISCONNECT:
+        if code == messages.DISCONNECT:
             # NFP §Opening and Closing: may come at any time, even before READY; send nothing more.
             self.leave("sent DISCONNECT")
             self._closed = True
-        elif code == OPEN:
+        elif code == messages.OPEN:
             self._open(message)
-        elif code == READY:
+        elif code == messages.READY:
             self._register(message)
         elif self._closed:
             self.link.report_violation(f"NFP worker command {COMMANDS[code]} after DISCONNECT")
-        elif code == KEEPALIVE:
+        elif code == messages.KEEPALIVE:
             self._receive_keepalive(message)
-        elif code in (RESPONSE, EVENT, STREAM, MMI):
+        elif code in (messages.RESPONSE, messages.EVENT, messages.STREAM, messages.MMI):
             self._reply(code, message)
         else:
             self.reject_invalid(f"NFP command {COMMANDS[code]} is not a worker's")
@@ -216,7 +191,7 @@ class NfpWorker(WorkerBase):
             return self.link.report_violation(f"NFP OPEN: {error}")
         self._closed = False
         self.opened = True
-        self.link.send(self.form.short(BROKER, OPEN, json_bodies.greeting(self.session.context)))
+        self.link.send(self.form.short(BROKER, messages.OPEN, json_bodies.greeting(self.session.context)))
         return None
 
     def _read_open(self, body: bytes) -> None:
@@ -253,7 +228,7 @@ class NfpWorker(WorkerBase):
         core.parallel = True  # the credit is the number of jobs that it runs at once
         self.core = core
         self._closed = False
-        self._keepalive = self.form.short(BROKER, KEEPALIVE, service)
+        self._keepalive = self.form.short(BROKER, messages.KEEPALIVE, service)
         if service == EVERY_SERVICE or not self.broker.may_register(core, service):
             self.core = None
             return self.reject_unexpected(f"NFP READY for {shown(service)}, a reserved service name")
@@ -299,7 +274,7 @@ class NfpWorker(WorkerBase):
         core = self.core
         if core is None:
             return self.reject_unexpected(f"NFP {COMMANDS[code]} before READY")
-        if code == MMI and not token:
+        if code == messages.MMI and not token:
             return self._worker_task(core, uuid, message)
         status = status_of(message.take() or b"")
         if not status:
@@ -311,11 +286,11 @@ class NfpWorker(WorkerBase):
                 query[1](self, status, message.rest())
         elif token[:1] == b"g":
             self.broker.seen(core)  # the reply to a query that has been dropped
-        elif code == EVENT:
+        elif code == messages.EVENT:
             self._event(core, token, message)
-        elif code == STREAM:
+        elif code == messages.STREAM:
             self.broker.stream(core, token, message.rest() or EMPTY_BODY)
-        elif code == RESPONSE:
+        elif code == messages.RESPONSE:
             self._response(core, token, status, message)
         return None
 
@@ -324,14 +299,14 @@ class NfpWorker(WorkerBase):
         body = message.rest()
         self._stop_expecting(token)
         known = ANSWERED
-        if status == OK:
+        if status == messages.OK:
             known = self._final(core, token, body)
-        elif status in (CREATED, ACCEPTED):
+        elif status in (messages.CREATED, messages.ACCEPTED):
             known = self.broker.taken(core, token, Message(body, 0, len(body)).take() or b"")
             self._reclaimed.pop(token, None)
-        elif status in (PENDING, WAITING_INPUT):
+        elif status in (messages.PENDING, messages.WAITING_INPUT):
             self.broker.seen(core)
-        elif status in (UNKNOWN, NO_JOB) and token in self._reclaimed:
+        elif status in (messages.UNKNOWN, messages.NO_JOB) and token in self._reclaimed:
             del self._reclaimed[token]
             self.broker.report_unknown(core, token)
         elif status[:1] in (b"4", b"5"):
@@ -360,7 +335,7 @@ class NfpWorker(WorkerBase):
             if job is not None:
                 self.broker.seen(core)
                 self._result_ready[token] = self._strip_token(job, body)
-                self._send_about(GET, job, frame(b"{}"))
+                self._send_about(messages.GET, job, frame(b"{}"))
             elif token in core.late:
                 # The job was revoked; only the end of the attempt was waited for.
                 self.broker.fail(core, token, Failure(WORKER_ERROR, "the result came too late"))
@@ -391,7 +366,7 @@ class NfpWorker(WorkerBase):
         self.broker.set_resources(core, self.resources)
         answer = b'{"resources":%b}' % json_bodies.name_list(self.resources)
         address = DELIMITER + DELIMITER + frame(uuid, True)
-        self.link.send(self.form.head(BROKER, MMI) + address + OK_FRAME + frame(answer))
+        self.link.send(self.form.head(BROKER, messages.MMI) + address + OK_FRAME + frame(answer))
         return None
 
     def _send_about(self, command: int, job: Job, body: bytes) -> None:
@@ -422,7 +397,7 @@ class NfpWorker(WorkerBase):
         self._rejecting = True
         message = "a norfab worker takes one JSON object as a job, as in {'task': …, 'kwargs': …}"
         while self._rejected and self.core is not None:
-            detail = json_bodies.failure_detail(UNKNOWN, message)
+            detail = json_bodies.failure_detail(messages.UNKNOWN, message)
             failure = Failure(WORKER_ERROR, message, frame(detail), detail)
             self.broker.fail(self.core, self._rejected.pop(), failure)
         self._rejected.clear()

@@ -7,26 +7,12 @@ for, with its UUID. One connection can carry any number of jobs; the caller matc
 
 from typing import Final
 
-from polydomo.dialects.nfp.messages import (
-    BROKER,
-    CLIENT,
-    DELETE,
-    EVENT,
-    GET,
-    MMI,
-    OPEN,
-    POST,
-    PUT,
-    RESPONSE,
-    SPEC,
-    STREAM,
-    read_command,
-    status_of,
-)
+from polydomo.dialects.nfp import messages
+from polydomo.dialects.nfp.messages import BROKER, CLIENT, SPEC, read_command, status_of
 from polydomo.wire.frames import EMPTY_BODY, Message, frame
 
-_POST_HEAD: Final = SPEC.head(CLIENT, POST)
-_JOB_REPLIES: Final = (RESPONSE, EVENT, STREAM, MMI)
+_POST_HEAD: Final = SPEC.head(CLIENT, messages.POST)
+_JOB_REPLIES: Final = (messages.RESPONSE, messages.EVENT, messages.STREAM, messages.MMI)
 
 
 class NfpAnswer:
@@ -51,7 +37,7 @@ class NfpClientProtocol:
 
     def open(self, body: bytes) -> bytes:
         """Return OPEN, the first message, as wire bytes."""
-        return SPEC.short(CLIENT, OPEN, body)
+        return SPEC.short(CLIENT, messages.OPEN, body)
 
     def post(self, service: bytes, target: bytes, uuid: bytes, body: bytes) -> bytes:
         """Return the POST of a job. NFP requires a body, so an empty one becomes an empty frame."""
@@ -59,28 +45,28 @@ class NfpClientProtocol:
 
     def get(self, service: bytes, target: bytes, uuid: bytes, body: bytes = EMPTY_BODY) -> bytes:
         """Return a request for a job's result."""
-        return SPEC.head(CLIENT, GET) + _address(service, target, uuid) + body
+        return SPEC.head(CLIENT, messages.GET) + _address(service, target, uuid) + body
 
     def delete(self, service: bytes, target: bytes, uuid: bytes, body: bytes = EMPTY_BODY) -> bytes:
         """Return a request to cancel a job."""
-        return SPEC.head(CLIENT, DELETE) + _address(service, target, uuid) + body
+        return SPEC.head(CLIENT, messages.DELETE) + _address(service, target, uuid) + body
 
     def put(self, service: bytes, target: bytes, uuid: bytes, body: bytes) -> bytes:
         """Return further input for a running job."""
-        return SPEC.head(CLIENT, PUT) + _address(service, target, uuid) + (body or EMPTY_BODY)
+        return SPEC.head(CLIENT, messages.PUT) + _address(service, target, uuid) + (body or EMPTY_BODY)
 
     def mmi(self, service: bytes, target: bytes, uuid: bytes, body: bytes) -> bytes:
         """Return a query to the broker itself or to a worker's management."""
-        return SPEC.head(CLIENT, MMI) + _address(service, target, uuid) + (body or EMPTY_BODY)
+        return SPEC.head(CLIENT, messages.MMI) + _address(service, target, uuid) + (body or EMPTY_BODY)
 
     def receive(self, message: Message) -> NfpAnswer | None:
         """Return the broker's message. An invalid one is counted and dropped: None."""
         if message.take() == b"" and message.take() == BROKER:
             known = read_command(message.take())
             command = -1 if known is None else known[0]
-            if command == OPEN:
+            if command == messages.OPEN:
                 self.opened = True
-                return NfpAnswer(OPEN, b"", b"", 0, message.rest())
+                return NfpAnswer(messages.OPEN, b"", b"", 0, message.rest())
             if command in _JOB_REPLIES:
                 service = message.take()
                 uuid = message.take()

@@ -20,7 +20,7 @@ from polydomo.core.names import printable
 from polydomo.core.registry import SERVICE_NAME_MAX
 from polydomo.dialects import options as job_options
 from polydomo.dialects.nfp.messages import ERROR, TIMEOUT, UNEXPECTED, UNKNOWN, UUID_MAX
-from polydomo.dialects.session import Context
+from polydomo.dialects.session import SessionContext
 from polydomo.wire.frames import LONG, MORE, split
 
 # The status of the broker's own failures; a worker's is in its failure detail.
@@ -112,7 +112,7 @@ def failure_detail(status: bytes, message: str) -> bytes:
     )
 
 
-def greeting(context: Context) -> bytes:
+def greeting(context: SessionContext) -> bytes:
     """Return the body of the broker's OPEN."""
     return msgspec.json.encode(
         {
@@ -153,13 +153,7 @@ def object_in(data: bytes) -> dict[str, Any] | None:
 def member(members: dict[str, Any], name: str) -> object:
     """Return the value of one member; None if it is missing or invalid."""
     found = members.get(name)
-    if found is None:
-        return None
-    try:
-        value: object = msgspec.json.decode(found)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    return value
+    return None if found is None else _decode(found, None)
 
 
 def is_task(body: bytes) -> bool:
@@ -167,11 +161,7 @@ def is_task(body: bytes) -> bool:
     data = only_frame(body)
     if data is None or data[:1] != b"{":
         return False
-    try:
-        found: object = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and _HUGE_NUMBER.search(data) is None
+    return isinstance(_decode(data, None), dict) and _HUGE_NUMBER.search(data) is None
 
 
 def options_in(body: bytes, durable: bool) -> Options:
@@ -307,15 +297,21 @@ def task_in(body: bytes) -> bytes:
     return b"null"
 
 
+_INVALID: Final = object()
 _MEMBERS: Final[Any] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def _is_json(data: bytes) -> bool:
+def _decode(data: Any, invalid: object) -> object:
+    """Return the value of JSON text, or `invalid`."""
     try:
-        msgspec.json.decode(data)
+        value: object = msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return False
-    return True
+        return invalid
+    return value
+
+
+def _is_json(data: bytes) -> bool:
+    return _decode(data, _INVALID) is not _INVALID
 
 
 def _value(data: bytes) -> bytes:

@@ -11,19 +11,8 @@ from polydomo.core.gather import Piece, unpack
 from polydomo.core.job import DELAYED, STATES, STORING, WAITING, Failure, Job
 from polydomo.core.result_history import JobResult
 from polydomo.dialects import targets
-from polydomo.dialects.nfp import json_bodies
-from polydomo.dialects.nfp.messages import (
-    ACCEPTED,
-    BROKER,
-    MMI,
-    OK,
-    OK_FRAME,
-    PENDING,
-    RESPONSE,
-    UNKNOWN,
-    ClientCommand,
-    Form,
-)
+from polydomo.dialects.nfp import json_bodies, messages
+from polydomo.dialects.nfp.messages import BROKER, OK_FRAME, ClientCommand, Form
 from polydomo.dialects.session import PeerConnection
 from polydomo.wire.frames import EMPTY_BODY, frame, head
 
@@ -45,8 +34,8 @@ class Replies:
         """Send a RESPONSE about a job, or MMI if the job was submitted with MMI."""
         envelope = job.envelope
         end = 2 + envelope[1]
-        if envelope[end] == MMI:
-            start = self.form.head(BROKER, MMI) + frame(job.asked, True)
+        if envelope[end] == messages.MMI:
+            start = self.form.head(BROKER, messages.MMI) + frame(job.asked, True)
         else:
             if job.asked is not self._head_service:
                 self._head_service = job.asked
@@ -56,8 +45,8 @@ class Replies:
 
     def respond_accepted(self, job: Job, state: bytes, names: list[bytes] | None) -> None:
         """Send 202 with the job's state and its workers, if they are known."""
-        said = json_bodies.job_status(uuid_of(job), job.asked, target_of(job), state, names)
-        self.respond(job, ACCEPTED, frame(said))
+        body = json_bodies.job_status(uuid_of(job), job.asked, target_of(job), state, names)
+        self.respond(job, messages.ACCEPTED, frame(body))
 
     def respond_failure(self, job: Job, failure: Failure) -> None:
         """Send the status and description of a failure."""
@@ -72,7 +61,7 @@ class Replies:
 
     def reply(self, command: ClientCommand, status: bytes, body: bytes) -> None:
         """Send the RESPONSE to a command, or MMI to MMI."""
-        word = self.form.head(BROKER, MMI if command.code == MMI else RESPONSE)
+        word = self.form.head(BROKER, messages.MMI if command.code == messages.MMI else messages.RESPONSE)
         self.link.answer(word + head(command.service, command.uuid, status) + (body or EMPTY_BODY))
 
     def reply_state(
@@ -84,11 +73,15 @@ class Replies:
         names: list[bytes] | None = None,
     ) -> None:
         """Reply with a job's state."""
-        said = json_bodies.job_status(command.uuid, command.service, target, state, names)
-        self.reply(command, status, frame(said))
+        body = json_bodies.job_status(command.uuid, command.service, target, state, names)
+        self.reply(command, status, frame(body))
 
     def reply_error(
-        self, command: ClientCommand, message: str, reason: str = BAD_REQUEST, status: bytes = UNKNOWN
+        self,
+        command: ClientCommand,
+        message: str,
+        reason: str = BAD_REQUEST,
+        status: bytes = messages.UNKNOWN,
     ) -> None:
         """Refuse a command, with the reason."""
         body = json_bodies.failure_body(command.uuid, command.service, Failure(reason, message))
@@ -96,7 +89,7 @@ class Replies:
 
     def reply_unknown(self, command: ClientCommand, status: bytes) -> None:
         """Reply that no job with the command's UUID is known; PENDING: not yet."""
-        if status == PENDING:
+        if status == messages.PENDING:
             self.reply_state(command, status, b"PENDING")
         else:
             self.reply_error(command, "there is no job with this UUID", "unknown", status)
@@ -104,7 +97,7 @@ class Replies:
     def reply_running(self, command: ClientCommand, job: Job) -> None:
         """Reply that the job has not ended."""
         names = None if job.extra is None else job.extra.names
-        self.reply_state(command, PENDING, state_of(job), command.target, names)
+        self.reply_state(command, messages.PENDING, state_of(job), command.target, names)
 
     def reply_end(self, command: ClientCommand, ended: JobResult) -> None:
         """Reply with a job's result or failure."""
@@ -113,12 +106,14 @@ class Replies:
             body = json_bodies.failure_body(command.uuid, command.service, failure)
             self.reply(command, json_bodies.failure_status(failure), frame(body))
         else:
-            self.reply(command, OK, self.result_body(command, ended))
+            self.reply(command, messages.OK, self.result_body(command, ended))
 
     def reply_pieces(self, command: ClientCommand, pieces: list[Piece], single: bool) -> None:
         """Reply with results that workers have kept."""
         body = pieces[0].body
-        self.reply(command, OK, body if single and body is not None else frame(json_bodies.merge(pieces)))
+        self.reply(
+            command, messages.OK, body if single and body is not None else frame(json_bodies.merge(pieces))
+        )
 
     def result_body(self, command: ClientCommand, ended: JobResult) -> bytes:
         """Return a job's result in this form."""
@@ -130,15 +125,17 @@ class NorfabReplies(Replies):
     """The same in norfab's form."""
 
     def reply_running(self, command: ClientCommand, job: Job) -> None:
-        said = b'{"uuid":%b,"service":%b,"status":"%b"}' % (
+        body = b'{"uuid":%b,"service":%b,"status":"%b"}' % (
             json_bodies.quote_text(command.uuid),
             json_bodies.quote_name(command.service),
             state_of(job),
         )
-        self.reply(command, PENDING, frame(said))
+        self.reply(command, messages.PENDING, frame(body))
 
     def reply_pieces(self, command: ClientCommand, pieces: list[Piece], single: bool) -> None:
-        self.reply(command, OK, frame(json_bodies.norfab_pieces(pieces, command.uuid, command.service)))
+        self.reply(
+            command, messages.OK, frame(json_bodies.norfab_pieces(pieces, command.uuid, command.service))
+        )
 
     def result_body(self, command: ClientCommand, ended: JobResult) -> bytes:
         body = ended.body or EMPTY_BODY

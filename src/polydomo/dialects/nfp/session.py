@@ -21,14 +21,14 @@ from polydomo.dialects.nfp.messages import (
     read_command,
 )
 from polydomo.dialects.nfp.worker_info import is_valid_name
-from polydomo.dialects.session import Context, PeerConnection, Session
+from polydomo.dialects.session import PeerConnection, Session, SessionContext
 from polydomo.wire.frames import Message, shown
 
 
 class NfpSession(Session):
     """One NFP peer: a client, a worker, or both."""
 
-    def __init__(self, context: Context, link: PeerConnection) -> None:
+    def __init__(self, context: SessionContext, link: PeerConnection) -> None:
         super().__init__(context, link)
         self.client: NfpClient | None = None
         self.worker: NfpWorker | None = None
@@ -135,7 +135,7 @@ class NfpSession(Session):
         return worker
 
 
-def resume_norfab(context: Context, link: PeerConnection, dialect: str, variant: str) -> Session:
+def resume_norfab(context: SessionContext, link: PeerConnection, dialect: str, variant: str) -> Session:
     """Return a session for a norfab client with jobs from before the broker's restart, which waits for their replies
     and sends nothing before."""
     session = NfpSession(context, link)

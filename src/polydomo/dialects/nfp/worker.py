@@ -14,33 +14,15 @@ from typing import Final
 import msgspec
 
 from polydomo.dialects.heartbeat import HeartbeatingWorker
-from polydomo.dialects.nfp.messages import (
-    BROKER,
-    DELETE,
-    DISCONNECT,
-    EVENT,
-    GET,
-    KEEPALIVE,
-    MMI,
-    OK,
-    OK_FRAME,
-    OPEN,
-    POST,
-    PUT,
-    READY,
-    RESPONSE,
-    SPEC,
-    STREAM,
-    WORKER,
-    read_command,
-)
+from polydomo.dialects.nfp import messages
+from polydomo.dialects.nfp.messages import BROKER, OK_FRAME, SPEC, WORKER, read_command
 from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, frame
 
-_RESPONSE_HEAD: Final = SPEC.head(WORKER, RESPONSE)
-_EVENT_HEAD: Final = SPEC.head(WORKER, EVENT)
-_STREAM_HEAD: Final = SPEC.head(WORKER, STREAM)
-_MMI_HEAD: Final = SPEC.head(WORKER, MMI)
-_REQUESTS: Final = (POST, GET, PUT, DELETE, MMI)
+_RESPONSE_HEAD: Final = SPEC.head(WORKER, messages.RESPONSE)
+_EVENT_HEAD: Final = SPEC.head(WORKER, messages.EVENT)
+_STREAM_HEAD: Final = SPEC.head(WORKER, messages.STREAM)
+_MMI_HEAD: Final = SPEC.head(WORKER, messages.MMI)
+_REQUESTS: Final = (messages.POST, messages.GET, messages.PUT, messages.DELETE, messages.MMI)
 
 
 class NfpRequest:
@@ -65,12 +47,12 @@ class NfpWorkerProtocol(HeartbeatingWorker):
         self.ready = False  # READY was sent
         self.answer = b""  # the body of the broker's OPEN, JSON
         self.farewell = ""  # the reason in the broker's DISCONNECT
-        self._keepalive = SPEC.short(WORKER, KEEPALIVE, service)
+        self._keepalive = SPEC.short(WORKER, messages.KEEPALIVE, service)
 
     def start(self, now: float) -> None:
         """Send OPEN; READY follows the broker's reply."""
         self._last_received = now
-        self.send(SPEC.short(WORKER, OPEN, self.hello), now)
+        self.send(SPEC.short(WORKER, messages.OPEN, self.hello), now)
         self.schedule()
 
     def receive(self, message: Message, now: float) -> NfpRequest | None:
@@ -82,14 +64,14 @@ class NfpWorkerProtocol(HeartbeatingWorker):
         if message.take() == b"" and message.take() == BROKER:
             known = read_command(message.take())
         command = -1 if known is None else known[0]
-        if command == DISCONNECT:
+        if command == messages.DISCONNECT:
             self.closed = True
             message.take()  # the service
             self.farewell = (message.take() or b"").decode("utf-8", "replace")
-        elif command == OPEN:
+        elif command == messages.OPEN:
             self._last_received = now
             self._opened(message.take() or b"", now)
-        elif command == KEEPALIVE:
+        elif command == messages.KEEPALIVE:
             self._last_received = now
         elif command in _REQUESTS and self.ready:
             return self._request(command, message, now)
@@ -103,7 +85,7 @@ class NfpWorkerProtocol(HeartbeatingWorker):
 
     def final(self, request: NfpRequest, body: bytes, now: float) -> None:
         """Send a job's final reply; the broker may send another job."""
-        self.respond(request.address, request.uuid, OK, body, now)
+        self.respond(request.address, request.uuid, messages.OK, body, now)
 
     def respond(self, address: bytes, uuid: bytes, status: bytes, body: bytes, now: float) -> None:
         """Send a RESPONSE: the end of a job, or its state."""
@@ -163,14 +145,14 @@ class NfpWorkerProtocol(HeartbeatingWorker):
     def _begin(self, now: float) -> None:
         """Send READY, once per conversation: the worker MUST NOT send a further one."""
         self.ready = True
-        self.send(SPEC.short(WORKER, READY, self.service), now)
+        self.send(SPEC.short(WORKER, messages.READY, self.service), now)
 
     def _request(self, command: int, message: Message, now: float) -> NfpRequest | None:
         address = message.take()
         delimiter = message.take()
         uuid = message.take()
         body = message.rest()
-        if command == MMI and address == b"":
+        if command == messages.MMI and address == b"":
             self._last_received = now  # the reply to the worker's own task
             return None
         if not address or delimiter != b"" or not uuid:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from polydomo.core.service import Service
-from polydomo.dialects.session import Context, PeerConnection, Session
+from polydomo.dialects.session import PeerConnection, Session, SessionContext
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.broker_worker import WmpWorker
 from polydomo.dialects.wmp.messages import DONE, GIVE, NAMES, PROTOCOL, READY, STATUS
@@ -29,7 +29,7 @@ DONE_HEAD: Final = messages.HEADS[DONE] + DELIMITER
 class WmpSession(Session):
     """See the module's text."""
 
-    def __init__(self, context: Context, link: PeerConnection) -> None:
+    def __init__(self, context: SessionContext, link: PeerConnection) -> None:
         super().__init__(context, link)
         self.manager = context.broker_id
         self.workers: dict[tuple[bytes, ...], WmpWorker] = {}
