@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
 from polydomo.dialects.registry import SESSION_FACTORIES
-from polydomo.dialects.session import NATIVE_PROPERTY, SessionContext, Outbox, PeerConnection, Session, Transport
+from polydomo.dialects.session import (
+    NATIVE_PROPERTY,
+    Outbox,
+    PeerConnection,
+    Session,
+    SessionContext,
+    Transport,
+)
 from polydomo.errors import ProtocolError
 from polydomo.services.management import Management
 from polydomo.wire.frames import measure, split

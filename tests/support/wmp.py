@@ -17,7 +17,7 @@ from polydomo.core.job import Failure, Job
 from polydomo.core.policy import Heartbeat, Policy
 from polydomo.core.ports import ClientPort
 from polydomo.dialects.registry import SESSION_FACTORIES
-from polydomo.dialects.session import SessionContext, Outbox, PeerConnection, Transport
+from polydomo.dialects.session import Outbox, PeerConnection, SessionContext, Transport
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.device import Device
 from polydomo.dialects.wmp.worker import WmpRequest, WmpWorkerProtocol

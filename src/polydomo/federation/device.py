@@ -12,7 +12,7 @@ import secrets
 from functools import partial
 from typing import Any
 
-from polydomo.dialects.session import INSTANCE_PROPERTY, SessionContext, PeerConnection, Session
+from polydomo.dialects.session import INSTANCE_PROPERTY, PeerConnection, Session, SessionContext
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.device import Device
 from polydomo.errors import ProtocolError

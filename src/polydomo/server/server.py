@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from polydomo import redaction
 from polydomo.core.broker import Broker
 from polydomo.dialects.registry import RESUMED, SESSION_FACTORIES
-from polydomo.dialects.session import CLOSED_TRANSPORT, NAME_TAKEN, SessionContext, Outbox, PeerConnection
+from polydomo.dialects.session import CLOSED_TRANSPORT, NAME_TAKEN, Outbox, PeerConnection, SessionContext
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.server import endpoints, scan_tasks, tracebacks
 from polydomo.server.admission import Admission

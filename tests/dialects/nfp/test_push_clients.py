@@ -1,4 +1,4 @@
-"""The broker's side of NFP towards clients whose OPEN asked to be told everything."""
+"""The broker's side of NFP for clients with `"push": true` in OPEN."""
 
 from __future__ import annotations
 

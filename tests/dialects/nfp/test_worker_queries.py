@@ -1,4 +1,4 @@
-"""Questions that go through the broker to workers: GET for jobs it does not know, and workers' management."""
+"""Clients' queries to workers: GET for jobs that the broker does not know, and workers' management."""
 
 from __future__ import annotations
 

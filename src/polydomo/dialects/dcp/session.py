@@ -115,7 +115,7 @@ class DcpSession(Session):
         core = worker.core or worker.make_core()
         if not self.broker.may_register(core, service):
             return self.link.report_violation(
-                f"DCP registration for {shown(service)}, a reserved service name"
+                f"DCP registration for {shown(service)}, a name that workers may not register"
             )
         worker.core = core
         self.worker = worker

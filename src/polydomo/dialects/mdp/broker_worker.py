@@ -92,7 +92,7 @@ class MdpWorker(WorkerBase):
         self._closed = False
         if not self.broker.register(core, service):
             self.core = None
-            self.reject_unexpected(f"MDP READY for {shown(service)}, a reserved service name")
+            self.reject_unexpected(f"MDP READY for {shown(service)}, a name that workers may not register")
         return None
 
     def _reply(self, message: Message, final: bool) -> None:

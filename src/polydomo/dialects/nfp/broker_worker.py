@@ -231,7 +231,9 @@ class NfpWorker(WorkerBase):
         self._keepalive = self.form.short(BROKER, messages.KEEPALIVE, service)
         if service == EVERY_SERVICE or not self.broker.may_register(core, service):
             self.core = None
-            return self.reject_unexpected(f"NFP READY for {shown(service)}, a reserved service name")
+            return self.reject_unexpected(
+                f"NFP READY for {shown(service)}, a name that workers may not register"
+            )
         if not self._replace_namesake(service):
             self.core = None
             self.link.report_violation(f"NFP READY as {shown(self.name)} for {shown(service)}: {NAME_TAKEN}")

@@ -1,4 +1,4 @@
-"""The broker's side of NFP towards clients of the specification's strict dialog."""
+"""The broker's side of NFP for plain clients: the specification's strict dialog."""
 
 from __future__ import annotations
 
