@@ -1,4 +1,4 @@
-"""Days that were not like the others."""
+"""Tests of anomalous days."""
 
 from __future__ import annotations
 

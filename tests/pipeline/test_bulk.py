@@ -74,18 +74,18 @@ def test_rows_keep_their_columns_and_a_result_of_another_kind_is_a_failure(spark
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"url": "memo://127.0.0.1:1"}, "MemoDB's jobs are not kept (give the broker's ZeroMQ address"),
+        ({"url": "memo://127.0.0.1:1"}, "MemoDB has no durable jobs (give the broker's ZeroMQ address"),
         ({"url": "tcp://x"}, "'tcp://x' is not a broker's URL"),
         ({"service": ""}, "a service name has 1 to 255 bytes"),
-        ({"run": "no blanks"}, "run='no blanks' is no name for a run"),
-        ({"window": 0}, "window=0: from 1 to 1000"),
-        ({"timeout": -1}, "timeout=-1: it is a number of seconds"),
-        ({"patience": 0}, "patience=0: it is a number"),
-        ({"deadline": 5, "durable": False}, "deadline= needs NFP"),
-        ({"decode": "jsn"}, "decode='jsn' is no type"),
-        ({"key": []}, "a row is known by one column at least"),
-        ({"body": fn.current_date}, "a date has no form in which it could be sent (put it into a struct"),
-        ({"rows": "result"}, "columns of their own called result (rename them, or give a prefix="),
+        ({"run": "no blanks"}, "run='no blanks' is not a valid run name"),
+        ({"window": 0}, "window=0: must be between 1 and 1000"),
+        ({"timeout": -1}, "timeout=-1: must be a positive number of seconds"),
+        ({"patience": 0}, "patience=0: must be a positive number"),
+        ({"deadline": 5, "durable": False}, "deadline= requires NFP"),
+        ({"decode": "jsn"}, "decode='jsn' is not a type"),
+        ({"key": []}, "at least one key column is required"),
+        ({"body": fn.current_date}, "a column of type date cannot be sent (put it into a struct"),
+        ({"rows": "result"}, "already have columns named result (rename them, or give a prefix="),
     ],
 )
 def test_what_is_wrong_is_said_at_once(spark, options, said):

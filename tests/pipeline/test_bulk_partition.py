@@ -145,7 +145,7 @@ def test_nobody_offers_the_service(broker, worker):
     assert {(row["outcome"], row["error"], row["submitted"]) for row in rows} == {
         ("refused", "unknown-service", None)
     }
-    assert "nobody offered 'nobody' for 0.4 s" in rows[0]["message"]
+    assert "no worker offered 'nobody' for 0.4 s" in rows[0]["message"]
 
 
 def test_a_row_whose_time_is_over_can_be_had_later(broker, crew):

@@ -228,7 +228,7 @@ def test_a_refusal_says_what_is_wrong(spark: SparkSession) -> None:
         "SHOW TABLES": "SHOW TABLES is not allowed",
         "SELECT reflect('a')": "the function reflect is not allowed",
         "SELECT * FROM text.`/etc/passwd`": "text./etc/passwd is not one of the tables",
-        "SELECT * FROM job": "there is no table job (there are attempts, jobs, service_minute)",
+        "SELECT * FROM job": "there is no table job (tables: attempts, jobs, service_minute)",
     }.items():
         with pytest.raises(guard.NotAllowed) as error:
             guard.check(spark, sql, TABLES)

@@ -68,7 +68,7 @@ def test_what_is_added_is_read_by_spark_and_by_others(spark: SparkSession, lake:
 
 def test_what_is_new_since_a_snapshot(spark: SparkSession, lake: Lake) -> None:
     def new(since: int | None) -> list[str] | None:
-        pieces = lake.added_since("service_day", since)
+        pieces = lake.news("service_day", since)[1]
         return None if pieces is None else services(lake.frame(spark, "service_day", pieces))
 
     assert new(None) == new(NOTHING) == []
@@ -158,8 +158,8 @@ def test_history_is_kept_as_long_as_somebody_follows_it(spark: SparkSession, lak
         spark, "peers", spark.createDataFrame([], lake.spec("peers").ddl()), {"from.service_day": str(ids[1])}
     )
     assert lake.expire("service_day", most=1) == 1
-    assert len(lake.added_since("service_day", ids[1]) or []) == 2
-    assert lake.added_since("service_day", ids[0]) is None
+    assert len(lake.news("service_day", ids[1])[1] or []) == 2
+    assert lake.news("service_day", ids[0])[1] is None
     assert services(lake.read(spark, "service_day")) == ["a", "b", "c", "d"]
 
 

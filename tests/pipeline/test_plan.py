@@ -168,14 +168,14 @@ def test_the_rush_hour_counts() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"target": -1.0}, "no target"),
-        ({"percentile": 95}, "no percentile"),
+        ({"target": -1.0}, "target is -1"),
+        ({"percentile": 95}, "percentile is 95"),
         ({"load": 0}, "load is 0"),
         ({"speed": -2}, "speed is -2"),
         ({"window": "week"}, "no window 'week'"),
-        ({"credit": 0}, "does nothing"),
-        ({"workers": range(3, 3)}, "no number of workers"),
-        ({"workers": range(3)}, "no number of workers"),
+        ({"credit": 0}, "credit is 0"),
+        ({"workers": range(3, 3)}, "no valid number of workers"),
+        ({"workers": range(3)}, "no valid number of workers"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given: dict[str, Any], said: str) -> None:

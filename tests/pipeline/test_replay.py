@@ -98,7 +98,7 @@ def test_it_agrees_with_the_plain_way_and_more_servers_never_hurt(
 
 
 def test_servers_are_needed() -> None:
-    with pytest.raises(ValueError, match="0 servers"):
+    with pytest.raises(ValueError, match="servers is 0"):
         waits(np.zeros(1), np.zeros(1), 0)
 
 
@@ -137,7 +137,7 @@ def test_copies_are_no_twins() -> None:
 
 
 def test_no_load_is_refused() -> None:
-    with pytest.raises(ValueError, match="none"):
+    with pytest.raises(ValueError, match="must be positive"):
         loaded(poisson(10), 0.0)
 
 

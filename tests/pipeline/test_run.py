@@ -203,7 +203,7 @@ def test_other_files_and_a_backfill_give_the_same_rows(
     for path in (ledger / "jobs").glob("*.parquet"):
         if path != kept:
             path.unlink()
-    with pytest.raises(ConfigError, match=r"jobs has 17 rows, and the ledger has only 1"):
+    with pytest.raises(ConfigError, match=r"jobs has 17 rows, but the ledger has only 1"):
         backfill(spark, lake, settings)
     assert contents(spark, lake) == before
     backfill(spark, lake, settings, fewer=True)

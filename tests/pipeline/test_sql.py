@@ -219,7 +219,7 @@ def test_java_that_has_ended_is_told_from_a_query_that_failed(
 
     def fail(*_: object) -> None:
         monkeypatch.setattr(engine.spark, "_jvm", Gone())
-        raise sql.QueryFailed("Spark could not run it: Py4JError")
+        raise sql.QueryFailed("Spark could not run the query: Py4JError")
 
     monkeypatch.setattr(engine, "_prepare", fail)
     with pytest.raises(sql.SparkLost):

@@ -166,14 +166,14 @@ def test_errors_come_before_any_task_and_say_what_to_do(spark, live):
     with pytest.raises(PySparkException, match=r"no table 'job' .option table is one of jobs, results"):
         read(url=live.url, table="job")
     with pytest.raises(
-        PySparkException, match=r"cannot reach a broker at mdp://127.0.0.1:1.*is it running there"
+        PySparkException, match=r"cannot reach a broker at mdp://127.0.0.1:1.*check that it is running"
     ):
         read(url=NOBODY, timeout="0.5").count()
 
 
 def test_an_unreachable_broker_and_one_that_keeps_nothing(live):
     with pytest.raises(
-        Unreachable, match=r"cannot reach a broker at mdp://127.0.0.1:1: .*option url says where"
+        Unreachable, match=r"cannot reach a broker at mdp://127.0.0.1:1: .*option url gives its address"
     ):
         Reader(reading({"url": NOBODY, "timeout": "0.5"})).partitions()
     with SyncClient(live.url) as client:

@@ -143,8 +143,8 @@ def test_what_the_sink_refuses(spark, live):
     register(spark)
     for rows, options, said in (
         ("id AS body", {"service": "s"}, "column 'body' is bigint"),
-        ("'x' AS text", {"service": "s"}, "column 'text' cannot be written .there are service, body, key"),
-        ("'x' AS body", {}, "nobody to send the rows to"),
+        ("'x' AS text", {"service": "s"}, "column 'text' cannot be written .columns: service, body, key"),
+        ("'x' AS body", {}, "no service to send the rows to"),
         (
             "'x' AS body",
             {"service": "s", "url": "mdp://127.0.0.1:1", "patience": "0.3"},

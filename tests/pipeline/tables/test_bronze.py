@@ -90,8 +90,8 @@ def test_narrower_numbers_and_coarser_times_are_read(tmp_path: Path) -> None:
         (retyped("finished", pa.timestamp("us")), "finished is not timestamp"),
         (retyped("error", pa.list_(pa.string())), "error is not string, but nested"),
         (retyped("service", pa.binary()), "service is not string"),
-        (renamed("service", "Service"), "service is spelt otherwise"),
-        (lambda t: t.append_column("SERVICE", t["service"]), "service is there twice"),
+        (renamed("service", "Service"), "service is spelled differently"),
+        (lambda t: t.append_column("SERVICE", t["service"]), "service occurs twice"),
         (nulled("job_id"), "job_id is null"),
     ],
 )
@@ -122,9 +122,9 @@ def test_files_that_are_no_segments(tmp_path: Path) -> None:
     assert "cannot be read" in said(b"not Parquet at all")
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     assert "cannot be read" in said(whole[:footer] + bytes(100) + whole[footer + 100 :])
-    assert said(None) == "it was gone before it could be read"
+    assert said(None) == "the file was removed before it could be read"
     other = write_segment(tmp_path, "attempts", [{}])
-    assert look(segment(other, "jobs")).reason == "a segment of attempts among those of jobs"
+    assert look(segment(other, "jobs")).reason == "the file is a segment of attempts, not of jobs"
 
 
 @pytest.mark.parametrize("checksums", [False, True])
