@@ -1,4 +1,4 @@
-"""Bulk calls from Spark: bodies, keys, results and columns; what is wrong is said on the driver."""
+"""Tests of bulk calls from Spark: bodies, keys, results and columns; errors are raised on the driver."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_progress_counts_each_partition_once():
         [client("r.0.0", 20, 5), client("r.1.0", 10, 10), client("r2.0.0", 9, 0), client("r", 1, 0)]
     )
     assert first[:4] == ("r", 15, 15, 2)
-    second = tally.add([client("r.0.1", 8, 2), client("r.1.0", 30, 0)])  # the first task was repeated
+    second = tally.add([client("r.0.1", 8, 2), client("r.1.0", 30, 0)])  # the first task was retried
     assert second[:4] == ("r", 45, 2, 2)
     assert str(Progress("r", 45, 2, 2, 9.0, 100)) == "r: 45 of 100 (45%) rows, 5/s, 2 under way, 2 tasks"
 
@@ -137,7 +137,7 @@ def test_an_action_can_be_watched(spark, url):
 @pytest.mark.spark
 @pytest.mark.slow
 def test_every_row_is_run_once_with_workers_killed_and_a_task_repeated(no_java, tmp_path):
-    """Small; `python bench/bulk.py --check` is the same with 100,000 rows."""
+    """A small version of `python bench/bulk.py --check`, which uses 100,000 rows."""
     out = tmp_path / "found.json"
     command = [sys.executable, str(BENCH / "bulk.py"), "--check", "--rows", "3000", "--json", str(out)]
     done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, timeout=300)

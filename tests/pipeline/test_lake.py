@@ -1,4 +1,4 @@
-"""Tables that change by whole snapshots, and that others can read."""
+"""Tests of tables that change by whole snapshots and can be read by others."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_is_added_is_read_by_spark_and_by_others(spark: SparkSession, lake:
     assert lake.append(spark, "service_day", rows(spark, (0, "a"), (1, "b")), {"batch": "x:1"}) == 2
     lake.append(spark, "service_day", rows(spark, (1, "c")))
     assert services(lake.read(spark, "service_day")) == ["a", "b", "c"]
-    assert lake.notes("service_day")["batch"] == "x:1"  # handed on
+    assert lake.notes("service_day")["batch"] == "x:1"  # copied to the next snapshot
     table = lake.catalog.load_table(("polydomo", "service_day"))
     theirs = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["service"])
     ours = sorted(
@@ -78,14 +78,14 @@ def test_what_is_new_since_a_snapshot(spark: SparkSession, lake: Lake) -> None:
     assert new(first) == ["b"]
     assert new(NOTHING) == ["a", "b"]
     assert new(None) is None
-    # The same rows in one file are not new rows; what comes after is.
+    # Compacted rows are not new; rows appended afterwards are.
     edit = lake.edit("service_day")
     whole = edit.write(spark, lake.read(spark, "service_day").coalesce(1))
     edit.commit(COMPACT, add=whole, remove=edit.pieces())
     assert new(first) == ["b"]
     lake.append(spark, "service_day", rows(spark, (1, "c")))
     assert new(first) == ["b", "c"]
-    # All anew: what was known before says nothing any more.
+    # After a rebuild, all rows are new.
     lake.replace(spark, "service_day", rows(spark, (1, "d")))
     assert new(first) is None
     assert services(lake.read(spark, "service_day")) == ["d"]
@@ -96,7 +96,7 @@ def test_some_days_are_replaced_and_the_others_stay(spark: SparkSession, lake: L
     before = lake.pieces("service_day")
     lake.replace(spark, "service_day", rows(spark, (1, "c")), [DAYS[1]])
     assert services(lake.read(spark, "service_day")) == ["a", "c"]
-    # A reader that began before still has its files.
+    # A reader that started before still has its files.
     assert services(lake.frame(spark, "service_day", before)) == ["a", "b"]
 
 
@@ -128,7 +128,7 @@ def test_files_that_may_have_a_value(spark: SparkSession, lake: Lake) -> None:
         return len(lake.edit("jobs").overlapping("finished", *bounds))
 
     assert [near(-2, -1), near(-1, 0), near(1, 3), near(0, 9), near(5, 6)] == [0, 1, 1, 3, 0]
-    assert len(lake.edit("jobs").overlapping("dispatched", at, at)) == 3  # they do not say
+    assert len(lake.edit("jobs").overlapping("dispatched", at, at)) == 3  # files without bounds always match
 
 
 def test_a_later_version_adds_a_column(spark: SparkSession, lake: Lake, places: Places) -> None:

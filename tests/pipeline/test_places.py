@@ -1,4 +1,4 @@
-"""Where the ledger, the tables and the catalog are, by the configuration."""
+"""Tests of the locations of ledger, tables and catalog in the configuration."""
 
 from __future__ import annotations
 

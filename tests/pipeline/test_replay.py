@@ -1,4 +1,4 @@
-"""The replay against queues whose answer is known: by hand, by formula, by another algorithm."""
+"""Tests of the replay against queues with known results: by hand, by formula, by another algorithm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from polydomo.pipeline.replay import (
 
 
 def erlang_c(servers: int, load: float) -> float:
-    """The share of jobs that wait in M/M/c."""
+    """Return the share of jobs that wait in M/M/c."""
     blocked = 1.0
     for number in range(1, servers + 1):
         blocked = load * blocked / (number + load * blocked)
@@ -29,7 +29,7 @@ def erlang_c(servers: int, load: float) -> float:
 
 
 def by_time(arrivals: Floats, seconds: Floats, servers: int) -> list[float]:
-    """The same queue in another way: every job looks at all servers."""
+    """Simulate the same queue differently: every job checks all servers."""
     free = [-math.inf] * servers
     found = []
     for came, takes in zip(arrivals, seconds, strict=True):
@@ -46,11 +46,11 @@ def by_time(arrivals: Floats, seconds: Floats, servers: int) -> list[float]:
         ([], [], 1, []),
         ([], [], 3, []),
         ([5.0], [2.0], 1, [0.0]),
-        ([0, 1, 2], [1, 1, 1], 1, [0, 0, 0]),  # each is done when the next one comes
-        ([0, 1, 2, 10], [3, 3, 3, 1], 1, [0, 2, 4, 0]),  # a queue, and an end to it
-        ([0, 0, 0, 0], [4, 1, 2, 1], 2, [0, 0, 1, 3]),  # the one who is free first takes the next
+        ([0, 1, 2], [1, 1, 1], 1, [0, 0, 0]),  # each is done when the next one arrives
+        ([0, 1, 2, 10], [3, 3, 3, 1], 1, [0, 2, 4, 0]),  # a queue that builds up and empties
+        ([0, 0, 0, 0], [4, 1, 2, 1], 2, [0, 0, 1, 3]),  # the first free server takes the next job
         ([0, 0, 0], [5, 5, 5], 3, [0, 0, 0]),
-        ([-10, -9], [4, 1], 2, [0, 0]),  # time may begin anywhere
+        ([-10, -9], [4, 1], 2, [0, 0]),  # times may start anywhere
         ([-10, -9], [4, 1], 1, [0, 3]),
     ],
 )
@@ -78,7 +78,7 @@ def test_m_m_c_waits_as_erlang_says(servers: int, load: float) -> None:
     mean = waiting * load / (servers - load)
     assert (found > 0).mean() == pytest.approx(waiting, rel=0.03)
     assert found.mean() == pytest.approx(mean, rel=0.08)
-    # Those who wait do so exponentially.
+    # Waits are exponentially distributed.
     p95 = max(0.0, math.log(waiting / 0.05)) * load / (servers - load)
     assert np.quantile(found, 0.95) == pytest.approx(p95, rel=0.08)
 
@@ -122,14 +122,14 @@ def test_a_load_is_that_many_times_the_jobs_at_the_same_times(factor: float) -> 
     assert len(after) == pytest.approx(factor * len(before), rel=0.03)
     assert after.work == pytest.approx(factor * before.work, rel=0.05)
     assert (np.diff(after.arrivals) >= 0).all()
-    # In every tenth of the time, not only on the whole.
+    # In every tenth of the time, not only in total.
     edges = np.linspace(0, before.arrivals[-1], 11)
     share = np.histogram(after.arrivals, edges)[0] / np.histogram(before.arrivals, edges)[0]
     assert share == pytest.approx(np.full(10, factor), rel=0.1)
 
 
 def test_copies_are_no_twins() -> None:
-    """A Poisson process twice is one of twice the rate: the same waits as a queue with that rate has."""
+    """A doubled Poisson process is one of twice the rate, with the same waits."""
     doubled = loaded(poisson(200_000), 2.0)
     found = waits(doubled.arrivals, doubled.seconds, 2)
     expected = erlang_c(2, 1.0) * 0.5 / (2 - 1.0)

@@ -1,4 +1,4 @@
-"""Files of silver read by Arrow in Spark's tasks: the same table as from Spark's own rows."""
+"""Tests of silver files read by Arrow in Spark tasks: the same table as from Spark's own rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_from_files_as_from_rows(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_file_of_an_older_version_lacks_a_column(spark: SparkSession, tmp_path: Path) -> None:
-    """And another one has smaller numbers than today's: both are read as Spark reads them."""
+    """A second file has smaller integer types than today's: both are read as Spark reads them."""
     jobs, _ = anything(random.Random(8), 300)
     for row in jobs:
         row["repeat"] = None
@@ -77,7 +77,7 @@ def test_tasks_are_not_told_how_to_get_at_the_catalog() -> None:
 
 
 def test_elsewhere_files_are_opened_as_pyiceberg_does(tmp_path: Path) -> None:
-    """By whatever it is told to use for them."""
+    """Remote files are opened with the file IO that pyiceberg is configured for."""
     (tmp_path / "a").write_bytes(b"here")
     store = Store.of({"py-io-impl": "tests.pipeline.test_scan.Somewhere", "client.root": str(tmp_path)})
     with store.open("elsewhere://bucket/a") as source:
@@ -87,7 +87,7 @@ def test_elsewhere_files_are_opened_as_pyiceberg_does(tmp_path: Path) -> None:
 
 
 class Somewhere(PyArrowFileIO):
-    """An object store of the test's own: one folder."""
+    """A test object store: one folder."""
 
     def new_input(self, location: str) -> Any:
         return super().new_input(f"file://{self.properties['client.root']}/{location.rpartition('/')[2]}")

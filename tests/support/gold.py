@@ -1,4 +1,4 @@
-"""A gold table for tests of what keeps gold tables up to date: jobs and lost attempts per day and service."""
+"""A gold table for tests of the refresh: jobs and lost attempts per day and service."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SPEC = TableSpec(
 
 
 def _work(lost: bool) -> Work:
-    """A function of a function: Spark's processes get it as it is, and need not find this file."""
+    """Return a closure: Spark pickles it by value, so its processes need not find this file."""
     names = SPEC.names()
 
     def work(batches: Batches, _: tuple[Objective, ...]) -> Batches:

@@ -1,4 +1,4 @@
-"""Options of the data source: what is wrong is said with the value and what to do, before anything is asked."""
+"""Tests of the data source's options: errors name the value and the remedy before the broker is contacted."""
 
 from __future__ import annotations
 

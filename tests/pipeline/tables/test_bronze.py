@@ -1,4 +1,4 @@
-"""Segments that can be taken, and segments that cannot: each for its own reason."""
+"""Tests of segment checks: valid segments, and every kind of invalid one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def renamed(column: str, to: str) -> Callable[[pa.Table], pa.Table]:
 
 
 def damage(path: Path, where: float) -> None:
-    """Some bytes in the middle of the data, and nothing else."""
+    """Overwrite some bytes in the middle of the data, and nothing else."""
     data = bytearray(path.read_bytes())
     at = int(len(data) * where)
     for offset in range(at, at + 64):
@@ -131,7 +131,7 @@ def test_files_that_are_no_segments(tmp_path: Path) -> None:
 def test_a_damaged_page_is_found_by_reading_it(tmp_path: Path, checksums: bool) -> None:
     rows = [{"job_id": f"{number:032x}", "key": f"{number * 7919:064x}"} for number in range(5000)]
     path = write_segment(tmp_path, "jobs", rows)
-    codec = "none" if checksums else "zstd"  # without a codec that notices, only a checksum does
+    codec = "none" if checksums else "zstd"  # without a codec that detects damage, only a checksum does
     pq.write_table(pq.read_table(path), path, compression=codec, write_page_checksum=checksums)
     damage(path, 0.3)
     assert look(segment(path)).reason == ""
