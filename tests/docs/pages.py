@@ -77,7 +77,7 @@ def all_pages() -> list[Page]:
 
 
 def read(path: Path) -> Page:
-    """Parse a page."""
+    """Parse a page into blocks, headings and links."""
     page = Page(path, [], set(), [], False, "")
     kind = note = ""
     inside: Block | None = None

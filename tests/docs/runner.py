@@ -84,7 +84,7 @@ class Stage:
                 self._finish(block, terminal)
 
     def close(self) -> None:
-        """Close all terminals."""
+        """Close all terminals and stop Java."""
         for terminal in reversed(self.terminals):
             terminal.kill()
         if self._java is not None:

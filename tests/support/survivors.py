@@ -279,7 +279,7 @@ def alone(role: str, endpoint: str, name: str) -> Iterator[Alone]:
 
 
 class Holding(Worker):
-    """A worker that prints each job's name and replies when a line arrives on stdin. It sends heartbeats meanwhile."""
+    """A worker that prints each job's name, sends heartbeats, and replies when a line arrives on stdin."""
 
     def take(self, frames: list[bytes]) -> None:
         if frames[2] == POST:
