@@ -51,7 +51,7 @@ def test_a_broker_that_chooses_its_own_folder_has_the_tables_there(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (settings(data=""), "where the ledger is"),
+        (settings(data=""), "the ledger's location is unknown"),
         (settings(data="", ledger="/l"), "the location of the tables is unknown"),
         (settings(tables="s3a://b/t"), "a SQLite catalog cannot be stored at s3a://b/t"),
         (settings(catalog_options=["nonsense"]), "KEY=VALUE"),
