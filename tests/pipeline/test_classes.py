@@ -108,5 +108,5 @@ def test_what_goes_wrong_is_told(found: java.Java, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(classes, "noted", lambda folder: f"{folder}/missing")
     done = here("spark", "prepare")
     assert done.exit_code != 0
-    assert "could not be made" in done.stderr
+    assert "could not be created" in done.stderr
     assert classes.there(found.home, found.version) is None
