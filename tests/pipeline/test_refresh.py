@@ -23,6 +23,7 @@ from polydomo.server.settings import BrokerSection, Settings
 from tests.pipeline.tables.silver_rows import at as after_noon
 from tests.pipeline.tables.silver_rows import job, silver
 from tests.pipeline.tables.test_gold import OBJECTIVES, anything, told
+from tests.support.lake import append_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +88,7 @@ def test_in_steps_as_all_at_once(
             if number == 3:
                 monkeypatch.setattr("polydomo.pipeline.refresh._FEW_DAYS", 0)
             for name, rows in zip(("jobs", "attempts"), batch, strict=True):
-                lake.append(spark, name, silver(spark, **{name: rows})[name])
+                append_rows(lake, spark, name, silver(spark, **{name: rows})[name])
             made = refresh(spark, lake, OBJECTIVES)
             assert {one.table for one in made} == {gold.spec.name for gold in lake.gold}
         in_steps = {gold.spec.name: told(gold, lake.read(spark, gold.spec.name)) for gold in lake.gold}
@@ -109,11 +110,11 @@ def test_files_with_other_minutes_are_left_alone(
     settings = Settings(broker=BrokerSection(data=str(tmp_path)))
     with Lake(places_for(settings), [SERVICE_MINUTE]) as lake:
         prepare(spark)
-        lake.append(spark, "jobs", silver(spark, [job(60.0 * n) for n in range(45)])["jobs"])
+        append_rows(lake, spark, "jobs", silver(spark, [job(60.0 * n) for n in range(45)])["jobs"])
         refresh(spark, lake)
         before = {piece.path for piece in lake.pieces("service_minute")}
         assert sorted(piece.rows for piece in lake.pieces("service_minute")) == [5, 10, 10, 10, 10]
-        lake.append(spark, "jobs", silver(spark, [job(60.0 * n) for n in range(42, 50)])["jobs"])
+        append_rows(lake, spark, "jobs", silver(spark, [job(60.0 * n) for n in range(42, 50)])["jobs"])
         (made,) = refresh(spark, lake)
         after = lake.pieces("service_minute")
         assert len(before & {piece.path for piece in after}) == 4
@@ -136,10 +137,10 @@ def test_minutes_that_nothing_new_belongs_to_stay_as_they_are(spark: SparkSessio
     ]
     with Lake(places_for(settings), [SERVICE_MINUTE]) as lake:
         prepare(spark)
-        lake.append(spark, "jobs", silver(spark, whole_day)["jobs"])
+        append_rows(lake, spark, "jobs", silver(spark, whole_day)["jobs"])
         refresh(spark, lake)
         before = sketches_by_minute(spark, lake)
-        lake.append(spark, "jobs", silver(spark, new)["jobs"])
+        append_rows(lake, spark, "jobs", silver(spark, new)["jobs"])
         (made,) = refresh(spark, lake)
         assert (made.source_rows, made.days) == (len(new), 1)
         numbers = [name for name in SERVICE_MINUTE.spec.names() if not name.endswith("_sketch")]

@@ -21,6 +21,7 @@ from polydomo.pipeline.tables import silver
 from polydomo.pipeline.tables.gold import GOLD
 from polydomo.pipeline.tables.spec import Objective
 from tests.support import ledger
+from tests.support.gold import delta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +74,7 @@ def tables(spark: SparkSession) -> dict[str, DataFrame]:
     jobs = silver.jobs(frame(schema.JOBS, rows())).cache()
     made = {"jobs": jobs, "attempts": silver.attempts(jobs, frame(schema.ATTEMPTS, [])), "peers": None}
     for table in GOLD:
-        made[table.spec.name] = table.delta(made, (Objective("*", 0.5, 0.9),)).cache()
+        made[table.spec.name] = delta(table, made, (Objective("*", 0.5, 0.9),)).cache()
     return made
 
 

@@ -18,6 +18,7 @@ from polydomo.pipeline.tables.service_minutes import SERVICE_MINUTE
 from polydomo.pipeline.tables.silver import JOBS
 from tests.pipeline.tables.silver_rows import silver
 from tests.pipeline.tables.test_gold import anything, told
+from tests.support.gold import delta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +40,7 @@ def test_from_files_as_from_rows(spark: SparkSession, tmp_path: Path) -> None:
     made = silver(spark, jobs)
     made["jobs"].repartition(5).write.parquet(str(tmp_path / "jobs"))
     assert told(SERVICE_MINUTE, from_files(spark, tmp_path / "jobs")) == told(
-        SERVICE_MINUTE, SERVICE_MINUTE.delta(made, ())
+        SERVICE_MINUTE, delta(SERVICE_MINUTE, made, ())
     )
 
 
@@ -60,7 +61,7 @@ def test_a_file_of_an_older_version_lacks_a_column(spark: SparkSession, tmp_path
         tmp_path / "old" / "a.parquet",
     )
     assert told(SERVICE_MINUTE, from_files(spark, tmp_path / "old")) == told(
-        SERVICE_MINUTE, SERVICE_MINUTE.delta(made, ())
+        SERVICE_MINUTE, delta(SERVICE_MINUTE, made, ())
     )
 
 

@@ -12,9 +12,9 @@ the table is current. Notes are copied from snapshot to snapshot, so the newest 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from polydomo import private_files
@@ -192,31 +192,6 @@ class Lake:
     def edit(self, name: str) -> Edit:
         """Return an edit of the current snapshot. Creates the table if necessary."""
         return Edit(self.spec(name), self._made(name), self._now, self._commits)
-
-    def append(
-        self, spark: SparkSession, name: str, rows: DataFrame, notes: Mapping[str, str] | None = None
-    ) -> int:
-        """Append rows in one snapshot and return their number."""
-        edit = self.edit(name)
-        written = edit.write(spark, rows)
-        edit.commit(APPEND, add=written, notes=notes)
-        return sum(piece.rows for piece in written)
-
-    def replace(
-        self,
-        spark: SparkSession,
-        name: str,
-        rows: DataFrame,
-        days: Iterable[date] | None = None,
-        notes: Mapping[str, str] | None = None,
-    ) -> int:
-        """Replace all rows, or the rows of some days, and return the number of new rows."""
-        edit = self.edit(name)
-        wanted = None if days is None else set(days)
-        gone = [piece for piece in edit.pieces() if wanted is None or piece.day in wanted]
-        written = edit.write(spark, rows)
-        edit.commit(REBUILD if wanted is None else "merge", add=written, remove=gone, notes=notes)
-        return sum(piece.rows for piece in written)
 
     # Maintenance
 

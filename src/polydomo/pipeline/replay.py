@@ -37,11 +37,6 @@ class Trace:
     def __len__(self) -> int:
         return len(self.arrivals)
 
-    @property
-    def work(self) -> float:
-        """Return the seconds of work."""
-        return float(self.seconds.sum())
-
 
 def trace(arrivals: Floats, seconds: Floats, counted: npt.NDArray[np.bool_] | None = None) -> Trace:
     """Make a trace from jobs in any order. Times start at the first arrival; negative durations become 0."""

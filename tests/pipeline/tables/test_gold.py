@@ -13,6 +13,7 @@ from polydomo.pipeline.tables import columns
 from polydomo.pipeline.tables.gold import GOLD
 from polydomo.pipeline.tables.spec import GoldTable, Objective
 from tests.pipeline.tables.silver_rows import at, attempt, job, silver
+from tests.support.gold import delta
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ def rows_of(
 ) -> list[dict[str, Any]]:
     """Return the table's rows for these inputs, in the order of its key."""
     table = TABLES[name]
-    made = table.delta(silver(spark, jobs or (), attempts or ()), OBJECTIVES)
+    made = delta(table, silver(spark, jobs or (), attempts or ()), OBJECTIVES)
     assert made.columns == table.spec.names()
     assert [kind for _, kind in made.dtypes] == [column.kind for column in table.spec.columns]
     rows = [row.asDict() for row in made.collect()]
@@ -242,8 +243,8 @@ def test_objectives(spark: SparkSession) -> None:
         ("echo2", 0.5, 0.9, 1, 1, 1.0, True, 0.0),
         ("mail", 1.0, 0.99, 1, 1, 1.0, True, 0.0),
     ]
-    strict = TABLES["slo"].delta(
-        silver(spark, [job(0)]), (Objective("ec*", 1.0, 1.0), Objective("x", 1.0, 1.0))
+    strict = delta(
+        TABLES["slo"], silver(spark, [job(0)]), (Objective("ec*", 1.0, 1.0), Objective("x", 1.0, 1.0))
     )
     assert [(row.service, row.budget_used) for row in strict.collect()] == [("echo", None)]
 
@@ -330,14 +331,14 @@ def test_in_steps_is_as_in_one(spark: SparkSession, table: GoldTable) -> None:
     percentiles must agree, too."""
     dice = random.Random(table.spec.name)
     jobs, attempts = anything(dice, 200)
-    wanted = told(table, table.delta(silver(spark, jobs, attempts), OBJECTIVES))
+    wanted = told(table, delta(table, silver(spark, jobs, attempts), OBJECTIVES))
     places = [table.spec.names().index(name) for name in table.spec.key]
     assert len({tuple(row[place] for place in places) for row in wanted}) == len(wanted) > 2
     batches: list[tuple[list[Any], list[Any]]] = [([], []) for _ in range(4)]
     for kind, rows in enumerate((jobs, attempts)):
         for row in rows:
             dice.choice(batches[:3])[kind].append(row)
-    deltas = [table.delta(silver(spark, *batch), OBJECTIVES) for batch in batches]
+    deltas = [delta(table, silver(spark, *batch), OBJECTIVES) for batch in batches]
     several = reduce(type(deltas[0]).unionByName, deltas)
     assert told(table, table.merge(several)) == wanted
     here = table.merge_here(several.toArrow().cast(columns.schema(table.spec)))
@@ -353,10 +354,10 @@ def test_a_refresh_within_reach_is_as_good_as_all(spark: SparkSession) -> None:
     midnight = 12 * 3600 - 30
     early = [job(midnight + day * 86400 + off, **bad) for day in range(4) for off in (-200, 50)]
     late = [job(midnight + 2 * 86400 + off, **bad) for off in range(-86000, -300, 250)]
-    wanted = told(outages, outages.delta(silver(spark, early + late)))
-    old = outages.delta(silver(spark, early)).cache()
+    wanted = told(outages, delta(outages, silver(spark, early + late)))
+    old = delta(outages, silver(spark, early)).cache()
     near = [date(2026, 3, 2), date(2026, 3, 3), date(2026, 3, 4)]
-    new = outages.delta(silver(spark, late))
+    new = delta(outages, silver(spark, late))
     assert {row.day for row in new.select("day").collect()} == {near[1]}
     merged = outages.merge(new.unionByName(old.where(old.day.isin(near))))
     assert told(outages, merged.unionByName(old.where(~old.day.isin(near)))) == wanted

@@ -14,6 +14,7 @@ from polydomo.pipeline.tables import rollup
 from polydomo.pipeline.tables.outages import OUTAGES
 from polydomo.pipeline.tables.service_minutes import SERVICE_MINUTE
 from tests.pipeline.tables.silver_rows import at, job, silver
+from tests.support.gold import delta
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +35,7 @@ def test_hours_and_days(spark: SparkSession) -> None:
         *[job(600, wait_s=1.0, run_s=None, outcome="failed") for _ in range(90)],
         job(3600, wait_s=7200.0, run_s=0.5),
     ]
-    minutes = SERVICE_MINUTE.delta(silver(spark, jobs), ()).cache()
+    minutes = delta(SERVICE_MINUTE, silver(spark, jobs), ()).cache()
     hours = rollup.hours(minutes).orderBy("hour").collect()
     assert [(row.hour, row.jobs, row.failed) for row in hours] == [
         (datetime(2026, 3, 1, 11), 0, 0),
@@ -60,7 +61,7 @@ def test_outages_over_midnights_are_joined(spark: SparkSession) -> None:
     long = [job(midnight + off, service="long", **bad) for off in range(-100, 2 * 86400, 250)]
     short = [job(midnight + off, service="short", **bad) for off in (-1, 1)]  # too few failures
     apart = [job(midnight + off, service="apart", **bad) for off in (-200, -199, -198, 103, 104, 105)]
-    pieces = OUTAGES.delta(silver(spark, long + short + apart), ())
+    pieces = delta(OUTAGES, silver(spark, long + short + apart), ())
     found = rollup.outages(pieces).orderBy("name", "start").collect()
     assert [(row.name, row.start, row.failures, row.duration_s) for row in found] == [
         ("apart", at(midnight - 200).replace(tzinfo=None), 3, 2.0),
@@ -72,7 +73,7 @@ def test_outages_over_midnights_are_joined(spark: SparkSession) -> None:
 def test_percentiles_are_within_their_bound(spark: SparkSession) -> None:
     """Heavy tails, 200,000 rows: thousands of values per minute, and hours and a day merged from sketches."""
     jobs = aggregate.make_jobs(spark, 200_000, days=0.05, services=4).cache()
-    minutes = SERVICE_MINUTE.delta({"jobs": jobs}, ()).cache()
+    minutes = delta(SERVICE_MINUTE, {"jobs": jobs}, ()).cache()
     found = aggregate.rank_errors(jobs, minutes)
     assert found.rows == minutes.groupBy().sum("jobs").collect()[0][0] == 200_000
     assert set(found.worst) == {"minute", "hour", "day"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -76,19 +75,14 @@ class Columnar:
     schema: str  # the table's, as Spark DDL
     work: Work
 
-    def of(self, silver: DataFrame, objectives: tuple[Objective, ...]) -> DataFrame:
-        """Return the rows that these silver rows add."""
-        work = self.work
-        return silver.select(*self.columns).mapInArrow(lambda rows: work(rows, objectives), self.schema)
-
 
 @dataclass(frozen=True)
 class GoldTable:
     """An aggregate table that can be updated from new silver rows alone.
 
-    `delta` computes rows of the table (with all its columns) from silver rows: from all of them, the whole table; from
-    new ones, what they add. `merge` combines several rows of one key: merge(delta(a) ∪ delta(b)) = merge(delta(a ∪ b)).
-    So the cost of a refresh depends on the new rows and the partitions they touch.
+    `columnar` computes rows of the table (with all its columns) from silver rows: from all of them, the whole table;
+    from new ones, their delta. `merge` combines several rows of one key, and merge(delta(a) ∪ delta(b)) =
+    merge(delta(a ∪ b)). So the cost of a refresh depends on the new rows and the partitions they touch.
     """
 
     spec: TableSpec
@@ -96,8 +90,8 @@ class GoldTable:
     merge: Callable[[DataFrame], DataFrame]
     # `merge` for Arrow tables, so that few new rows need no query. Keeps the table's order, if it has one.
     merge_here: Callable[[pa.Table], pa.Table]
-    reach: int = 0  # days before and after those of `delta` that take part in a merge
-    # The column with a row's minute, if all rows of `delta` lie between the first and the last time of the silver rows,
+    reach: int = 0  # days before and after those of a delta that take part in a merge
+    # The column with a row's minute, if all rows of a delta lie between the first and the last time of the silver rows,
     # even after clock changes. Files without any of these minutes are not rewritten.
     minute: str | None = None
 
@@ -105,8 +99,3 @@ class GoldTable:
     def sources(self) -> tuple[str, ...]:
         """Return the names of the source tables."""
         return tuple(self.columnar)
-
-    def delta(self, silver: Mapping[str, DataFrame], objectives: tuple[Objective, ...] = ()) -> DataFrame:
-        """Compute the delta of DataFrames; `scan` does the same with files, which is faster."""
-        found = [way.of(silver[name], objectives) for name, way in self.columnar.items()]
-        return self.merge(reduce(lambda one, other: one.unionByName(other), found))
