@@ -96,7 +96,7 @@ class Lake:
             return self.specs[name]
         except KeyError:
             raise ConfigError(
-                f"there is no table {name!r}", hint=f"there are {', '.join(sorted(self.specs))}"
+                f"there is no table {name!r}", hint=f"tables: {', '.join(sorted(self.specs))}"
             ) from None
 
     # Reading
