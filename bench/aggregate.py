@@ -1,23 +1,23 @@
-"""What `service_minute` costs, and how good its percentiles are: `python bench/aggregate.py`.
+"""Cost of `service_minute` and accuracy of its percentiles: `python bench/aggregate.py`.
 
-Rows of silver's `jobs` are made by Spark: some services of very different size, a day (`--days`) in which jobs come
-evenly, waits and runs with heavy tails. They are written once. Then, in one session and in turns:
+Spark generates rows of silver's `jobs`: services of very different size, evenly arriving jobs over a day (`--days`),
+waits and run times with heavy tails. They are written once. Then, in one session and in alternation:
 
-- *bare*: read them, count and sum, mean and maximum of three times and two sizes by service and minute, write that;
-- *same*: read them, count and sum by service and minute what the table counts and sums, as anybody would write it, and
-  write that: the table without its sketches and percentiles, and without spreading waits over the minutes they were in;
-- *percentiles*: bare, and Spark's own `percentile_approx` of the three times: what answers the same questions, but
-  cannot be merged to hours and days;
-- *sketches*: read them, three sketches by service and minute as Spark makes them, write that, and nothing else;
-- *unasked*: the table without its percentiles, which stay in its sketches until somebody asks;
-- *service_minute*: the same rows, the table with all of its columns, sketches and percentiles included, written; from
-  the files, as a backfill does it.
+- *bare*: read them, count and sum, mean and maximum of three times and two sizes by service and minute, write these;
+- *same*: read them, compute the table's counts and sums by service and minute in plain Spark, write the result: the
+  table without its sketches and percentiles, and without spreading waits over the minutes they cover;
+- *percentiles*: bare, and Spark's own `percentile_approx` of the three times: answers the same questions, but cannot be
+  merged to hours and days;
+- *sketches*: read them, build three sketches by service and minute with Spark, write only these;
+- *unasked*: the table without its percentiles, which stay in its sketches until they are needed;
+- *service_minute*: the table with all of its columns, including sketches and percentiles, from the files, as in a
+  backfill.
 
-Afterwards every p50, p90, p95 and p99 of every service and minute, and of the hours and the day that are merged from
-the minutes' sketches, is looked up in the rows themselves: how far is its rank from what it should be? The goal is 1 %.
+Afterwards every p50, p90, p95 and p99 of every service and minute, and of the hours and the day merged from the
+minutes' sketches, is compared with the rows themselves: the rank error must be at most 1 %.
 
-Times are of the wall clock; beside them the CPU time of Spark's process and its Python workers, which depends less on
-what else runs.
+Times are wall-clock times; the CPU time of Spark's process and its Python workers is reported as well, because it
+depends less on other load.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ OURS = "service_minute"
 
 @dataclass
 class Took:
-    """By the wall's clock, and by the CPU's in Spark's process and those that it started."""
+    """Wall-clock time, and CPU time of Spark's process and its children."""
 
     wall_s: float
     cpu_s: float
@@ -61,8 +61,8 @@ class Took:
 
 @dataclass
 class Speed:
-    """`rounds`: one of each, one after the other. `ratios`: of our rate to each other one's; the median of the rounds'
-    ratios. `cpu_ratios`: the same by CPU time."""
+    """Results. `rounds`: each measurement once, in order. `ratios`: our rate divided by each other one's, the median of
+    the rounds' ratios. `cpu_ratios`: the same by CPU time."""
 
     rows: int
     groups: int
@@ -74,24 +74,24 @@ class Speed:
 
 @dataclass
 class Accuracy:
-    """The worst rank error of all services and of all times, by length of time and percentile, as a share."""
+    """The worst rank error over all services and times, by unit of time and percentile, as a share."""
 
     rows: int
     worst: dict[str, dict[str, float]]
 
 
 def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measures service_minute against a bare aggregate.")
+    parser = argparse.ArgumentParser(description="Measure service_minute against a bare aggregate.")
     add = parser.add_argument
     add("--rows", type=lambda text: int(text.replace("_", "")), default=10_000_000)
-    add("--days", type=float, default=1.0, help="the time that the rows cover (default 1)")
+    add("--days", type=float, default=1.0, help="time covered by the rows (default 1)")
     add("--services", type=int, default=20)
     add("--seed", type=int, default=1)
-    add("--rounds", type=int, default=3, help="measured ones, behind one that warms up (default 3)")
-    add("--no-accuracy", action="store_true", help="only how fast")
+    add("--rounds", type=int, default=3, help="measured rounds, after one for warm-up (default 3)")
+    add("--no-accuracy", action="store_true", help="measure only the speed")
     add("--master", default="local[*]")
-    add("--memory", default="4g", help="of the driver (default 4g)")
-    add("--folder", help="where to make the rows (default: the system's temporary folder)")
+    add("--memory", default="4g", help="memory of the driver (default 4g)")
+    add("--folder", help="folder for the rows (default: the system's temporary folder)")
     add("--json", type=Path, metavar="FILE")
     return parser.parse_args(argv)
 
@@ -99,7 +99,7 @@ def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
 def make_jobs(
     spark: SparkSession, rows: int, days: float = 1.0, services: int = 20, seed: int = 1
 ) -> DataFrame:
-    """Silver's `jobs`, with all its columns, in the order in which they ended."""
+    """Return silver's `jobs`, with all its columns, in the order of their ends."""
     from pyspark.sql import functions as F
 
     from polydomo.pipeline.tables.silver import JOBS
@@ -108,7 +108,7 @@ def make_jobs(
     dice = spark.range(0, rows, 1, max(2, rows // FILE_ROWS)).select(
         "id", *[F.rand(seed * 100 + n).alias(f"u{n}") for n in range(6)]
     )
-    # Service 0 has a third of the jobs, the others less and less. Tails like 1 / x^1.5.
+    # Service 0 has a third of the jobs, the others decreasing shares. Tails like 1 / x^1.5.
     timed = dice.select(
         "*",
         F.least(F.floor(F.pow("u0", 3.0) * services), F.lit(services - 1)).alias("number"),
@@ -156,14 +156,14 @@ def make_jobs(
 
 
 def bare(jobs: DataFrame) -> DataFrame:
-    """What anybody would write."""
+    """Aggregate in the simplest way."""
     from pyspark.sql import functions as F
 
     return jobs.groupBy("service", F.date_trunc("minute", "finished").alias("minute")).agg(*sums())
 
 
 def same_columns(jobs: DataFrame) -> DataFrame:
-    """The table's counts and sums in plain Spark."""
+    """Compute the table's counts and sums in plain Spark."""
     from pyspark.sql import functions as F
 
     from polydomo.ledger.schema import OUTCOMES
@@ -179,7 +179,7 @@ def same_columns(jobs: DataFrame) -> DataFrame:
 
 
 def with_percentiles(jobs: DataFrame) -> DataFrame:
-    """What anybody would write who wants percentiles, too; as exact as ours (1 in 250 is Spark's word for 0.4 %)."""
+    """Aggregate with Spark's percentiles, with the accuracy of ours (1 in 250 is 0.4 % in Spark's terms)."""
     from pyspark.sql import functions as F
 
     ranks = F.array(*[F.lit(rank) for rank in (0.5, 0.9, 0.95, 0.99)])
@@ -211,7 +211,7 @@ def sums() -> list[Column]:
 
 
 def measure(spark: SparkSession, folder: Path, options: argparse.Namespace) -> Speed:
-    """All, in turns. Each reads the same files and writes its own."""
+    """Measure all of them in alternation. Each reads the same files and writes its own."""
     from polydomo.pipeline.edit import Piece
     from polydomo.pipeline.scan import Store, scan
     from polydomo.pipeline.tables.service_minutes import COLUMNAR, merge
@@ -255,7 +255,7 @@ def measure(spark: SparkSession, folder: Path, options: argparse.Namespace) -> S
 def rank_errors(
     jobs: DataFrame, service_minute: DataFrame, units: tuple[str, ...] = ("minute", "hour", "day")
 ) -> Accuracy:
-    """How far each percentile's rank is from what it should be. Between equal values any rank is right."""
+    """Return how far each percentile's rank is from the requested one. Among equal values any rank is right."""
     from pyspark.sql import functions as F
 
     from polydomo.pipeline.tables import rollup
@@ -304,7 +304,7 @@ def rank_errors(
 
 
 def cpu_seconds(spark: SparkSession) -> float:
-    """Of Spark's own process and its Python workers so far, with all their threads."""
+    """Return the CPU time of Spark's process and its Python workers so far, including all threads."""
     java: Any = spark._jvm
     process = psutil.Process(java.java.lang.ProcessHandle.current().pid())
     return sum(sum(one.cpu_times()[:2]) for one in [process, *process.children(recursive=True)])

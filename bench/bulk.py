@@ -1,20 +1,20 @@
-"""Bulk calls from Spark beside a plain pipelined client, and what they promise: `python bench/bulk.py`.
+"""Throughput and guarantees of bulk calls from Spark, against a plain pipelined client: `python bench/bulk.py`.
 
-One broker, two workers that answer at once, jobs that are kept (SQLite, on disk before they are given to a worker):
+One broker, two workers that reply at once, durable jobs (SQLite, stored before they are dispatched):
 
-- plain: one process per connection with `polydomo.Client`, a window of calls under way, without Spark;
+- plain: one process per connection with `polydomo.Client`, a window of calls in flight, without Spark;
 - call: `polydomo.spark.call` on a DataFrame with as many partitions, all its rows counted by outcome.
 
 Both send the same rows, in the same round; the ratio is taken within a round. The session and its Python processes are
-warm: their start is not measured, nor is that of the plain clients. Beside the rates stands the CPU time of all that
-take part (broker, workers, clients or Spark), which hardly depends on what else the machine does. `--memory` measures
-jobs that are not kept (DCP).
+warm: their start is not measured, nor is that of the plain clients. The CPU time of all participants (broker, workers,
+clients or Spark) is reported as well, because it hardly depends on other load. `--memory` measures jobs that are not
+durable (DCP).
 
 `--check` sends 100,000 rows (`--rows`), a tenth of them twice, with workers that kill themselves on the way and a Spark
-task that dies after it has got results and is repeated. Then every row must have its own result, and the workers'
-executions must be as many as there are different rows.
+task that dies after it received results and is retried. Then every row must have its own result, and the number of
+executions must equal the number of different rows.
 
-Exit codes: 0 measured, or all as promised; 1 not; 2 wrong usage.
+Exit codes: 0 measured, or all guarantees kept; 1 not; 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ GOAL = 0.8
 
 
 def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measures and checks Polydomo's bulk calls from Spark.")
+    parser = argparse.ArgumentParser(description="Measure and check Polydomo's bulk calls from Spark.")
     add = parser.add_argument
-    add("--check", action="store_true", help="do not measure: see that every row is run once")
+    add("--check", action="store_true", help="do not measure: check that every row is run once")
     add("--rows", type=int, default=100_000, help="rows in a round (default 100,000)")
     add("--rounds", type=int, default=5, help="rounds (default 5)")
     add("--partitions", type=int, default=2, help="partitions, and plain clients (default 2)")
-    add("--window", type=int, default=256, help="rows under way on each connection (default 256)")
-    add("--memory", action="store_true", help="jobs that are not kept, over DCP")
+    add("--window", type=int, default=256, help="rows in flight per connection (default 256)")
+    add("--memory", action="store_true", help="jobs that are not durable, over DCP")
     add("--json", type=Path, metavar="FILE")
     return parser.parse_args(argv)
 
@@ -72,7 +72,7 @@ def worker(url: str, *more: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def spark_session() -> Any:
-    """Two tasks at a time, each of which may fail three times."""
+    """Start Spark with two tasks at a time, each of which may fail three times."""
     from polydomo.pipeline.session import session
 
     quick = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
@@ -103,7 +103,7 @@ def measure(options: argparse.Namespace, progress: Console) -> list[dict[str, fl
         for number in range(1, options.rounds + 1):
             ways = {"plain": lambda: plainly(url, options), "call": lambda: with_spark(spark, url, options)}
             found: dict[str, float] = {}
-            for name in ways if number % 2 else reversed(ways):  # nobody always goes first
+            for name in ways if number % 2 else reversed(ways):  # alternate which one goes first
                 with progress.status(f"round {number}/{options.rounds} {name}"):
                     before, spark_before = cpu_seconds(serving), spark_cpu(serving)
                     seconds, own = ways[name]()
@@ -127,13 +127,13 @@ def cpu_seconds(pids: list[int]) -> float:
 
 
 def spark_cpu(others: list[int]) -> float:
-    """Of the driver's Java and of all Python processes that it has started."""
+    """Return the CPU time of the driver's Java and all Python processes it has started."""
     found = [one.pid for one in psutil.Process().children(recursive=True) if one.pid not in others]
     return cpu_seconds(found)
 
 
 def plainly(url: str, options: argparse.Namespace) -> tuple[float, float]:
-    """Seconds, from the word to the last answer, and the clients' own of CPU time."""
+    """Return the seconds from start to last reply, and the CPU time of the clients."""
     share = options.rows // options.partitions
     clients = []
     for number in range(options.partitions):
@@ -153,14 +153,14 @@ def plainly(url: str, options: argparse.Namespace) -> tuple[float, float]:
     for client in clients:
         client.communicate()
     if sum(one["right"] for one in said) != share * options.partitions:
-        raise BenchError(f"a plain client has wrong answers: {said}")
+        raise BenchError(f"a plain client received wrong replies: {said}")
     return seconds * options.rows / (share * options.partitions), sum(one["cpu"] for one in said)
 
 
 def with_spark(
     spark: Any, url: str, options: argparse.Namespace, rows: int | None = None
 ) -> tuple[float, float]:
-    """Seconds of the action. Spark's CPU time is not this process's."""
+    """Return the seconds of the action. Spark's CPU time is measured separately."""
     from pyspark.sql import functions as fn
 
     from polydomo.pipeline.bulk import call
@@ -182,7 +182,7 @@ def with_spark(
 
 
 class Crew:
-    """Workers that die on the way, with somebody who replaces them."""
+    """Workers that die on the way and are replaced."""
 
     def __init__(self, url: str, folder: Path, workers: int, die_after: int) -> None:
         self.url, self.folder, self.die_after = url, folder, die_after
@@ -192,7 +192,7 @@ class Crew:
 
     def start(self) -> subprocess.Popen[bytes]:
         self.started += 1
-        # Not all in the same moment.
+        # Workers must not all die at the same moment.
         die_after = self.die_after + 7 * self.started
         command = [sys.executable, PEERS, "worker", self.url, SERVICE, "--die-after", str(die_after)]
         return subprocess.Popen([*command, "--count", str(self.folder / f"{self.started}.txt")])
@@ -216,7 +216,7 @@ class Crew:
 
 
 def dies_once(folder: str) -> Any:
-    """For `mapInArrow`: the first attempt at a partition is killed when it has got some results."""
+    """Return a function for `mapInArrow` that kills the first attempt of a partition after some results."""
 
     def through(batches: Any) -> Any:
         from pyspark import TaskContext
@@ -260,7 +260,7 @@ def check(options: argparse.Namespace, progress: Console) -> dict[str, Any]:
             fn.count_if(fn.col("attempts") > 1).alias("again"),
         )
         started = time.perf_counter()
-        (found,) = _meanwhile(crew, checked.collect)
+        (found,) = _replacing_dead(crew, checked.collect)
         seconds = time.perf_counter() - started
         executions = crew.executions()
         different = {body_of(row) for row in range(rows - twice)}
@@ -286,8 +286,8 @@ def check(options: argparse.Namespace, progress: Console) -> dict[str, Any]:
         }
 
 
-def _meanwhile(crew: Crew, work: Any) -> Any:
-    """Look after the workers until the work is done."""
+def _replacing_dead(crew: Crew, work: Any) -> Any:
+    """Replace dead workers until the work is done."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as pool:
@@ -316,7 +316,7 @@ def main(argv: list[str] | None = None) -> int:
                 f"call ÷ plain: × {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), goal × {GOAL:g} "
                 f"{'reached' if median(ratios) >= GOAL else 'NOT reached'}; medians: call "
                 f"{median(one['call'] for one in rounds):,.0f} rows/s, plain "
-                f"{median(one['plain'] for one in rounds):,.0f} rows/s; CPU of all that take part: call "
+                f"{median(one['plain'] for one in rounds):,.0f} rows/s; CPU of all participants: call "
                 f"{median(one['call cpu'] for one in rounds):,.0f} µs/row, plain "
                 f"{median(one['plain cpu'] for one in rounds):,.0f} µs/row"
             )

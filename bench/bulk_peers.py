@@ -1,14 +1,14 @@
-"""The peers of bench/bulk.py, each a process of its own.
+"""Peers of bench/bulk.py, each in its own process.
 
     python bench/bulk_peers.py worker URL SERVICE --count FILE [--die-after N] [--concurrency N]
     python bench/bulk_peers.py client URL SERVICE --rows N --first N --run RUN --window N [--memory]
 
-The worker answers with what it got. With `--count` it notes each execution, as it begins it, in a file of its own. With
-`--die-after` it kills itself with SIGKILL when it is given the job after so many: it has that job in hand then, and has
-not begun it. With one job at a time all earlier answers are at the broker by then, so what is counted is exact.
+The worker echoes requests. With `--count` it records each execution, when it starts, in its own file. With
+`--die-after` it kills itself with SIGKILL when it receives the job after that many: it holds that job then, and has not
+started it. With one job at a time all earlier replies have reached the broker by then, so the counts are exact.
 
-The client sends its rows as fast as a window of them allows. It says "ready", waits for a line, and says how long it
-took and how many answers were right.
+The client sends its rows as fast as a window of them allows. It prints "ready", waits for a line, and prints how long
+it took and how many replies were right.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from polydomo.wire.frames import frame
 
 
 def body_of(row: int) -> bytes:
-    """The same that Spark makes of such a row."""
+    """Return the body that Spark produces for such a row."""
     return json.dumps({"id": row, "text": f"row {row}"}, separators=(",", ":")).encode()
 
 

@@ -1,12 +1,12 @@
-"""What keeping jobs on disk costs, and what group commit saves: `python bench/durable.py`. See bench/README.md.
+"""Cost of durable jobs, and savings of group commit: `python bench/durable.py`. See bench/README.md.
 
-One client keeps 1,000 requests under way for 16 workers that answer at once, through our broker three times over:
+One client keeps 1,000 requests in flight for 16 workers that reply at once, through our broker in three configurations:
 
 - memory: the service is not durable;
-- durable: every job is in SQLite, synchronised, before a worker gets it, and every result before its client does;
-- alone: the same, but no two that wait for a commit share one (`store.batch = 1`).
+- durable: every job is in SQLite, synchronised, before it is dispatched, and every result before it is sent;
+- alone: the same without group commit (`store.batch = 1`).
 
-Then it fills a broker with jobs that nobody does, kills it and looks how soon it is back (`--jobs`).
+Then it fills a broker with jobs that have no worker, kills it and measures the recovery (`--jobs`).
 
 Exit codes: 0 all measured, 1 a broker died or the load stalled, 2 wrong usage.
 """
@@ -42,16 +42,16 @@ FORMAT_VERSION = 1
 TABLE_WIDTH = 112
 USUAL = Settings(rounds=5, seconds=3.0, warmup=2.0)
 QUICK = Settings(rounds=1, seconds=2.0, warmup=2.0)
-SERVICE = "echo"  # the generators' own
+SERVICE = "echo"  # the generators' service
 DURABLE = ("--set", f"services.{SERVICE}.durable=true")
-# An absent client's job waits until somebody offers its service: the second part.
+# Service without workers, for the recovery: its jobs stay queued.
 PARKED = "parked"
-PATIENCE = 30_000  # milliseconds for an answer of the catalogue
+PATIENCE = 30_000  # milliseconds for a reply of the catalogue
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run the broker, and what its rate is compared with."""
+    """A configuration of the broker."""
 
     name: str
     text: str
@@ -67,7 +67,7 @@ WAYS = (
 
 @dataclass(frozen=True)
 class Goal:
-    """`way` against `other`: at least `least` times its rate."""
+    """A goal: the rate of `way` must be at least `least` times that of `other`."""
 
     way: str
     other: str
@@ -79,7 +79,7 @@ GOALS = (Goal("durable", "alone", 5.0), Goal("durable", "memory", 0.15))
 
 @dataclass(frozen=True)
 class Sample:
-    """One way in one round."""
+    """One configuration in one round."""
 
     rps: float
     p50_ms: float
@@ -91,7 +91,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The median of the rounds' ratios, and how far apart they are."""
+    """The median of the rounds' ratios, with the lowest and the highest."""
 
     way: str
     other: str
@@ -107,31 +107,31 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Return:
-    """How long a broker with a full store took to be back."""
+    """Recovery time of a broker with a full store."""
 
     jobs: int
     listening_seconds: float  # from starting the process until it accepts connections
-    answered_seconds: float  # until the first stored job was given to a worker
-    again_seconds: float  # the same a second time: the first one has read the file into memory
+    answered_seconds: float  # until the first stored job was dispatched
+    again_seconds: float  # the same a second time, with the file cached in memory
     cpu_seconds: float  # of the broker, from its start until then
 
 
 def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measures Polydomo's durable jobs.")
+    parser = argparse.ArgumentParser(description="Measure Polydomo's durable jobs.")
     add = parser.add_argument
     add("--rounds", type=int, help="rounds; every way is measured once in each (default 5)")
     add("--seconds", type=float, help="measured time per way and round (default 3)")
     add("--warmup", type=float, help="load before the measured time, in seconds (default 2)")
-    add("--quick", action="store_true", help="one round of 2 s, 10,000 stored jobs: a first look")
-    add("--outstanding", type=int, default=1000, help="requests under way (default 1000)")
+    add("--quick", action="store_true", help="one round of 2 s, 10,000 stored jobs")
+    add("--outstanding", type=int, default=1000, help="requests in flight (default 1000)")
     add("--workers", type=int, default=16, help="workers (default 16)")
     add("--size", type=int, default=64, help="body size in bytes (default 64)")
-    add("--jobs", type=int, help="stored jobs to come back with; 0: skip it (default 100,000)")
-    add("--folder", help="where the store's files are made (default: the system's temporary folder)")
+    add("--jobs", type=int, help="stored jobs to recover; 0: skip the recovery (default 100,000)")
+    add("--folder", help="folder for the store's files (default: the system's temporary folder)")
     add(
         "--python", default=sys.executable, metavar="PATH", help="interpreter with our broker (default: this)"
     )
-    add("--generator", choices=("auto", "c", "python"), default="auto", help="who makes the load")
+    add("--generator", choices=("auto", "c", "python"), default="auto", help="load generator")
     add("--json", type=Path, metavar="FILE")
     options = parser.parse_args(argv)
     options.settings = choose_settings(options, USUAL, QUICK)
@@ -140,11 +140,11 @@ def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-# -- requests and answers
+# -- requests and replies
 
 
 def measure(way: Way, shape: Shape, generator: Generator, options: argparse.Namespace) -> Sample:
-    """A fresh broker on an empty store, a warm-up, then the measured window."""
+    """Measure one configuration with a fresh broker on an empty store, after a warm-up."""
     settings: Settings = options.settings
     broker = harness.candidate(options.python, way.name, ("--data", "data", *way.flags))
     with harness.running(broker) as process, Catalogue(process) as catalogue:
@@ -163,7 +163,7 @@ def measure(way: Way, shape: Shape, generator: Generator, options: argparse.Name
     if load["stalled"] or not load["n"]:
         raise BenchError(f"{way.text}: stalled, {load['done']} of {load['sent']} requests answered")
     if load["wrong"]:
-        raise BenchError(f"{way.text}: {load['wrong']} answers were not what the worker had sent")
+        raise BenchError(f"{way.text}: {load['wrong']} replies differ from what the worker sent")
     (start, cpu, commits), (end, cpu_end, commits_end) = marks["measuring"], marks["measured"]
     rate = (commits_end - commits) / (end - start)
     return Sample(
@@ -177,7 +177,7 @@ def measure(way: Way, shape: Shape, generator: Generator, options: argparse.Name
 
 
 class Catalogue:
-    """Asks the broker under load how many commits it has made."""
+    """Connection to the broker under load that queries its commits."""
 
     def __init__(self, process: Running) -> None:
         self.context = zmq.Context()
@@ -209,7 +209,7 @@ def run_rounds(
     samples: dict[str, list[Sample]] = defaultdict(list)
     rounds = options.settings.rounds
     for number in range(1, rounds + 1):
-        for way in WAYS if number % 2 else WAYS[::-1]:  # nobody always goes first
+        for way in WAYS if number % 2 else WAYS[::-1]:  # alternate the order
             what = f"round {number}/{rounds}  {way.text:<24}"
             with progress.status(what):
                 sample = measure(way, shape, generator, options)
@@ -222,7 +222,7 @@ def run_rounds(
 
 
 def ratios(samples: Mapping[str, Sequence[Sample]], goals: Sequence[Goal] = GOALS) -> list[Ratio]:
-    """Within each round: a slow minute of the machine is in both sides."""
+    """Compute ratios within each round, so that load on the machine affects both sides."""
     found = []
     for goal in goals:
         pairs = zip(samples[goal.way], samples[goal.other], strict=True)
@@ -231,19 +231,19 @@ def ratios(samples: Mapping[str, Sequence[Sample]], goals: Sequence[Goal] = GOAL
     return found
 
 
-# -- coming back
+# -- recovery
 
 
 def measure_return(options: argparse.Namespace, progress: Console) -> Return:
-    """Store jobs for a service that nobody offers, kill -9, start again; twice."""
+    """Store jobs for a service without workers, kill -9, start again; twice."""
     with tempfile.TemporaryDirectory(prefix="polydomo-bench-") as folder:
         flags = ("--data", f"{folder}/data", "--set", f"services.{PARKED}.durable=true")
         more = ("--set", f"services.{PARKED}.queue={options.jobs}", "--set", "limits.client_jobs=1000000")
         broker = harness.candidate(options.python, "durable", (*flags, *more))
         with progress.status(f"storing {options.jobs:,} jobs"):
             _store_jobs(broker, options)
-        first = _come_back(broker)
-        second = _come_back(broker)
+        first = _measure_recovery(broker)
+        second = _measure_recovery(broker)
         return Return(options.jobs, first[0], first[1], second[1], second[2])
 
 
@@ -265,8 +265,8 @@ def _store_jobs(broker: Broker, options: argparse.Namespace) -> None:
         process.popen.wait()
 
 
-def _come_back(broker: Broker) -> tuple[float, float, float]:
-    """Seconds until it accepts connections, until a worker has one of the jobs, and of CPU time until then."""
+def _measure_recovery(broker: Broker) -> tuple[float, float, float]:
+    """Return the seconds until the broker accepts connections and until it dispatches a job, and its CPU time."""
     started = time.perf_counter()
     with harness.running(broker) as process:
         listening = time.perf_counter() - started
@@ -278,14 +278,14 @@ def _come_back(broker: Broker) -> tuple[float, float, float]:
             while worker.poll(PATIENCE):
                 if worker.recv_multipart()[1] == b"\x02":
                     return listening, time.perf_counter() - started, process.cpu_seconds()
-            raise BenchError("the broker came back without its jobs")
+            raise BenchError("the broker recovered without its jobs")
         finally:
             os.kill(process.popen.pid, signal.SIGKILL)
             worker.close(linger=0)
             context.term()
 
 
-# -- what is shown
+# -- output
 
 
 def show(samples: Mapping[str, Sequence[Sample]], found: Sequence[Ratio], back: Return | None) -> None:
@@ -318,8 +318,8 @@ def show(samples: Mapping[str, Sequence[Sample]], found: Sequence[Ratio], back: 
         )
     if back is not None:
         console.print(
-            f"{back.jobs:,} stored jobs: listening {back.listening_seconds:.2f} s after the start, the first job at a "
-            f"worker after {back.answered_seconds:.2f} s ({back.again_seconds:.2f} s the next time, "
+            f"{back.jobs:,} stored jobs: listening {back.listening_seconds:.2f} s after the start, first job "
+            f"dispatched after {back.answered_seconds:.2f} s ({back.again_seconds:.2f} s the next time, "
             f"{back.cpu_seconds:.2f} s of CPU time)",
             highlight=False,
         )

@@ -1,12 +1,12 @@
-"""How the pipeline's time grows with the data, and what a refresh costs: `python bench/growth.py`. See bench/README.md.
+"""Growth of the pipeline's time with the data, and cost of a refresh: `python bench/growth.py`. See bench/README.md.
 
-For each size a ledger is made up (`polydomo spark synth`), all but its last 3 % become tables (`backfill`), then the
-rest is added, 1 % at a time (`run --once`), and gold is made anew from all of silver. Beside each other stand the rate
-of the backfill, the time of gold's refresh after 1 % new data, and that of the rebuild. What is compared is the last
-refresh of the three, as in a stream; the first of the process stands beside it.
+For each size a synthetic ledger is made (`polydomo spark synth`), all but its last 3 % become tables (`backfill`), then
+the rest is added, 1 % at a time (`run --once`), and gold is rebuilt from all of silver. Reported are the rate of the
+backfill, the time of gold's refresh after 1 % new data, and that of the rebuild. The last of the three refreshes is
+compared, as in a stream; the first one of the process is shown as well.
 
 The refreshed tables must equal the rebuilt ones, row for row: counts exactly, sums of seconds to the microsecond,
-percentiles within their sketches' rank error.
+percentiles within the rank error of their sketches.
 
 Exit codes: 0 all measured, 1 the tables differ, 2 wrong usage.
 """
@@ -36,27 +36,27 @@ from polydomo.server.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-GOAL = 0.10  # of a rebuild
-BOUND = 0.007  # of a sketch's ranks
-CLOSE = 2e-6  # seconds, and of sums; percentiles are rounded to microseconds
-SHARE = 200  # a segment is one 200th of the jobs
-NEW = 2  # segments that come at once: 1 %
+GOAL = 0.10  # of the time of a rebuild
+BOUND = 0.007  # rank error of a sketch
+CLOSE = 2e-6  # absolute in seconds, and relative; percentiles are rounded to microseconds
+SHARE = 200  # a segment has one 200th of the jobs
+NEW = 2  # segments added at once: 1 %
 TIMES = 3
 
 
 def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measures how the pipeline's time grows with the data.")
+    parser = argparse.ArgumentParser(description="Measure how the pipeline's time grows with the data.")
     parser.add_argument("--jobs", default="1e6,10e6,50e6", help="sizes (default 1e6,10e6,50e6)")
-    parser.add_argument("--days", type=int, default=30, help="days that each ledger covers (default 30)")
+    parser.add_argument("--days", type=int, default=30, help="days covered by each ledger (default 30)")
     parser.add_argument("--master", default="local[*]")
-    parser.add_argument("--memory", default="6g", help="of Spark's driver (default 6g)")
-    parser.add_argument("--folder", type=Path, help="for the data; a temporary one if not given")
+    parser.add_argument("--memory", default="6g", help="memory of Spark's driver (default 6g)")
+    parser.add_argument("--folder", type=Path, help="folder for the data (default: a temporary one)")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(argv)
     try:
         options.sizes = [int(float(text)) for text in options.jobs.split(",")]
     except ValueError:
-        parser.error(f"--jobs {options.jobs}: expected numbers with commas between")
+        parser.error(f"--jobs {options.jobs}: expected numbers separated by commas")
     return options
 
 
@@ -110,7 +110,7 @@ def measure(spark: SparkSession, folder: Path, jobs: int, days: int, progress: C
 
 
 def hold_back(ledger: Path, aside: Path) -> list[Path]:
-    """The last segments of jobs are taken away for now."""
+    """Move the last segments of jobs out of the ledger and return them."""
     (aside / "jobs").mkdir(parents=True)
     last = sorted((ledger / "jobs").glob("*.parquet"))[-NEW * TIMES :]
     return [path.rename(aside / "jobs" / path.name) for path in last]
@@ -122,7 +122,7 @@ def keep(rows: DataFrame, place: Path) -> Path:
 
 
 def differences(one: DataFrame, other: DataFrame, key: tuple[str, ...]) -> list[str]:
-    """What is not the same in both; the first few."""
+    """Return descriptions of the first few differing rows."""
     from pyspark.sql import functions as F
 
     kinds = {name: kind for name, kind in one.dtypes if name not in key}
@@ -143,8 +143,8 @@ def differences(one: DataFrame, other: DataFrame, key: tuple[str, ...]) -> list[
 
 
 def alike(name: str, kind: str, kinds: dict[str, str]) -> Column:
-    """Is a column the same in both? A sum of fractions but for its last digits; a percentile lies between those of the
-    other's sketch whose ranks differ from its own by twice the sketches' bound, since both may be off."""
+    """Return whether a column is the same in both. Sums of fractions may differ in the last digits; a percentile must
+    lie between those of the other's sketch whose ranks differ by twice the sketches' bound, since both may be off."""
     from pyspark.sql import functions as F
 
     one, other = F.col(f"left.{name}"), F.col(f"right.{name}")

@@ -1,7 +1,7 @@
-"""Starts brokers and the load generator, and takes one measurement at a time.
+"""Brokers and load generators as processes, and single measurements.
 
-Every measurement gets a fresh broker process: nothing left over from the load before it (workers that
-vanished, queues, a grown heap) is in the numbers, and no second broker idles beside the one measured.
+Every measurement gets a fresh broker process, so that nothing left over from earlier load (disconnected
+workers, queues, a grown heap) affects the numbers, and no second broker is running.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from results import YARDSTICK, Sample, Shape
 
 HERE = Path(__file__).resolve().parent
 START_SECONDS = 20.0  # until a broker accepts connections
-STOP_SECONDS = 3.0  # between asking a broker to end and killing it
-GENERATOR_SLACK = 60.0  # connecting, settling and giving up on a stall, on a slow machine
+STOP_SECONDS = 3.0  # between SIGTERM and SIGKILL
+GENERATOR_SLACK = 60.0  # for connecting, settling and detecting a stall, on a slow machine
 OPEN_FILES = 16_384
 
 
 class BenchError(Exception):
-    """The run cannot go on; the text says what happened and where to look."""
+    """The run cannot continue; the text says what happened and where to look."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Settings:
     size: int = 64
 
 
-# -- who is measured
+# -- brokers
 
 
 def yardstick() -> Broker:
@@ -71,11 +71,11 @@ def yardstick() -> Broker:
 
 
 def candidate(python: str, label: str | None = None, extra: Sequence[str] = ()) -> Broker:
-    """Our broker as installed for that interpreter; without a label, named after how it was built."""
+    """Return our broker as installed for that interpreter; the default label is its build."""
     found = shutil.which(python)
     if found is None:
         raise BenchError(f"there is no Python interpreter {python!r}")
-    # Not resolved: a virtual environment's interpreter is a link that must be called by its own name.
+    # Not resolved: a virtual environment's interpreter is a link that must be started by its own name.
     path = os.path.abspath(found)
     compiled = _is_compiled(path)
     version = _output(path, "-c", "import platform; print(platform.python_version())")
@@ -88,7 +88,7 @@ def candidate(python: str, label: str | None = None, extra: Sequence[str] = ()) 
 
 
 def _is_compiled(python: str) -> bool | None:
-    """What `polydomo doctor` says; None if it cannot tell."""
+    """Return what `polydomo doctor` reports; None if unknown."""
     try:
         answer = json.loads(_output(python, "-m", "polydomo", "doctor", "--json"))
         return bool(answer["compiled"])
@@ -99,7 +99,7 @@ def _is_compiled(python: str) -> bool | None:
 def _output(*command: str) -> str:
     with tempfile.TemporaryDirectory() as elsewhere:
         try:
-            # From an empty folder, or `-m` would prefer a polydomo that lies in the current one.
+            # In an empty folder, because `-m` would prefer a package polydomo in the current one.
             done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=elsewhere)
         except (OSError, subprocess.TimeoutExpired):
             return ""
@@ -110,7 +110,7 @@ def _output(*command: str) -> str:
 
 
 def find_generator(kind: str = "auto") -> Generator:
-    """mdpraw, built on first use, or pyload where there is no C compiler or no epoll."""
+    """Return mdpraw, built on first use, or pyload without a C compiler or epoll."""
     python = Generator("pyload", (sys.executable, str(HERE / "pyload.py")))
     if kind == "python":
         return python
@@ -123,7 +123,7 @@ def find_generator(kind: str = "auto") -> Generator:
 
 
 def _build(compiler: str, source: Path) -> Path:
-    # The name carries the source's hash: a changed source is built anew, an unchanged one never.
+    # The name contains the source's hash, so that only a changed source is built again.
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     binary = cache_folder() / f"mdpraw-{digest}"
     if not binary.exists():
@@ -143,9 +143,9 @@ def cache_folder() -> Path:
     folder = Path(tempfile.gettempdir(), f"polydomo-bench-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
-    # In a folder everybody can write to, a program is only run if nobody else can have put it there.
+    # A program in a world-writable folder is run only if no other user can have put it there.
     if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
-        raise BenchError(f"{folder} belongs to somebody else; set XDG_CACHE_HOME to a folder of your own")
+        raise BenchError(f"{folder} belongs to another user; set XDG_CACHE_HOME to a folder of your own")
     return folder
 
 
@@ -153,7 +153,7 @@ def cache_folder() -> Path:
 
 
 def raise_file_limit() -> None:
-    """Thousands of idle peers need as many descriptors in the broker, which inherits this process's limit."""
+    """Raise the limit of open files, which the broker inherits, for thousands of idle peers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -172,14 +172,14 @@ class Running:
     def check(self, doing: str) -> None:
         if (code := self.popen.poll()) is not None:
             raise BenchError(
-                f"{self.label} ended with code {code} {doing}; its last words:\n{self.last_words()}"
+                f"{self.label} ended with code {code} {doing}; its last output:\n{self.last_output()}"
             )
 
-    def last_words(self, size: int = 2000) -> str:
+    def last_output(self, size: int = 2000) -> str:
         return self.log.read_bytes()[-size:].decode(errors="replace").strip() or "(none)"
 
     def cpu_seconds(self) -> float:
-        """CPU time of the process and its children, living and reaped."""
+        """Return the CPU time of the process and its children, running and reaped."""
         total = 0.0
         for process in self._family():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -239,8 +239,8 @@ def await_port(process: Running, port: int) -> None:
         except OSError:
             time.sleep(0.05)
     raise BenchError(
-        f"{process.label} did not accept connections within {START_SECONDS:.0f} s; its last words:\n"
-        f"{process.last_words()}"
+        f"{process.label} did not accept connections within {START_SECONDS:.0f} s; its last output:\n"
+        f"{process.last_output()}"
     )
 
 
@@ -257,13 +257,13 @@ def _stop(popen: subprocess.Popen[bytes]) -> None:
 
 
 def measure(broker: Broker, shape: Shape, generator: Generator, settings: Settings) -> Sample:
-    """One broker, one shape: a fresh process, a warm-up, then the measured window."""
+    """Measure one broker under one shape: a fresh process, a warm-up, then the measured window."""
     with running(broker) as process:
         marks: dict[str, float] = {}
         rss: list[int] = []
 
         def on_mark(mark: str) -> None:
-            # The generator says when its window starts and ends, so CPU is read over exactly those requests.
+            # The generator marks the start and end of its window, so CPU time is read over exactly those requests.
             marks[mark] = process.cpu_seconds()
             if mark == "measured":
                 rss.append(process.rss_bytes())
@@ -274,7 +274,7 @@ def measure(broker: Broker, shape: Shape, generator: Generator, settings: Settin
                 load_command(generator, process.endpoint, shape, settings), settings, on_mark
             )
         except BenchError as error:
-            process.check(where)  # a dead broker explains it better
+            process.check(where)  # a dead broker is the better explanation
             raise BenchError(f"{broker.label} {where}: {error}") from None
         process.check(where)
     if load["stalled"] or not load["n"]:
@@ -282,7 +282,7 @@ def measure(broker: Broker, shape: Shape, generator: Generator, settings: Settin
             f"{broker.label} {where}: stalled, {load['done']} of {load['sent']} requests answered"
         )
     if load["wrong"]:
-        wrong = f"{broker.label} {where}: {load['wrong']} answers were not what the worker had sent"
+        wrong = f"{broker.label} {where}: {load['wrong']} replies differ from what the worker sent"
         raise BenchError("\n".join([wrong, *load["said"]]))
     return Sample(
         rps=load["rps"],
@@ -335,6 +335,6 @@ def run_generator(command: list[str], settings: Settings, on_mark: Callable[[str
         result: dict[str, Any] = json.loads(answer)
     except ValueError:
         reason = "".join(said).strip() or f"no result within {limit:.0f} s"
-        raise BenchError(f"the load generator gave up: {reason}") from None
+        raise BenchError(f"the load generator failed: {reason}") from None
     result["said"] = [line.strip() for line in said]
     return result

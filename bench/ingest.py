@@ -1,9 +1,9 @@
-"""How fast segments become tables: `python bench/ingest.py --rows 1000000`. See bench/README.md.
+"""Speed of the pipeline from segments to tables: `python bench/ingest.py --rows 1000000`. See bench/README.md.
 
 On one ledger (`polydomo spark synth`), in one Spark, after a warm-up of both:
 
-- copy: a bare Structured Streaming query that reads the segments of jobs and writes them as Parquet again, the measure;
-- run: `polydomo spark run --once`: checked, each row once, silver, all of gold;
+- copy: a bare Structured Streaming query that copies the segments of jobs to Parquet, as the reference;
+- run: `polydomo spark run --once`: checks, deduplication, silver, all of gold;
 - backfill: the same as one batch;
 - refresh: gold after one per cent of new rows, against gold from all rows.
 
@@ -40,7 +40,7 @@ from polydomo.server.settings import BrokerSection, Settings, SparkSection
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The goals: streaming ingest to gold ≥ 0.1 × a bare copy; a refresh ≤ 0.1 × a rebuild.
+# Goals: streaming ingestion to gold ≥ 0.1 × a bare copy; a refresh ≤ 0.1 × a rebuild.
 LEAST_RATIO = 0.1
 MOST_REFRESH = 0.1
 
@@ -49,7 +49,7 @@ WARM = 20_000
 
 @dataclass
 class Found:
-    """Seconds and rows per second."""
+    """Results: seconds, and seconds by stage."""
 
     rows: int
     segments: int
@@ -83,7 +83,7 @@ def main() -> int:
 
 
 def measure(spark: SparkSession, folder: Path, rows: int, files: int, days: int) -> Found:
-    """All of it, in a folder of its own."""
+    """Run all measurements in their own folder."""
     settings = Settings(
         broker=BrokerSection(data=str(folder)), spark=SparkSection(files=files, ledger=str(folder / "ledger"))
     )
@@ -113,7 +113,7 @@ def measure(spark: SparkSession, folder: Path, rows: int, files: int, days: int)
 
 
 def _copy(spark: SparkSession, folder: Path, files: int) -> float:
-    """The least that a stream can do with the segments."""
+    """Measure the minimum work of a stream on the segments."""
     rows = spark.readStream.schema(spark_schema(schema.JOBS)).option("maxFilesPerTrigger", files)
     began = time.monotonic()
     (
@@ -129,7 +129,7 @@ def _copy(spark: SparkSession, folder: Path, files: int) -> float:
 
 
 def _more(spark: SparkSession, folder: Path, rows: int) -> None:
-    """A day later, one per cent of what was."""
+    """Add one per cent of rows, a day later."""
     new = folder / "more"
     synth(spark, new, rows, seed=1, days=1, start=START + timedelta(days=29))
     for path in new.rglob("*.parquet"):
@@ -137,7 +137,7 @@ def _more(spark: SparkSession, folder: Path, rows: int) -> None:
 
 
 def run_silver(spark: SparkSession, lake: Lake, settings: Settings) -> RunResult:
-    """Without gold, which is measured by itself."""
+    """Run without gold, which is measured separately."""
     gold, lake.gold = lake.gold, ()
     try:
         return run(spark, lake, settings, once=True)
@@ -152,7 +152,7 @@ def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def show(found: Found) -> None:
-    """A table for people."""
+    """Print the results as a table."""
     table = Table(box=SIMPLE_HEAD, title=f"{found.rows:,} jobs in {found.segments:,} segments")
     for head in ("what", "seconds", "rows/s", "against a bare copy"):
         table.add_column(head, justify="left" if head == "what" else "right")
@@ -171,14 +171,14 @@ def show(found: Found) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=1_000_000, help="jobs in the ledger (1,000,000)")
-    parser.add_argument("--days", type=int, default=30, help="over so many days (30)")
-    parser.add_argument("--files", type=int, default=200, help="segments in a batch (200)")
+    parser.add_argument("--days", type=int, default=30, help="days covered by the ledger (30)")
+    parser.add_argument("--files", type=int, default=200, help="segments per batch (200)")
     parser.add_argument("--master", default="local[*]", help="where Spark runs (local[*])")
-    parser.add_argument("--memory", default="3g", help="of Spark's driver (3g)")
-    parser.add_argument("--conf", action="append", default=[], help="of Spark, KEY=VALUE")
-    parser.add_argument("--folder", help="for the files, which are removed at the end")
+    parser.add_argument("--memory", default="3g", help="memory of Spark's driver (3g)")
+    parser.add_argument("--conf", action="append", default=[], help="Spark setting, KEY=VALUE")
+    parser.add_argument("--folder", help="folder for the files, which are removed at the end")
     parser.add_argument("--cold", action="store_true", help="no warm-up")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--check", action="store_true", help="fail if a goal is missed")
     return parser.parse_args()
 

@@ -1,7 +1,7 @@
-"""What the ledger costs the broker: the same broker with and without it, in the same run: `python bench/ledger.py`.
+"""Cost of the ledger: the same broker with and without it, in the same run: `python bench/ledger.py`.
 
-The shape is `many` of bench/run.py: 8 clients with 128 requests under way each, 16 workers, in memory. Every round
-measures each build of the broker both ways; what is compared is the rate of the same round. See bench/README.md.
+The shape is `many` of bench/run.py: 8 clients with 128 requests in flight each, 16 workers, in memory. Every round
+measures each build of the broker both ways; ratios are taken within a round. See bench/README.md.
 
 Exit codes: 0 all measured, 1 a broker died or the load stalled, 2 wrong usage.
 """
@@ -22,7 +22,7 @@ from harness import BenchError, Broker, Settings, find_generator, measure, raise
 from results import SHAPES, Sample, medians
 from versus import Yardstick, versus_of
 
-# At least this much of the rate is left.
+# Minimum share of the rate that must remain.
 GOALS = {"plain": 0.75, "compiled": 0.85}
 USUAL = Settings(rounds=7, seconds=4.0, warmup=1.0)
 MANY = next(shape for shape in SHAPES if shape.name == "many")
@@ -48,7 +48,7 @@ TEXTS = Yardstick(
 
 @dataclass(frozen=True)
 class Row:
-    """One build of the broker, one way: medians, and the ratio to the other way."""
+    """One build of the broker with or without a ledger: medians, and the ratio to the other way."""
 
     broker: str
     ledger: str
@@ -102,7 +102,7 @@ def run_rounds(ours: Sequence[Broker], settings: Settings, progress: Console) ->
     for number in range(1, settings.rounds + 1):
         for broker in ours:
             ways = {"off": ("--data", "data"), "on": ("--data", "data", "--ledger", "auto")}
-            for way in ("on", "off") if number % 2 else ("off", "on"):  # neither always goes first
+            for way in ("on", "off") if number % 2 else ("off", "on"):  # alternate the order
                 what = f"round {number}/{settings.rounds}  {broker.label:<10} ledger {way:<4}"
                 with progress.status(what):
                     sample = measure(
@@ -135,7 +135,7 @@ def cells(row: Row) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Measures what the ledger costs Polydomo's broker.")
+    parser = argparse.ArgumentParser(description="Measure the cost of the ledger to Polydomo's broker.")
     versus.add_load_options(parser, USUAL, "body size in bytes")
     versus.add_candidate_options(parser, python=False)
     versus.add_output_options(parser, markdown=False)

@@ -1,22 +1,22 @@
-"""The bytes pyload sends and reads: MDP's dialects as frames, and as much ZMTP 3.0 (NULL) as a DEALER needs.
+"""Wire format of pyload: MDP's dialects as frames, and the part of ZMTP 3.0 (NULL) that a DEALER needs.
 
-A dialect is data: which frames stand before the body or the address, and where the command byte is.
+A dialect is data: the frames before the body or the address, and the position of the command byte.
 """
 
 from dataclasses import dataclass
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)
-SERVICE = None  # stands for the service's name in a dialect's frames
+SERVICE = None  # placeholder of the service's name in a dialect's frames
 
 Parts = tuple[bytes | None, ...]
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """Which frames a broker of that kind expects."""
+    """Frames that a broker of that kind expects."""
 
     request: Parts = ()  # a client's frames before the body
-    reply_command_at: int = -1  # index of the command frame, -1: there is none
+    reply_command_at: int = -1  # index of the command frame; -1: none
     reply_final: int = 0
     ready: Parts = ()
     heartbeat: Parts = ()
@@ -50,7 +50,7 @@ DIALECTS = {
         command_disconnect=5,
         address_at=3,
     ),
-    "tomo": Dialect(  # majortomo: 0.2's headers behind an empty frame, other numbers towards the client
+    "tomo": Dialect(  # majortomo: 0.2's headers after an empty frame, other numbers towards the client
         request=(b"", b"MDPC02", b"\x02", SERVICE),
         reply_command_at=2,
         reply_final=4,
@@ -74,7 +74,7 @@ def frame(body: bytes, more: bool) -> bytes:
 
 
 def encode(parts: Parts, service: bytes, head: bool = False) -> bytes:
-    """The parts as frames; a head has MORE on its last frame too, because a body follows."""
+    """Encode parts as frames; a head has MORE on its last frame too, because a body follows."""
     last = len(parts) - 1
     return b"".join(frame(service if p is None else p, head or i < last) for i, p in enumerate(parts))
 
@@ -88,7 +88,7 @@ def handshake(identity: bytes) -> bytes:
 
 @dataclass
 class Message:
-    """One message in a connection's inbox: where each frame's head and content start, and where it ends."""
+    """One message in a connection's inbox: the start of each frame's header and content, and the end."""
 
     data: bytes
     heads: list[int]
@@ -101,7 +101,7 @@ class Message:
 
 
 def next_message(data: bytes, at: int) -> Message | None:
-    """The whole message or command that starts at `at`, or None while bytes of it are missing."""
+    """Return the complete message or command that starts at `at`, or None while bytes are missing."""
     heads, starts, limit = [], [], len(data)
     while at + 2 <= limit:
         heads.append(at)

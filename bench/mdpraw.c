@@ -1,16 +1,16 @@
 /* mdpraw: a load generator for Majordomo and NORFAB brokers, clients and echo workers in one process.
  *
  * It speaks ZMTP 3.0 (NULL) by itself over TCP with one thread and epoll, which costs about a quarter of
- * libzmq's CPU per request. So the broker is the bottleneck, not the thing that measures it.
+ * libzmq's CPU per request. So the broker is the bottleneck, not the generator.
  *
- * Every client keeps a fixed number of requests under way (its window); every worker answers with the body it
- * was given. A request carries its send time in the first 8 bytes of its body, so latency needs no
+ * Every client keeps a fixed number of requests in flight (its window); every worker echoes the body it
+ * received. A request carries its send time in the first 8 bytes of its body, so latency needs no
  * bookkeeping. One line of JSON goes to stdout at the end.
  *
- * WMP has no clients: they speak MDP, and its workers are woken, ask for the job, get it, answer and are ready again.
+ * WMP has no clients: they speak MDP, and its workers are woken, fetch the job, reply and are ready again.
  *
- * NFP in norfab's form differs: bodies are JSON, the send time is in the job's UUID (with a number, so that no
- * two are alike), a worker's answer has a status, and a request is done when its 200 is there.
+ * NFP in norfab's form differs: bodies are JSON, the send time is in the job's UUID (with a number, so that
+ * UUIDs are unique), a worker's reply has a status, and a request is done when its 200 arrives.
  *
  *     gcc -O2 -o mdpraw mdpraw.c && ./mdpraw -e tcp://127.0.0.1:5555 -c 8 -n 128 -k 16 -t 3
  */
@@ -36,14 +36,14 @@
 enum { EXIT_USAGE = 1, EXIT_IO = 2, EXIT_HANDSHAKE = 3, EXIT_CLOSED = 4, EXIT_STALLED = 5 };
 
 #define SECOND 1000000000ull
-#define STALL (5 * SECOND)           /* nothing moved for this long: give up */
-#define SILENCE SECOND               /* nor is a window a result whose last second saw no answer */
+#define STALL (5 * SECOND)           /* without progress for this long: give up */
+#define SILENCE SECOND               /* a window without a reply in its last second is not a result */
 #define BUSY_HEARTBEAT (SECOND / 2)  /* for the measured workers */
-#define SETTLE_US 300000             /* READY has no answer, so registration is given this long */
+#define SETTLE_US 300000             /* READY has no reply: time for the registration */
 #define MAX_FRAMES 64
 #define MAX_EVENTS 256
 #define MAX_SAMPLES (1u << 22)       /* latencies kept; later ones still count as requests */
-#define DIAL_BATCH 64                /* stays below any listener's usual backlog */
+#define DIAL_BATCH 64                /* below the usual backlog of a listener */
 
 /* ---- dialects: which frames a broker of that kind expects ------------------------------------ */
 
@@ -55,20 +55,20 @@ struct part { enum part_kind kind; const char *text; size_t size; };
 #define ROLE {ROLES, NULL, 0}
 #define NO_COMMAND (-1)
 #define UUID_SIZE 32                 /* hexadecimal: send time, then the request's number */
-#define NUMBERS (1u << 20)           /* of requests under way that can be told apart */
+#define NUMBERS (1u << 20)           /* of distinguishable requests in flight */
 
 struct dialect {
     const char *name;
     /* as a client */
-    struct part request[8];            /* what stands before the body */
+    struct part request[8];            /* frames before the body */
     int reply_command_at, reply_final; /* index of the command frame, FINAL's value */
     /* as a worker */
     struct part ready[6], heartbeat[5];
-    struct part final[4];              /* what stands before the address */
+    struct part final[4];              /* frames before the address */
     int command_at, command_request, command_disconnect; /* index of the command frame, its values */
     int address_at;                    /* index of the client's address; echoed from here on */
-    /* with UUIDs and statuses; 0 for those without */
-    int command_char;                  /* commands are text: which character of it says which */
+    /* with UUIDs and statuses; 0 without */
+    int command_char;                  /* commands are text: index of the distinguishing character */
     int uuid_at, status_at;            /* of a reply; a worker's request ends with UUID and body */
     bool wakes;                        /* workers are woken: WMP */
 };
@@ -84,12 +84,12 @@ static const struct dialect DIALECTS[] = {
      .ready = {T(""), T("MDPW01"), T("\x01"), SVC}, .final = {T(""), T("MDPW01"), T("\x03")},
      .heartbeat = {T(""), T("MDPW01"), T("\x04")},
      .command_at = 2, .command_request = 2, .command_disconnect = 5, .address_at = 3},
-    {.name = "tomo", /* majortomo: 0.2's headers behind an empty frame, other numbers towards the client */
+    {.name = "tomo", /* majortomo: 0.2's headers after an empty frame, other numbers towards the client */
      .request = {T(""), T("MDPC02"), T("\x02"), SVC}, .reply_command_at = 2, .reply_final = 4,
      .ready = {T(""), T("MDPW02"), T("\x01"), SVC}, .final = {T(""), T("MDPW02"), T("\x04")},
      .heartbeat = {T(""), T("MDPW02"), T("\x05")},
      .command_at = 2, .command_request = 2, .command_disconnect = 6, .address_at = 3},
-    {.name = "nfp", /* as norfab speaks it: commands are "0x04", jobs go to any worker */
+    {.name = "nfp", /* norfab's form: commands are "0x04", jobs go to any worker */
      .request = {T(""), T("NFPC01"), T("0x04"), SVC, T("any"), ID}, .reply_command_at = 2, .reply_final = '5',
      .ready = {T(""), T("NFPW01"), T("0x01"), SVC}, .final = {T(""), T("NFPW01"), T("0x05")},
      .heartbeat = {T(""), T("NFPW01"), T("0x02"), SVC},
@@ -98,7 +98,7 @@ static const struct dialect DIALECTS[] = {
     {.name = "wmp",
      .request = {T("MDPC02"), T("\x01"), SVC}, .reply_command_at = 1, .reply_final = 3,
      .ready = {T(""), T("WMP1"), T("\x01"), T(""), ROLE}, .command_at = 2, .wakes = true},
-    /* No protocol at all, for a bare ROUTER-DEALER proxy: workers send [address][body] back. The ceiling. */
+    /* No protocol, for a bare ROUTER-DEALER proxy: workers send [address][body] back. The upper bound. */
     {.name = "raw", .reply_command_at = NO_COMMAND, .command_at = NO_COMMAND, .address_at = 0},
     /* A ROUTER that answers by itself: no workers. */
     {.name = "echo", .reply_command_at = NO_COMMAND, .command_at = NO_COMMAND, .address_at = 0},
@@ -119,14 +119,14 @@ static struct {
 
 static const char USAGE[] =
     "usage: mdpraw [options]\n"
-    "  -e ENDPOINT  broker, tcp://IPV4:PORT              -w ENDPOINT  for workers, if another one\n"
+    "  -e ENDPOINT  broker, tcp://IPV4:PORT              -w ENDPOINT  for workers, if different\n"
     "  -d DIALECT   mdp02, mdp01, tomo, nfp, wmp, raw, echo\n"
     "                                                    -S NAME      service\n"
-    "  -c N         clients                              -n N         requests under way per client\n"
+    "  -c N         clients                              -n N         requests in flight per client\n"
     "  -k N         workers                              -s BYTES     body size (at least 8)\n"
-    "  -t SECONDS   measured time                        -W SECONDS   warm-up before it\n"
+    "  -t SECONDS   measured time                        -W SECONDS   warm-up\n"
     "  -i N         idle workers, on services idle-1..N  -j           ... all on one service, idle\n"
-    "  -x N         idle clients, only connected         -H SECONDS   idle workers' heartbeat interval\n"
+    "  -x N         idle clients, connected only         -H SECONDS   idle workers' heartbeat interval\n"
     "  -I PREFIX    identities PREFIX1, PREFIX2, ...     -m           mark the window on stderr\n"
     "  -z N         wmp: jobs a worker takes at once\n";
 
@@ -168,7 +168,7 @@ static void parse_options(int argc, char **argv)
     if (!strcmp(name, "echo"))
         opt.workers = 0;
     if (!strcmp(name, "nfp") && !opt.identity_prefix)
-        opt.identity_prefix = "peer"; /* results stand under their worker's name */
+        opt.identity_prefix = "peer"; /* results are keyed by their worker's name */
     if (opt.size < 8)
         opt.size = 8; /* the send time must fit */
     if (opt.idle_heartbeat <= 0)
@@ -215,7 +215,7 @@ static void put_frame(struct buffer *b, const void *bytes, size_t n, bool more)
     put(b, bytes, n);
 }
 
-/* WMP's headers of a worker of one service, with a name of less than 24 bytes: {"roles": [service], "slots": n} in
+/* WMP headers of a worker of one service, with a name of less than 24 bytes: {"roles": [service], "slots": n} in
  * CBOR. */
 static void put_roles(struct buffer *b, const char *service, bool more)
 {
@@ -229,7 +229,7 @@ static void put_roles(struct buffer *b, const char *service, bool more)
     put_frame(b, headers, 16 + size, more);
 }
 
-/* Appends the parts as frames; `open` sets MORE on the last one too: a head, with a body to follow. */
+/* Append the parts as frames; `open` sets MORE on the last one too: a head, followed by a body. */
 static void put_parts(struct buffer *b, const struct part *parts, const char *service, bool open)
 {
     for (int i = 0; parts[i].kind != END; i++) {
@@ -246,7 +246,7 @@ static void put_parts(struct buffer *b, const struct part *parts, const char *se
     }
 }
 
-/* Messages are the same every time but for a timestamp or an address, so they are encoded once, here. */
+/* Messages differ only in a timestamp or an address, so they are encoded once, here. */
 static struct {
     struct buffer request, final_head, heartbeat, idle_heartbeat;
     size_t stamp_at;
@@ -283,19 +283,19 @@ struct conn {
     int fd;
     enum role role;
     enum phase phase;
-    int under_way;      /* client: requests sent and not yet answered */
+    int under_way;      /* client: requests without a reply */
     char identity[32];
     struct buffer in, out;
-    size_t out_sent;    /* how much of `out` the kernel has taken */
+    size_t out_sent;    /* bytes of `out` accepted by the kernel */
     bool awaits_room;   /* EPOLLOUT is on */
-    bool ready_due;     /* a WMP worker that has taken a job: READY behind all that this read causes */
+    bool ready_due;     /* a WMP worker that has taken a job: READY after all other messages of this read */
 };
 
 static struct conn *conns;
 static int conn_count, open_count, epoll_fd;
 
 enum progress { SENT, ACKNOWLEDGED, DONE };
-static unsigned char progress[NUMBERS]; /* by request number: what has come of it */
+static unsigned char progress[NUMBERS]; /* state of each request, by number */
 
 static struct {
     uint64_t sent, done, disconnects, nonfinal, wrong, unannounced, samples;
@@ -465,7 +465,7 @@ static void send_ready(struct conn *c)
     const char *service = opt.service;
 
     if (c->role == IDLE_WORKER) {
-        if (!opt.idle_share_service) /* idle workers stand right behind the workers in `conns` */
+        if (!opt.idle_share_service) /* idle workers follow the workers in `conns` */
             snprintf(idle_service, sizeof idle_service, "idle-%d", (int)(c - conns) - opt.workers + 1);
         service = idle_service;
     }
@@ -473,7 +473,7 @@ static void send_ready(struct conn *c)
     flush(c);
 }
 
-/* Where it is noted how far a request is; NULL if the UUID is not one of ours. */
+/* Return the state of a request; NULL if the UUID is not one of ours. */
 static unsigned char *progress_of(const struct message *m)
 {
     int at = opt.dialect->uuid_at;
@@ -499,8 +499,8 @@ static bool is_acknowledgement(const struct message *m)
     return true;
 }
 
-/* A 200, once, with a body that is not shorter than what a worker put into it. Its 202 should have come before: a
- * ROUTER of libzmq's drops what does not fit its queue, so that this is counted and no more. */
+/* A first 200 with a body at least as long as the worker's. Its 202 should have arrived before; a missing one is only
+ * counted, because a libzmq ROUTER drops messages that do not fit its queue. */
 static bool is_result(const struct message *m)
 {
     int at = opt.dialect->status_at;
@@ -526,8 +526,8 @@ static void on_reply(struct conn *c, const struct message *m)
     }
     c->under_way--;
     stats.done++;
-    if (d->uuid_at ? !is_result(m) : m->size[body] != (size_t)opt.size) { /* fast but wrong is no result */
-        if (!stats.wrong++ && d->status_at && d->status_at < m->frames) /* the first one says what is the matter */
+    if (d->uuid_at ? !is_result(m) : m->size[body] != (size_t)opt.size) { /* a wrong reply is not a result */
+        if (!stats.wrong++ && d->status_at && d->status_at < m->frames) /* report the first one */
             fprintf(stderr, "a wrong answer: status %.*s, %.*s\n", (int)m->size[d->status_at],
                     m->frame[d->status_at], (int)m->size[body], m->frame[body]);
         return;
@@ -545,7 +545,7 @@ static void on_reply(struct conn *c, const struct message *m)
         stats.latency_us[stats.samples++] = (now - sent_at) / 1000;
 }
 
-/* The result as norfab's workers word it, under the worker's name. */
+/* Append a result in the form of norfab's workers, keyed by the worker's name. */
 static void put_result(struct conn *c, const struct message *m)
 {
     static char *result;
@@ -564,8 +564,8 @@ static void put_result(struct conn *c, const struct message *m)
     put_frame(&c->out, result, size, false);
 }
 
-/* A WMP worker: WAKE is answered with GIVE, TAKE with DONE and READY. What is before the second empty frame is the
- * way back. Headers are CBOR maps in the deterministic order, so what is needed is at their beginning. */
+/* A WMP worker: WAKE is answered with GIVE, TAKE with DONE and READY. The frames before the second empty one are the
+ * return route. Headers are CBOR maps in deterministic order, so the needed keys come first. */
 static void on_wmp(struct conn *c, const struct message *m)
 {
     int command = command_of(m, 2), empty = 3;
@@ -608,7 +608,7 @@ static void on_work(struct conn *c, const struct message *m)
         return;
     }
     if (command == d->command_request && d->address_at < m->frames) {
-        /* Address, empty frame and body go back as they came, heads and all; or, instead of the body, a result. */
+        /* Address, empty frame and body are returned unchanged, including headers; or a result instead of the body. */
         unsigned char *from = m->head[d->address_at];
         unsigned char *until = d->uuid_at ? m->head[m->frames - 1] : m->end;
 
@@ -644,7 +644,7 @@ static void on_command(struct conn *c, const struct message *m)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Takes one whole message or command from `at`; returns where the next starts, or NULL if bytes are missing. */
+/* Read one complete message or command from `at`; return the start of the next, or NULL if bytes are missing. */
 static unsigned char *parse_message(unsigned char *at, unsigned char *limit, struct message *m,
                                     bool *is_command)
 {
@@ -748,7 +748,7 @@ static void turn(bool loaded)
             c->ready_due = false;
             send_ready(c);
         }
-        if (c->out.used) /* one write for all that this read caused */
+        if (c->out.used) /* one write for everything caused by this read */
             flush(c);
     }
 }
@@ -792,7 +792,7 @@ static void register_workers(void)
     usleep(SETTLE_US);
 }
 
-/* NFP brokers may refuse a job that has no worker yet: one after the other is tried until one is done. */
+/* NFP brokers may refuse a job that has no worker yet: retry until one is done. */
 static void await_service(void)
 {
     struct conn *client = &conns[opt.workers + opt.idle_workers];
@@ -830,7 +830,7 @@ static void heartbeats(uint64_t start, uint64_t now)
         for (int i = 0; i < opt.workers; i++)
             send_heartbeat(&conns[i]);
     }
-    /* The idle ones beat one after the other, as strangers would, not all in one burst. */
+    /* Idle workers send heartbeats one after the other, like independent peers, not in one burst. */
     idle_due = (uint64_t)((now - start) / (opt.idle_heartbeat * SECOND) * opt.idle_workers);
     for (; idle_sent < idle_due; idle_sent++)
         send_heartbeat(&conns[opt.workers + idle_sent % opt.idle_workers]);
@@ -907,7 +907,7 @@ static double own_cpu_us(void)
 static void print_result(struct window w)
 {
     double seconds = (double)(w.end - w.start) / SECOND;
-    double cpu_us = stats.done ? own_cpu_us() / stats.done : 0; /* before the sort, which is not load */
+    double cpu_us = stats.done ? own_cpu_us() / stats.done : 0; /* before the sort, which is not part of the load */
     uint64_t n = stats.done - w.done_before;
 
     qsort(stats.latency_us, stats.samples, sizeof *stats.latency_us, by_value);

@@ -1,15 +1,15 @@
-"""Our broker beside a loop on pynng's own asyncio contexts, with the same NNG peers in the same run: `python
+"""Our broker against a loop on pynng's asyncio contexts, with the same NNG peers in the same run: `python
 bench/memo.py`. See bench/README.md.
 
-Clients keep JOBs of memo01 under way, workers answer each at once with what they got. The peers are NNG's own REQ
-sockets: in all scenarios but one those of nngload.c, which drives the NNG library without Python, for pynng's would
-mostly measure themselves; in `pynng` they are pynng's, in processes of their own. The other broker (pynng_broker.py)
-has a task for each of 2,048 REP contexts.
+Clients keep JOBs of memo01 in flight, workers echo each at once. The peers are NNG's own REQ sockets: in all scenarios
+but one those of nngload.c, which drives the NNG library without Python, because pynng's would mostly measure
+themselves; in `pynng` they are pynng's, in separate processes. The other broker (pynng_broker.py) has a task for each
+of 2,048 REP contexts.
 
 - lockstep: one JOB after the other, one worker;
-- one: 64 under way on one connection, 16 workers on another;
+- one: 64 in flight on one connection, 16 workers on another;
 - many: four connections of clients with 64 each, four with 16 workers;
-- parked: the same beside 1,000 workers that are parked on one connection;
+- parked: the same with 1,000 parked workers on one connection;
 - pynng: two processes of clients with 16 each, one of 16 workers.
 
 Exit codes: 0 all measured, 1 a broker died or the load stalled, 2 wrong usage.
@@ -61,7 +61,7 @@ PYTHON_PEERS = Generator("pynngload", (sys.executable, str(HERE / "pynngload.py"
 
 @dataclass(frozen=True)
 class Scenario:
-    """A load for all brokers, from which peers, and how many times the loop's jobs/s ours shall have; 0: no goal."""
+    """A load for all brokers, its peers, and the goal as a multiple of the loop's jobs/s; 0: no goal."""
 
     name: str
     shape: Shape
@@ -89,14 +89,19 @@ def notes(rows: Sequence[Row]) -> list[str]:
 
 def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Measures Polydomo's broker beside a loop on pynng's contexts."
+        description="Measure Polydomo's broker against a loop on pynng's contexts."
     )
     versus.add_load_options(parser, USUAL, "bytes of payload in a job and in its result", each="scenario")
     add = parser.add_argument
     add("--parked", type=int, default=1000, metavar="N", help="parked workers in `parked` (default 1000)")
     add("--scenarios", metavar="NAME,...", help="only these of: lockstep, one, many, parked, pynng")
     versus.add_candidate_options(parser)
-    add("--generator", choices=("c", "python"), default="c", help="peers of all scenarios (default c)")
+    add(
+        "--generator",
+        choices=("c", "python"),
+        default="c",
+        help="load generator of all scenarios (default c)",
+    )
     versus.add_output_options(parser)
     options = parser.parse_args(argv)
     versus.check_candidates(parser, options)
@@ -105,7 +110,7 @@ def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def on_nng(broker: Broker) -> Broker:
-    """The endpoint that the harness gives it is NNG's; its data lies in the folder of its process."""
+    """Return the broker with the harness's endpoint for NNG and its data in the process's folder."""
     command = (*broker.command[:-1], "--nng")
     return Broker(broker.label, command, ("--zmq", "tcp://127.0.0.1:*", "--data", "data"), broker.info)
 
@@ -127,7 +132,7 @@ def run_rounds(
     return versus.run_rounds(YARDSTICK, ours, todo, take, settings.rounds, progress)
 
 
-# -- telling
+# -- output
 
 
 def cells(row: Row) -> list[str]:

@@ -1,11 +1,11 @@
-"""Our broker beside norfab's own, with the same peers in the same run: `python bench/nfp.py`. See bench/README.md.
+"""Our broker against norfab's, with the same peers in the same run: `python bench/nfp.py`. See bench/README.md.
 
-Both get NFP jobs in norfab's form from one client that keeps 1,000 under way, for any of two workers that answer with
-200 at once; a job is done when its 200 is there. norfab's broker keeps nothing. Ours does it three times over:
+Both get NFP jobs in norfab's form from one client that keeps 1,000 in flight, for any of two workers that reply with
+200 at once; a job is done when its 200 has arrived. norfab's broker stores nothing. Ours runs in three configurations:
 
 - memory: its service is not durable either;
-- idle: the same beside 500 more workers that are registered and have nothing to do;
-- durable: as it comes, every job and result in SQLite, on disk before its 202 and its 200.
+- idle: the same with 500 more workers that are registered and idle;
+- durable: the default, every job and result in SQLite, on disk before its 202 and its 200.
 
 Exit codes: 0 all measured, 1 a broker died or the load stalled, 2 wrong usage.
 """
@@ -53,7 +53,7 @@ AS_IT_COMES = ""
 
 @dataclass(frozen=True)
 class Scenario:
-    """A load for both brokers, how ours is configured for it, and how much faster than norfab's it shall be."""
+    """A load for both brokers, the configuration of ours, and the goal as a multiple of norfab's rate."""
 
     name: str
     shape: Shape
@@ -74,10 +74,10 @@ def scenarios(idle: int, window: int) -> list[Scenario]:
 
 
 def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measures Polydomo's broker beside norfab's own.")
+    parser = argparse.ArgumentParser(description="Measure Polydomo's broker against norfab's.")
     versus.add_load_options(parser, USUAL, "bytes of text in a job and in its result", each="scenario")
     add = parser.add_argument
-    add("--window", type=int, default=1000, help="jobs under way (default 1000)")
+    add("--window", type=int, default=1000, help="jobs in flight (default 1000)")
     add("--idle", type=int, default=500, metavar="N", help="idle workers in `idle` (default 500)")
     add("--scenarios", metavar="NAME,...", help="only these of: memory, idle, durable")
     versus.add_candidate_options(parser)
@@ -85,7 +85,7 @@ def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
         "--folder",
         type=Path,
         metavar="DIR",
-        help="where the brokers' files go (default: for temporary files)",
+        help="folder for the brokers' files (default: the temporary folder)",
     )
     versus.add_output_options(parser)
     options = parser.parse_args(argv)
@@ -99,7 +99,7 @@ def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def configured(broker: Broker, scenario: Scenario, folder: Path) -> Broker:
-    """Ours, as this scenario wants it. Its data lies in the folder that the harness gives each process."""
+    """Return our broker configured for this scenario, with its data in the folder of its process."""
     config = folder / f"{scenario.name}.toml"
     config.write_text(scenario.toml)
     return Broker(broker.label, broker.command, ("--config", str(config), "--data", "data"), broker.info)
@@ -120,7 +120,7 @@ def run_rounds(
     return versus.run_rounds(YARDSTICK, ours, todo, take, settings.rounds, progress)
 
 
-# -- telling
+# -- output
 
 
 def cells(row: Row) -> list[str]:
@@ -147,9 +147,9 @@ def main(argv: list[str] | None = None) -> int:
     environment = reporting.environment()
     raise_file_limit()
     if options.folder:
-        tempfile.tempdir = str(options.folder)  # the harness makes its folders there
+        tempfile.tempdir = str(options.folder)  # the harness creates its folders there
     try:
-        # Python peers cost more than a broker does: the load is mdpraw's, or none.
+        # Python peers cost more than a broker: only mdpraw can generate this load.
         raw = find_generator("c")
         generator = Generator(raw.name, (*raw.command, "-d", "nfp"))
         ours = versus.choose_candidates(options, NORFAB)
@@ -160,7 +160,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     rows = summarise(options.scenarios, [NORFAB, *(broker.label for broker in ours)], samples)
     found, table = notes(rows), [cells(row) for row in rows]
-    load = f"{options.window:,} jobs under way, {settings.size} bytes of text each way"
+    load = f"{options.window:,} jobs in flight, {settings.size} bytes of text each way"
     title = reporting.heading(environment, settings, load)
     versus.show(YARDSTICK, title, table, found)
     if options.json:

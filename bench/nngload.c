@@ -1,12 +1,12 @@
-/* Load for a MemoDB broker from real NNG peers: REQ sockets of the NNG library that pynng brings, driven by its own
- * asynchronous I/O, so that no Python is on the way. A shared object; nngload.py loads it beside that library and calls
+/* Load for a MemoDB broker from real NNG peers: REQ sockets of the NNG library in pynng, driven by its own
+ * asynchronous I/O, without Python in the data path. A shared object; nngload.py loads it with that library and calls
  * `nngload`. Options, marks and result are those of mdpraw.c (see README.md), for memo01:
  *
- *   -e ENDPOINT  -c sockets of clients  -n requests under way on each  -k workers, 16 to a socket
+ *   -e ENDPOINT  -c sockets of clients  -n requests in flight on each  -k workers, 16 to a socket
  *   -i parked workers, all on one socket  -j on one service instead of one each  -s bytes  -t seconds  -W warm-up  -m
  *
- * Each context is a little machine of its own: what it sent, its aio, what comes next. Its callbacks run on NNG's
- * threads, one at a time for each context; all that is shared is counted atomically.
+ * Each context is a small state machine: what it sent, its aio, the next step. Its callbacks run on NNG's threads, one
+ * at a time for each context; shared counters are atomic.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -72,9 +72,9 @@ static void load(const char *path)
     msg_len = need("nng_msg_len");
 }
 
-/* What is counted */
+/* Counters */
 
-#define BUCKETS 1000000 /* one per microsecond; what took longer is in the last */
+#define BUCKETS 1000000 /* one per microsecond; longer times are in the last */
 
 static atomic_long sent, done, wrong, disconnects;
 static atomic_uint latency[BUCKETS];
@@ -88,7 +88,7 @@ static double now(void)
     return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-/* Messages: "memo01" and its kind are always encoded in this way by our own side; a broker's are read as CBOR */
+/* Messages: the generator always encodes "memo01" and the kind in this way; a broker's are decoded as CBOR */
 
 enum { READY = 1, JOB, RESULT, HEARTBEAT, DISCONNECT };
 
@@ -100,7 +100,7 @@ static size_t begin(uint8_t *at, int items, int kind)
     return 9;
 }
 
-/* The value of a data item's head; `at` moves behind it. */
+/* Return the value of a data item's head and advance `at`. */
 static uint64_t head(const uint8_t **at, const uint8_t *end)
 {
     int low = *at < end ? *(*at)++ & 0x1f : 0;
@@ -277,7 +277,7 @@ static long percentile(long total, double part)
     return BUCKETS;
 }
 
-/* Sleep; true if nothing at all was answered for five seconds on end. */
+/* Sleep; return true if there was no reply for five seconds. */
 static bool pass(double seconds)
 {
     double end = now() + seconds, moved = now();
@@ -360,5 +360,5 @@ int nngload(const char *library_path, int argc, char **argv)
            n, n / took, percentile(counted, 0.5), percentile(counted, 0.99), n ? cpu * 1e6 / n : 0.0, atomic_load(&sent),
            atomic_load(&done), atomic_load(&wrong), atomic_load(&disconnects), stalled ? "true" : "false");
     fflush(stdout);
-    _exit(0); /* with requests under way there is nothing to put in order */
+    _exit(0); /* requests are in flight: skip an orderly shutdown */
 }

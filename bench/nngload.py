@@ -1,4 +1,4 @@
-"""The load of nngload.c: real NNG peers, of the library that pynng brings, without Python on the way.
+"""Loader of nngload.c: real NNG peers, from the library in pynng, without Python in the data path.
 
 Run as a program it takes nngload.c's options.
 """
@@ -21,13 +21,13 @@ SOURCE = HERE / "nngload.c"
 
 
 def find_generator() -> Generator:
-    """Built on first use."""
+    """Return the generator, built on first use."""
     library()
     return Generator("nngload", (sys.executable, str(HERE / "nngload.py")))
 
 
 def library() -> Path:
-    """The name carries the source's hash: a changed source is built anew, an unchanged one never."""
+    """Build the library if necessary. Its name contains the source's hash, so that only a changed source is built."""
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         raise BenchError(

@@ -1,4 +1,4 @@
-"""norfab's own broker, unmodified and without encryption: what ours is compared with, here and in the tests.
+"""norfab's broker, unmodified and without encryption: the reference for ours, here and in the tests.
 
 python norfab_broker.py ENDPOINT [FOLDER [INVENTORY]]
 """
@@ -18,7 +18,7 @@ def main(endpoint: str, folder: str = "", inventory: str = "") -> None:
     else:
         known = NorFabInventory(data={"workers": {}}, base_dir=folder)
     known.broker.update({"endpoint": endpoint, "zmq_auth": False})
-    # At this level it writes no line per message.
+    # At this level it does not log each message.
     NFPBroker(endpoint, threading.Event(), known, "WARNING").mediate()
 
 

@@ -1,17 +1,17 @@
-"""Does the planner tell the truth? `python bench/plan.py`.
+"""Check of the planner's predictions against real runs: `python bench/plan.py`.
 
-For three workloads (steady, bursty, heavy-tailed) a trace is played twice against a real broker with workers that sleep
-as long as each request says:
+For three workloads (steady, bursty, heavy-tailed) a trace is replayed twice against a real broker with workers that
+sleep as long as each request says:
 
-- recorded: with twice as many workers as it will have, so that hardly anybody waits;
-- checked: with the number of workers that is planned for, which makes a queue.
+- recorded: with twice the number of workers, so that there is hardly any waiting;
+- checked: with the planned number of workers, so that a queue builds up.
 
 From the first run's ledger the planner (`polydomo.pipeline.plan`, on Spark) predicts the waits with the second run's
-number of workers; the second run's ledger says what they were. Nothing of the second run is used for the prediction.
-What is compared is the 95th percentile of the time from queued to dispatched, over all jobs.
+number of workers; the second run's ledger has the real ones. Nothing of the second run is used for the prediction.
+The 95th percentile of the time from queued to dispatched, over all jobs, is compared.
 
-A busy machine makes jobs longer in one run than in the other, which no planner can know. So a last column replays the
-second run's own trace: what the prediction would have been, had the runs been alike. It decides nothing.
+On a busy machine jobs take longer in one run than in the other, which no planner can know. So a last column replays
+the second run's own trace: the prediction for identical runs. It is not part of the check.
 
 `--jobs`, `--seconds` and `--workers` shape a run; `--rounds` repeats all of it with other random numbers.
 
@@ -43,14 +43,14 @@ from polydomo.sdk import Client, Worker
 
 SERVICE = "nap"
 GOAL = 0.25
-LOAD = 0.8  # of the workers in the checked run
+LOAD = 0.8  # utilisation of the workers in the checked run
 WORKLOADS = ("steady", "bursty", "heavy-tailed")
-SHORTEST = 0.01  # seconds: beside this, what the broker and a timer add is little
+SHORTEST = 0.01  # seconds: large compared with the overhead of the broker and a timer
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """What the broker noted of a run, in the order in which the jobs came. Seconds."""
+    """Times of a run from the ledger, in the order of arrival. Seconds."""
 
     path: str
     came: np.ndarray
@@ -67,19 +67,19 @@ class Verdict:
     jobs: int
     workers: int
     utilisation: float
-    recorded: float  # in the first run, with twice the workers
+    recorded: float  # in the first run, with twice the number of workers
     predicted: float
     measured: float
     own: float  # from the second run's own trace
 
     @property
     def error(self) -> float:
-        """Of the prediction, as a share of what was measured."""
+        """Return the error of the prediction, as a share of the measured value."""
         return self.predicted / self.measured - 1
 
 
 def workload(name: str, jobs: int, seconds: float, workers: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """When each job comes, and how long it sleeps: so many jobs in so many seconds, at LOAD."""
+    """Return the arrival and sleep times of `jobs` jobs in `seconds` seconds, at LOAD."""
     random = np.random.RandomState(seed)
     mean = LOAD * workers * seconds / jobs
     if name == "bursty":
@@ -100,7 +100,7 @@ def workload(name: str, jobs: int, seconds: float, workers: int, seed: int) -> t
         came = np.cumsum(random.exponential(1.0, jobs))
     came = came / came[-1] * seconds
     if name == "heavy-tailed":
-        # One in thirty is Pareto from five times the usual on, up to where a single job would decide the run.
+        # One in thirty is Pareto from five times the usual on, capped so that no single job decides the run.
         naps = random.lognormal(0, 0.4, jobs)
         tail = random.random_sample(jobs) < 1 / 30
         naps[tail] = np.minimum(5 * random.random_sample(int(tail.sum())) ** (-1 / 1.6), 60)
@@ -111,9 +111,9 @@ def workload(name: str, jobs: int, seconds: float, workers: int, seed: int) -> t
 
 
 async def play(url: str, came: np.ndarray, naps: np.ndarray) -> None:
-    """Every job at its time, whatever became of those before it."""
+    """Submit every job at its time, regardless of earlier ones."""
     async with Client(url, window=len(came) + 1, timeout=None) as client:
-        await client.call(SERVICE, 0.0)  # the connection is made before the clock runs
+        await client.call(SERVICE, 0.0)  # connect before the clock starts
         loop = asyncio.get_running_loop()
         start = loop.time() + 0.05
         under_way = []
@@ -126,7 +126,7 @@ async def play(url: str, came: np.ndarray, naps: np.ndarray) -> None:
 
 
 async def sleepers(url: str, number: int) -> None:
-    """So many workers, each with one job at a time. Says so on the output when all of them are known to the broker."""
+    """Run workers with one job at a time each. Print "ready" when all of them are registered."""
 
     async def nap(seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -149,7 +149,7 @@ async def sleepers(url: str, number: int) -> None:
 
 @contextmanager
 def broker(folder: Path) -> Iterator[str]:
-    """One with a ledger; its address."""
+    """Start a broker with a ledger and yield its address."""
     announced = folder / "broker.json"
     command = [sys.executable, "-m", "polydomo", "broker", "--zmq", "tcp://127.0.0.1:*"]
     with (folder.parent / f"{folder.name}.log").open("wb") as log:
@@ -175,7 +175,7 @@ def broker(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def asleep(address: str, number: int) -> Iterator[None]:
-    """Workers in a process of their own."""
+    """Run workers in a separate process."""
     command = [sys.executable, str(Path(__file__).resolve()), "--sleepers", str(number), f"dcp://{address}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -190,14 +190,14 @@ def asleep(address: str, number: int) -> Iterator[None]:
 
 
 def run(folder: Path, came: np.ndarray, naps: np.ndarray, workers: int) -> Ledger:
-    """One run: a broker, workers, all jobs, and what the ledger says of them."""
+    """Run a broker, workers and all jobs, and return the ledger's times."""
     with broker(folder) as address, asleep(address, workers):
         asyncio.run(play(f"dcp://{address}", came, naps))
     return read(folder / "ledger" / "jobs", len(came))
 
 
 def read(place: Path, jobs: int) -> Ledger:
-    """The segments of a run. The first job is the one that tried the connection."""
+    """Read the segments of a run. The first job only opened the connection."""
     columns = ["submitted", "queued", "ran_us", "waited_us", "service", "outcome"]
     table = pq.read_table(place, columns=columns).to_pandas()
     table = table[table["service"] == SERVICE].sort_values("submitted", kind="stable").iloc[1:]
@@ -210,7 +210,7 @@ def read(place: Path, jobs: int) -> Ledger:
 
 
 def predict(spark: Any, recorded: Ledger, workers: int) -> tuple[float, float]:
-    """By the planner, from the recorded run's own segments: the wait, and how busy the workers will be."""
+    """Return the planner's prediction from the recorded run's segments: the wait, and the utilisation."""
     from polydomo.ledger.schema import JOBS
     from polydomo.pipeline.plan import plan
     from polydomo.pipeline.schemas import spark_schema
@@ -222,7 +222,7 @@ def predict(spark: Any, recorded: Ledger, workers: int) -> tuple[float, float]:
 
 
 def judge(spark: Any, name: str, number: int, options: argparse.Namespace) -> Verdict:
-    """One workload: recorded, predicted, checked."""
+    """Record, predict and check one workload."""
     came, naps = workload(name, options.jobs, options.seconds, options.workers, options.seed + number)
     with tempfile.TemporaryDirectory(prefix="polydomo-plan-") as folder:
         recorded = run(Path(folder, "recorded"), came, naps, 2 * options.workers)
@@ -242,7 +242,7 @@ def judge(spark: Any, name: str, number: int, options: argparse.Namespace) -> Ve
 
 
 def p95_by_replay(run: Ledger, workers: int) -> float:
-    """Of a run's waits, by its own arrivals and run times."""
+    """Return the p95 of a run's waits, by replaying its own arrivals and run times."""
     made = replay.trace(run.came, run.ran)
     return float(np.quantile(replay.waits(made.arrivals, made.seconds, workers), 0.95))
 
@@ -277,15 +277,15 @@ def show(verdicts: list[Verdict]) -> Table:
 
 
 def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Checks the planner's predictions against real runs.")
+    parser = argparse.ArgumentParser(description="Check the planner's predictions against real runs.")
     add = parser.add_argument
-    add("--jobs", type=int, default=5000, help="in a trace (default 5,000)")
-    add("--seconds", type=float, default=80.0, help="that a run takes, about (default 80)")
-    add("--workers", type=int, default=24, help="in the checked run (default 24)")
+    add("--jobs", type=int, default=5000, help="jobs per trace (default 5,000)")
+    add("--seconds", type=float, default=80.0, help="approximate length of a run (default 80)")
+    add("--workers", type=int, default=24, help="workers in the checked run (default 24)")
     add("--rounds", type=int, default=1)
     add("--seed", type=int, default=1)
-    add("--only", choices=WORKLOADS, action="append", help="this workload; may be given several times")
-    add("--master", default="local[1]", help="Spark's (default local[1])")
+    add("--only", choices=WORKLOADS, action="append", help="only this workload; may be repeated")
+    add("--master", default="local[1]", help="Spark master (default local[1])")
     add("--json", type=Path, metavar="FILE")
     add("--sleepers", type=int, help=argparse.SUPPRESS)
     add("url", nargs="?", help=argparse.SUPPRESS)

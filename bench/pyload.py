@@ -1,8 +1,8 @@
 """mdpraw's load in Python, for machines without a C compiler: same flags, same line of JSON.
 
-Clients and echo workers in one thread over plain sockets (the bytes are in loadwire.py). libzmq would cost
-this process more than a broker under test spends, and the load would measure itself; even so a fast broker
-can outrun it. `gen_cpu_us` × `rps` near one million says that this happened.
+Clients and echo workers in one thread over plain sockets (loadwire.py has the wire format). libzmq would use
+more CPU than a broker under test, and the load would measure itself; even so a fast broker can outrun it:
+then `gen_cpu_us` × `rps` is near one million.
 
     python bench/pyload.py -e tcp://127.0.0.1:5555 -c 8 -n 128 -k 16 -t 3
 """
@@ -22,17 +22,17 @@ from loadwire import DIALECTS, GREETING, Message, encode, frame, handshake, next
 
 EXIT_USAGE, EXIT_IO, EXIT_HANDSHAKE, EXIT_CLOSED, EXIT_STALLED = 1, 2, 3, 4, 5
 SECOND = 1_000_000_000
-STALL = 5 * SECOND  # nothing moved for this long: give up
-SILENCE = SECOND  # nor is a window a result whose last second saw no answer
+STALL = 5 * SECOND  # without progress for this long the run fails
+SILENCE = SECOND  # a window without a reply in its last second is not a result
 BUSY_HEARTBEAT = SECOND // 2
-SETTLE_SECONDS = 0.3  # READY has no answer, so registration is given this long
+SETTLE_SECONDS = 0.3  # READY has no reply: time for the registration
 MAX_SAMPLES = 1 << 22
-DIAL_BATCH = 64  # stays below any listener's usual backlog
+DIAL_BATCH = 64  # below the usual backlog of a listener
 STAMP = struct.Struct("=Q")
 
 
 class LoadError(Exception):
-    """The load cannot go on; carries the process's exit code."""
+    """The load cannot continue; carries the process's exit code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -54,11 +54,11 @@ class Counters:
 class Connection:
     role: str
     endpoint: str
-    ready: bytes = b""  # the READY message, of a worker
+    ready: bytes = b""  # a worker's READY message
     identity: bytes = b""
     sock: socket.socket = field(default_factory=socket.socket)
     phase: str = "greeting"  # then "handshake", then "open"
-    under_way: int = 0  # of a client: requests sent and not yet answered
+    under_way: int = 0  # a client's requests without a reply
     inbox: bytes = b""
     outbox: bytearray = field(default_factory=bytearray)
     awaits_room: bool = False
@@ -89,7 +89,7 @@ class Load:
                 connection.identity = f"{options.I}{number}".encode()
 
     def _prepare_messages(self, service: bytes) -> None:
-        # A request is the same every time but for its 8-byte stamp, so it is encoded once, around that.
+        # Requests differ only in their 8-byte stamp, so they are encoded once, around that.
         request = encode(self.dialect.request, service, head=True) + frame(b"x" * self.options.s, False)
         body_at = len(request) - self.options.s
         self.before_stamp, self.after_stamp = request[:body_at], request[body_at + STAMP.size :]
@@ -112,7 +112,7 @@ class Load:
         try:
             del outbox[: connection.sock.send(outbox)]
         except BlockingIOError:
-            pass  # the rest leaves when the selector says that there is room
+            pass  # the rest is sent when the selector reports room
         except OSError as error:
             raise LoadError(EXIT_IO, f"send failed for a(n) {connection.role}: {error}") from None
         if bool(outbox) != connection.awaits_room:
@@ -127,7 +127,7 @@ class Load:
 
     def refill(self, client: Connection) -> None:
         missing = self.options.n - client.under_way
-        # One stamp for all: they leave in one write anyway.
+        # One stamp for all: they are sent in one write anyway.
         stamp = STAMP.pack(time.monotonic_ns())
         client.outbox += (self.before_stamp + stamp + self.after_stamp) * missing
         client.under_way += missing
@@ -179,7 +179,7 @@ class Load:
         client.under_way -= 1
         counters.done += 1
         body = message.starts[-1]
-        if message.end - body != self.options.s:  # fast but wrong is no result
+        if message.end - body != self.options.s:  # a wrong reply is not a result
             counters.wrong += 1
         elif counters.measuring:
             waited = time.monotonic_ns() - STAMP.unpack_from(message.data, body)[0]
@@ -192,7 +192,7 @@ class Load:
         dialect = self.dialect
         command = dialect.command_request if dialect.command_at < 0 else message.command(dialect.command_at)
         if command == dialect.command_request and dialect.address_at < len(message.heads):
-            # Address, empty frame and body go back as they came, heads and all.
+            # Address, empty frame and body are returned unchanged, including their headers.
             worker.outbox += self.final_head
             worker.outbox += message.data[message.heads[dialect.address_at] : message.end]
         elif dialect.command_at >= 0 and command == dialect.command_disconnect:
@@ -210,7 +210,7 @@ class Load:
                 self.on_readable(connection)
             if loaded and connection.role == "client" and connection.under_way < self.options.n:
                 self.refill(connection)
-            if connection.outbox:  # one write for all that this read caused
+            if connection.outbox:  # one write for everything caused by this read
                 self.flush(connection)
 
     def dial(self, connection: Connection) -> None:
@@ -245,7 +245,7 @@ class Load:
             self.last_busy_beat = now
             for worker in self.workers:
                 self.send(worker, self.heartbeat)
-        # The idle ones beat one after the other, as strangers would, not all in one burst.
+        # Idle workers send heartbeats one after the other, like independent peers, not in one burst.
         due = int((now - start) / (self.options.H * SECOND) * len(self.idle_workers))
         while self.idle_beats < due:
             self.send(self.idle_workers[self.idle_beats % len(self.idle_workers)], self.heartbeat)
@@ -316,18 +316,18 @@ def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="MDP load: clients and echo workers in one process.")
     add = parser.add_argument
     add("-e", default="tcp://127.0.0.1:5555", metavar="ENDPOINT", help="broker, tcp://HOST:PORT")
-    add("-w", metavar="ENDPOINT", help="for workers, if another one")
+    add("-w", metavar="ENDPOINT", help="endpoint for workers, if different")
     add("-d", default="mdp02", choices=sorted(DIALECTS), help="dialect")
     add("-S", default="echo", metavar="NAME", help="service")
     add("-c", type=int, default=1, metavar="N", help="clients")
-    add("-n", type=int, default=1, metavar="N", help="requests under way per client")
+    add("-n", type=int, default=1, metavar="N", help="requests in flight per client")
     add("-k", type=int, default=1, metavar="N", help="workers")
     add("-s", type=int, default=64, metavar="BYTES", help="body size (at least 8)")
     add("-t", type=float, default=3, metavar="SECONDS", help="measured time")
-    add("-W", type=float, default=0.5, metavar="SECONDS", help="warm-up before it")
+    add("-W", type=float, default=0.5, metavar="SECONDS", help="warm-up")
     add("-i", type=int, default=0, metavar="N", help="idle workers, on services idle-1..N")
-    add("-j", action="store_true", help="idle workers all on one service, idle")
-    add("-x", type=int, default=0, metavar="N", help="idle clients, only connected")
+    add("-j", action="store_true", help="all idle workers on one service, idle")
+    add("-x", type=int, default=0, metavar="N", help="idle clients, connected only")
     add("-H", type=float, default=2.5, metavar="SECONDS", help="idle workers' heartbeat interval")
     add("-I", metavar="PREFIX", help="identities PREFIX1, PREFIX2, ...")
     add("-m", action="store_true", help="mark the measured window on stderr")

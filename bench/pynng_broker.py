@@ -1,9 +1,9 @@
-"""A MemoDB broker in the way that pynng suggests: one task for each of many REP contexts, `python bench/pynng_broker.py
-ENDPOINT [CONTEXTS]`. What our own broker is measured beside.
+"""A MemoDB broker in the form that pynng suggests, one task for each of many REP contexts: the reference for ours.
+`python bench/pynng_broker.py ENDPOINT [CONTEXTS]`.
 
-A context receives a request, waits until there is an answer to it, and sends that. A worker's request (READY, RESULT,
-HEARTBEAT) is answered with its next JOB, or with a HEARTBEAT after ten seconds; a client's JOB with its RESULT.
-Correct, but without anything that a broker needs beside: no retries, no limits, no repeats recognised, nothing kept.
+A context receives a request, waits for the reply and sends it. A worker's request (READY, RESULT, HEARTBEAT) is
+answered with its next JOB, or with a HEARTBEAT after ten seconds; a client's JOB with its RESULT. The broker is correct
+but minimal: no retries, no limits, no deduplication, no durability.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ RESULT: Final = 3
 HEARTBEAT: Final = 4
 DISCONNECT: Final = 5
 
-CONTEXTS: Final = 2048  # requests that can wait for their answer at the same time
-PATIENCE: Final = 10.0  # seconds: a worker parked, a job without a worker
+CONTEXTS: Final = 2048  # requests that can wait for a reply at the same time
+PATIENCE: Final = 10.0  # seconds that a worker is parked, or a job waits for a worker
 
 DROPPED: Final = None
 
 
 class Job:
-    """One JOB, and who waits for its RESULT."""
+    """One JOB, and the future of its RESULT."""
 
     __slots__ = ("answer", "payload", "service", "timeout", "timer")
 
@@ -56,7 +56,7 @@ class Worker:
 
 
 class Broker:
-    """See the module's text."""
+    """The broker: registered workers, parked workers and waiting jobs."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -65,7 +65,7 @@ class Broker:
         self.waiting: dict[str, deque[Job]] = {}
 
     async def serve(self, context: Any) -> None:
-        """One context, for ever."""
+        """Serve one context forever."""
         while True:
             try:
                 answer = await self.answer(await context.arecv())
@@ -75,7 +75,7 @@ class Broker:
                 await context.asend(answer)
 
     async def answer(self, data: bytes) -> bytes | None:
-        """What is to be said to a request, when it can be said."""
+        """Return the reply to a request, as soon as there is one."""
         stream = BytesIO(data)
         header = cbor2.load(stream)
         protocol, kind, id = header[:3]
@@ -130,7 +130,7 @@ class Broker:
         return encode(JOB, worker.id, job.service, round(job.timeout * 1000)) + job.payload
 
     def take(self, worker: Worker) -> Job | None:
-        """The next job that waits for this worker."""
+        """Return the next job that waits for this worker."""
         for service in worker.services:
             waiting = self.waiting.get(service)
             while waiting:
@@ -164,7 +164,7 @@ async def main(endpoint: str, contexts: int) -> None:
 
 if __name__ == "__main__":
     try:
-        from uvloop import run  # as our own broker
+        from uvloop import run  # like our broker
     except ImportError:
         from asyncio import run
     run(main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else CONTEXTS))

@@ -1,7 +1,7 @@
-"""Load for a MemoDB broker from pynng's own peers, in processes of their own: options, marks and result as nngload.c's.
+"""Load for a MemoDB broker from pynng's peers, in separate processes: options, marks and result as in nngload.c.
 
 A process for each client socket and for each sixteen workers; in them, a task for each context. Python peers cost more
-than most brokers do, so what this shows is the broker's CPU time, hardly ever its limit.
+than most brokers, so this shows the broker's CPU time, hardly ever its limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import cbor2
 import pynng
 
 JOB, RESULT, HEARTBEAT = 2, 3, 4
-WORKERS = 16  # to a socket
+WORKERS = 16  # per socket
 SETTLE = 0.3  # seconds for workers to register
 
 
@@ -65,7 +65,7 @@ async def client(
 
 
 async def peers(options: argparse.Namespace, kind: str, amount: int, line: Connection) -> None:
-    """One process: says what it has counted whenever it is asked."""
+    """Run the peers of one process and report the counters on request."""
     counts = dict.fromkeys(("sent", "done", "wrong", "disconnects"), 0)
     took: list[float] = []
     socket = pynng.Req0(dial=options.endpoint)
@@ -82,10 +82,10 @@ async def peers(options: argparse.Namespace, kind: str, amount: int, line: Conne
         waiting = asyncio.ensure_future(asked.wait())
         done, _ = await asyncio.wait([waiting, *running], return_when=asyncio.FIRST_COMPLETED)
         for task in done - {waiting}:
-            task.result()  # it never ends but by an error
+            task.result()  # tasks end only with an error
         asked.clear()
         if not line.poll():
-            continue  # the reader fired twice for one question
+            continue  # the reader fired twice for one request
         line.recv()
         times = os.times()
         line.send({**counts, "cpu": times.user + times.system, "took": took[:]})
@@ -97,7 +97,7 @@ def process(options: argparse.Namespace, kind: str, amount: int, line: Connectio
 
 
 class Peers:
-    """All processes."""
+    """The processes of all peers."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -115,7 +115,7 @@ class Peers:
             line.send(None)
         for line in self._lines:
             if not line.poll(10):
-                raise SystemExit("a process of peers does not answer")
+                raise SystemExit("a process of peers does not reply")
             for name, value in line.recv().items():
                 total[name] = total.get(name, 0) + value if name != "took" else total["took"] + value
         return total
@@ -138,23 +138,23 @@ def main() -> int:
     parser.add_argument("-m", action="store_true")
     parser.add_argument("-j", action="store_true")
     options = parser.parse_args()
-    subscribers = Peers(options)
+    processes = Peers(options)
     for first in range(0, options.workers, WORKERS):
-        subscribers.start("worker", min(WORKERS, options.workers - first))
+        processes.start("worker", min(WORKERS, options.workers - first))
     if options.parked:
-        subscribers.start("parked", options.parked)
-    subscribers.ask()
+        processes.start("parked", options.parked)
+    processes.ask()
     time.sleep(SETTLE)
     for _ in range(options.clients):
-        subscribers.start("client", options.window)
-    subscribers.ask()
+        processes.start("client", options.window)
+    processes.ask()
     time.sleep(options.warmup)
-    before = subscribers.ask()
+    before = processes.ask()
     print("measuring", file=sys.stderr, flush=True)
     began = time.perf_counter()
     time.sleep(options.seconds)
     elapsed = time.perf_counter() - began
-    after = subscribers.ask()
+    after = processes.ask()
     print("measured", file=sys.stderr, flush=True)
     took = sorted(after.pop("took")) or [0.0]
     n = after["done"] - before["done"]

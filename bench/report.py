@@ -1,7 +1,7 @@
-"""Turns a run into a table for the terminal, JSON, Markdown and a plot.
+"""Output of a run: a table for the terminal, JSON, Markdown and a plot.
 
-Nothing here names the machine: the environment is described by what matters for the numbers, not by host
-or path.
+Nothing here identifies the machine: the environment is described by what affects the numbers, not by host or
+path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from results import Ratio, Shape, Summary, notes
 
 FORMAT_VERSION = 1
 COLUMNS = ("shape", "broker", "req/s", "p50 µs", "p99 µs", "CPU µs/req", "RSS MiB", "spread")
-TABLE_WIDTH = 112  # a narrower terminal wraps lines, which is better than numbers cut off
+TABLE_WIDTH = 112  # in a narrower terminal lines wrap, which is better than truncated numbers
 RATIO_COLUMNS = ("req/s ×", "CPU ×")
 
 
@@ -51,7 +51,7 @@ class Report:
 
 
 def environment() -> dict[str, Any]:
-    """What the numbers depend on; taken before the load, so that the load average is other people's."""
+    """Describe what the numbers depend on; called before the load, so that the load average excludes it."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -72,7 +72,7 @@ def _cpu_model() -> str:
 
 
 def _usable_cores() -> int:
-    # A container is often given fewer than the machine has.
+    # A container often has fewer than the machine.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -109,7 +109,7 @@ def _heading(report: Report) -> str:
 
 
 def _tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
-    """(title, column names, rows) of the main table and, if measured, of the scale table."""
+    """Return (title, column names, rows) of the main table and, if measured, of the scale table."""
     plain = [s for s in report.summaries if not _shape(report, s).base]
     tables = [
         (
@@ -146,7 +146,7 @@ def print_tables(report: Report) -> None:
 def print_table(
     console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], names: int = 2
 ) -> None:
-    """The first `names` columns are no numbers; of two, rows with the same first one stand together."""
+    """Print a table. The first `names` columns are not numbers; of two, rows with the same first one form a section."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number < names else "right", no_wrap=True)
@@ -188,15 +188,15 @@ def write_markdown(report: Report, path: Path) -> None:
 
 
 def write_plot(report: Report, path: Path) -> None:
-    """Grouped bars: requests/s above, CPU per request below; the format follows the file's suffix."""
-    import matplotlib  # here, because it is slow to import and most runs need no plot
+    """Plot grouped bars: requests/s above, CPU per request below; the format follows the file's suffix."""
+    import matplotlib  # slow to import, and most runs need no plot
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     labels = [broker.label for broker in report.brokers]
     names = [shape.name for shape in report.shapes]
-    plt: Any = pyplot  # its own types are only half there
+    plt: Any = pyplot  # incomplete type hints
     figure, axes = plt.subplots(2, 1, figsize=(max(7.0, 2.4 * len(names)), 7.5), layout="constrained")
     panels = (
         (axes[0], "requests/s (more is better)", lambda s: s.rps, "{:,.0f}"),
@@ -221,6 +221,6 @@ def write_plot(report: Report, path: Path) -> None:
     figure.supxlabel(
         f"{env['cpu']}, {env['cores']} core(s), Python {env['python']}, {env['date'][:10]}", fontsize=8
     )
-    # Without a date in the file's metadata, the same numbers give the same file.
+    # Without a date in the metadata, the same numbers give the same file.
     figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)

@@ -1,7 +1,7 @@
-"""What is measured and how it is summed up. Pure: no process, no clock.
+"""Shapes, samples and their summaries. Pure: no process, no clock.
 
 A run consists of rounds; in each round every broker meets every shape once, so that all of them see the same
-weather on the machine. Ratios are therefore taken within a round, and the median of the rounds' ratios is
+load on the machine. Ratios are therefore taken within a round, and the median of the rounds' ratios is
 reported.
 """
 
@@ -13,13 +13,13 @@ from statistics import median
 from typing import Any, TypedDict
 
 YARDSTICK = "yardstick"
-GENERATOR_LIMIT = 0.9  # above this share of one core the generator may be what was measured
+GENERATOR_LIMIT = 0.9  # above this share of one core the generator may have been the limit
 GENERATOR_IS_LIMIT = "the generator used {busy} of a core; req/s may be its limit (CPU per request holds)"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A load: how many peers of which kind, and how many requests each client keeps under way."""
+    """A load: how many peers of which kind, and how many requests each client keeps in flight."""
 
     name: str
     clients: int
@@ -27,13 +27,13 @@ class Shape:
     window: int
     idle_workers: int = 0
     idle_clients: int = 0
-    idle_share_service: bool = False  # all idle workers on one service, instead of one service each
+    idle_share_service: bool = False  # all idle workers on one service instead of one each
     base: str | None = None  # the shape this one is compared with
 
     @property
     def text(self) -> str:
         parts = [
-            f"{self.clients} client{'s' * (self.clients > 1)} with {self.window:,} under way",
+            f"{self.clients} client{'s' * (self.clients > 1)} with {self.window:,} in flight",
             f"{self.workers} worker{'s' * (self.workers > 1)}",
         ]
         if self.idle_workers:
@@ -52,7 +52,7 @@ SHAPES = (
 
 
 def scale_shapes(idle: int) -> tuple[Shape, ...]:
-    """`many` beside peers and services that do nothing but exist: they should cost next to nothing."""
+    """Return `many` with idle peers and services, which should cost next to nothing."""
     many = replace(SHAPES[-1], base=SHAPES[-1].name)
     return (
         replace(many, name="idle-peers", idle_workers=idle, idle_clients=idle, idle_share_service=True),
@@ -70,13 +70,13 @@ class Sample:
     cpu_us: float  # the broker's CPU time per request
     rss_mib: float
     generator_busy: float  # the load generator's share of one core
-    disconnects: int = 0  # workers the broker sent away
-    unannounced: int = 0  # NFP: jobs whose 200 came without their 202
+    disconnects: int = 0  # workers that the broker disconnected
+    unannounced: int = 0  # NFP: jobs whose 200 arrived without their 202
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Requests/s and CPU per request, each divided by somebody else's in the same round."""
+    """Requests/s and CPU per request, each divided by those of a reference in the same round."""
 
     rps: float
     cpu: float
@@ -112,7 +112,7 @@ def divide(a: float, b: float) -> float:
 
 
 def ratio_of(samples: Sequence[Sample], others: Sequence[Sample]) -> Ratio:
-    """The median of the rounds' ratios: a slow minute of the machine is in both sides of each."""
+    """Return the median of the rounds' ratios: load on the machine affects both sides of each."""
     pairs = list(zip(samples, others, strict=True))
     return Ratio(
         rps=median(divide(mine.rps, other.rps) for mine, other in pairs),
@@ -159,13 +159,13 @@ def summarise_one(broker: str, shape: Shape, samples: Samples) -> Summary:
 
 
 def summarise(brokers: Iterable[str], shapes: Iterable[Shape], samples: Samples) -> list[Summary]:
-    """One summary per shape and broker, in that order: what is compared stands together."""
+    """Return one summary per shape and broker, grouped by shape."""
     labels = list(brokers)
     return [summarise_one(broker, shape, samples) for shape in shapes for broker in labels]
 
 
 def notes(summaries: Iterable[Summary]) -> list[str]:
-    """What a reader must know before believing a number."""
+    """Return caveats about the numbers."""
     found = []
     for summary in summaries:
         found += doubts(f"{summary.broker}, {summary.shape}", summary.generator_busy, summary.disconnects)
@@ -173,7 +173,7 @@ def notes(summaries: Iterable[Summary]) -> list[str]:
 
 
 def doubts(where: str, generator_busy: float, disconnects: int, limit: str = GENERATOR_IS_LIMIT) -> list[str]:
-    """`limit` says that the load may have been what was measured; {busy} is its share of a core."""
+    """Return caveats. `limit`: text for a busy load generator; {busy} is its share of a core."""
     found = []
     if generator_busy > GENERATOR_LIMIT:
         found.append(f"{where}: {limit.format(busy=f'{generator_busy:.0%}')}")

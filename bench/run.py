@@ -1,4 +1,4 @@
-"""Our broker beside a bare pyzmq loop, in one run: `python bench/run.py`. See bench/README.md.
+"""Our broker against a bare pyzmq loop, in one run: `python bench/run.py`. See bench/README.md.
 
 Exit codes: 0 all measured, 1 a broker died or the load stalled, 2 wrong usage.
 """
@@ -32,15 +32,15 @@ QUICK = Settings(rounds=1, seconds=1.0, warmup=0.3)
 
 
 def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measures Polydomo's broker beside a bare pyzmq loop.")
+    parser = argparse.ArgumentParser(description="Measure Polydomo's broker against a bare pyzmq loop.")
     versus.add_load_options(parser, USUAL, "body size in bytes", each="shape")
     add = parser.add_argument
     add("--shapes", metavar="NAME,...", help="only these of: " + ", ".join(s.name for s in SHAPES))
-    add("--scale", action="store_true", help="also: `many` beside idle peers and idle services")
+    add("--scale", action="store_true", help="also: `many` with idle peers and idle services")
     add("--idle", type=int, default=1000, metavar="N", help="how many, for --scale (default 1000)")
     versus.add_candidate_options(parser)
     add("--broker-args", default="", metavar="TEXT", help="further arguments for our broker")
-    add("--generator", choices=("auto", "c", "python"), default="auto", help="who makes the load")
+    add("--generator", choices=("auto", "c", "python"), default="auto", help="load generator")
     versus.add_output_options(parser)
     add("--plot", type=Path, metavar="FILE", help="PNG, SVG or PDF, by its suffix")
     options = parser.parse_args(argv)
@@ -58,9 +58,9 @@ def choose_shapes(names: str | None, scale: bool, idle: int) -> list[Shape]:
     known = {shape.name: shape for shape in SHAPES}
     wanted = names.split(",") if names else list(known)
     if unknown := [name for name in wanted if name not in known]:
-        raise ValueError(f"unknown shape {unknown[0]!r}; there are {', '.join(known)}")
+        raise ValueError(f"unknown shape {unknown[0]!r}; expected one of {', '.join(known)}")
     if scale and "many" not in wanted:
-        wanted.append("many")  # what the scale shapes are compared with
+        wanted.append("many")  # the base of the scale shapes
     return [known[name] for name in wanted] + (list(scale_shapes(idle)) if scale else [])
 
 
@@ -69,8 +69,8 @@ def run_rounds(
 ) -> dict[tuple[str, str], list[Sample]]:
     samples: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for number in range(1, settings.rounds + 1):
-        # Every other round backwards, so that nobody always goes first. Ours open the first round: if one of
-        # them cannot run, that shows before time is spent on the others.
+        # The order alternates between rounds. Our brokers open the first round: if one of them cannot run, that
+        # shows before time is spent on the others.
         order = brokers[::-1] if number % 2 else brokers
         for shape in shapes:
             for broker in order:
@@ -87,7 +87,7 @@ def run_rounds(
 def main(argv: list[str] | None = None) -> int:
     options = parse_options(argv)
     settings = versus.choose_settings(options, USUAL, QUICK)
-    # Progress goes to stderr: stdout holds the result and nothing else.
+    # Progress goes to stderr: stdout has only the result.
     progress = Console(stderr=True)
     environment = reporting.environment()
     raise_file_limit()

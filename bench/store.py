@@ -1,11 +1,11 @@
-"""What group commit is worth, and how fast a full store comes back: `python bench/store.py`.
+"""Benefit of group commit, and recovery time of a full store: `python bench/store.py`.
 
-Three questions, one after the other on the same machine in the same run:
+Three measurements, one after the other on the same machine in the same run:
 - jobs that are only accepted (one write each): group commit against a transaction per job;
-- jobs that live a whole life (accepted, given to a worker, finished): the same;
-- a store with 100,000 unfinished jobs: how long until it is open and every job has been handed over.
+- jobs with a whole life cycle (accepted, dispatched, finished): the same;
+- a store with 100,000 unfinished jobs: how long until it is open and every job is recovered.
 
-The default store is an SQLite file in a temporary folder (`--folder` to choose the disk); `--url` for another.
+The default store is an SQLite file in a temporary folder (`--folder` to choose the disk); `--url` selects another.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from polydomo.store.store import BATCH
 
 @dataclass
 class Rate:
-    """How fast jobs went through a store."""
+    """Throughput of a store."""
 
     what: str
     grouped: bool
@@ -47,21 +47,21 @@ class Rate:
 
 @dataclass
 class Recovery:
-    """How long a store takes to come back."""
+    """Recovery time of a store."""
 
     jobs: int
     open_seconds: float
-    first_seconds: float  # until the first jobs are there
+    first_seconds: float  # until the first jobs are recovered
     all_seconds: float
 
 
 def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measures Polydomo's store.")
+    parser = argparse.ArgumentParser(description="Measure Polydomo's store.")
     add = parser.add_argument
     add("--url", help="a store to use instead of a new SQLite file; jobs are added to it")
-    add("--folder", help="where to make the SQLite file (default: the system's temporary folder)")
+    add("--folder", help="folder for the SQLite file (default: the system's temporary folder)")
     add("--seconds", type=float, default=3.0, help="measured time per line (default 3)")
-    add("--outstanding", type=int, default=1000, help="jobs under way at a time (default 1000)")
+    add("--outstanding", type=int, default=1000, help="jobs in flight (default 1000)")
     add("--size", type=int, default=64, help="body size in bytes (default 64)")
     add("--jobs", type=int, default=100_000, help="unfinished jobs to recover (default 100,000)")
     add("--json", type=Path, metavar="FILE")
@@ -69,7 +69,7 @@ def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 class Load:
-    """Keeps so many jobs under way for some seconds."""
+    """A fixed number of jobs in flight for some seconds."""
 
     def __init__(self, store: Store, options: argparse.Namespace, whole_life: bool) -> None:
         self.store = store

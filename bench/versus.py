@@ -1,6 +1,6 @@
-"""What the scripts that measure ours beside somebody else's have in common: options, rounds, rows, notes, output.
+"""Shared parts of the scripts that measure ours against a reference: options, rounds, rows, notes, output.
 
-As everywhere, ratios are taken within a round; beside their median stand the lowest and the highest.
+Ratios are taken within a round; the lowest and the highest are shown next to their median.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ QUICK = Settings(rounds=1, seconds=1.0, warmup=0.5)
 
 @dataclass(frozen=True)
 class Yardstick:
-    """What ours is measured beside, and the words for it and for what is counted."""
+    """A reference to measure ours against, and the words for its table."""
 
     label: str
     script: str  # in this folder
     text: str  # what ratios are divided by
     columns: tuple[str, ...]
     width: int  # of the table
-    names: int = 2  # columns that are no numbers
+    names: int = 2  # columns that are not numbers
     rate: str = "req/s"
     each: str = "req"
 
@@ -42,7 +42,7 @@ class Yardstick:
 
 
 class Scenario(Protocol):
-    """A load for all brokers, and how many times the yardstick's rate ours shall have."""
+    """A load for all brokers, and the goal as a multiple of the yardstick's rate."""
 
     @property
     def name(self) -> str: ...
@@ -57,7 +57,7 @@ AnyScenario = TypeVar("AnyScenario", bound=Scenario)
 
 @dataclass(frozen=True)
 class Versus:
-    """Divided by the yardstick in the same round: the median of the rounds, the lowest and the highest."""
+    """Ratios to the yardstick of the same round: the median of the rounds, the lowest and the highest."""
 
     rps: float
     rps_low: float
@@ -67,7 +67,7 @@ class Versus:
 
 @dataclass(frozen=True)
 class Row:
-    """One broker in one scenario: medians, and what they are worth."""
+    """One broker in one scenario: medians, and ratios to the yardstick."""
 
     scenario: str
     broker: str
@@ -93,7 +93,7 @@ def versus_of(own: Sequence[Sample], theirs: Sequence[Sample]) -> Versus:
 
 
 def summarise(todo: Sequence[Scenario], labels: Sequence[str], samples: Samples) -> list[Row]:
-    """One row per scenario and broker; the first label is the yardstick's."""
+    """Return one row per scenario and broker; the first label is the yardstick's."""
     rows = []
     for scenario in todo:
         theirs = samples[scenario.name, labels[0]]
@@ -107,13 +107,13 @@ def summarise(todo: Sequence[Scenario], labels: Sequence[str], samples: Samples)
 
 
 def notes(rows: Sequence[Row], limit: str = GENERATOR_IS_LIMIT) -> list[str]:
-    """What a reader must know before believing a number."""
+    """Return caveats about the numbers."""
     found = []
     for row in rows:
         where = f"{row.broker}, {row.scenario}"
         found += doubts(where, row.generator_busy, sum(sample.disconnects for sample in row.rounds), limit)
         if unannounced := sum(sample.unannounced for sample in row.rounds):
-            found.append(f"{where}: {unannounced} jobs had their 200 without a 202 before it")
+            found.append(f"{where}: {unannounced} jobs had a 200 without a 202 before it")
     return found
 
 
@@ -123,20 +123,20 @@ def notes(rows: Sequence[Row], limit: str = GENERATOR_IS_LIMIT) -> list[str]:
 def add_load_options(
     parser: argparse.ArgumentParser, usual: Settings, size: str, one: str = "broker", each: str | None = None
 ) -> None:
-    """How long and how often every `one` is measured, under every `each` if there are several."""
+    """Add options for how long and how often every `one` is measured, under every `each` if given."""
     turn = f"meets every {each}" if each else "is measured"
     per = f"{one}, {each}" if each else one
     add = parser.add_argument
     add("--rounds", type=int, help=f"rounds; every {one} {turn} once in each (default {usual.rounds})")
     add("--seconds", type=float, help=f"measured time per {per} and round (default {usual.seconds:g})")
     add("--warmup", type=float, help=f"load before the measured time, in seconds (default {usual.warmup:g})")
-    add("--quick", action="store_true", help="one round of 1 s: a first look")
+    add("--quick", action="store_true", help="one round of 1 s")
     add("--size", type=int, default=usual.size, help=f"{size} (default {usual.size})")
 
 
 def add_candidate_options(parser: argparse.ArgumentParser, python: bool = True) -> None:
     if python:
-        words = "interpreter that our broker is installed for (default: this one)"
+        words = "interpreter with our broker (default: this one)"
         parser.add_argument("--python", metavar="PATH", help=words)
     else:
         parser.set_defaults(python=None)
@@ -166,7 +166,7 @@ def choose_scenarios(
     wanted = names.split(",") if names else list(known)
     for name in wanted:
         if name not in known:
-            parser.error(f"unknown scenario {name!r}; there are {', '.join(known)}")
+            parser.error(f"unknown scenario {name!r}; expected one of {', '.join(known)}")
     return [known[name] for name in wanted]
 
 
@@ -209,7 +209,7 @@ def run_rounds(
     samples: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for number in range(1, rounds + 1):
         for scenario in todo:
-            # Every other round backwards, so that nobody always goes first.
+            # The order alternates between rounds.
             for broker in order[::-1] if number % 2 else order:
                 what = f"round {number}/{rounds}  {scenario.name:<8}  {broker.label:<10}"
                 with progress.status(what):
@@ -226,7 +226,7 @@ def print_sample(yardstick: Yardstick, what: str, sample: Sample, progress: Cons
     )
 
 
-# -- telling
+# -- output
 
 
 def ratio_text(middle: float, low: float, high: float, many: bool) -> str:

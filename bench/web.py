@@ -1,8 +1,8 @@
-"""Submit-and-wait over HTTP beside a bare FastAPI echo, in the same run: `python bench/web.py`. See bench/README.md.
+"""Submit-and-wait over HTTP against a bare FastAPI echo, in the same run: `python bench/web.py`. See bench/README.md.
 
-64 keep-alive connections, one request under way on each. Ours goes through the broker: HTTP in, a job in memory, one of
-16 MDP workers (in a process of their own), and its answer back out as HTTP. The echo is one FastAPI handler on uvicorn
-with the same settings. What is left of its rate is what the broker is worth measuring by.
+64 keep-alive connections, one request in flight on each. Ours goes through the broker: HTTP in, a job in memory, one of
+16 MDP workers (in a separate process), and its reply as the HTTP response. The echo is one FastAPI handler on uvicorn
+with the same settings. The result is the share of its rate that remains.
 
 Exit codes: 0 all measured, 1 a server died or the load stalled, 2 wrong usage.
 """
@@ -55,7 +55,7 @@ USUAL = Settings(rounds=5, seconds=3.0, warmup=1.0)
 
 @dataclass(frozen=True)
 class Row:
-    """One server: medians, and what they are worth."""
+    """One server: medians, and ratios to the echo."""
 
     server: str
     rps: float
@@ -65,7 +65,7 @@ class Row:
     rss_mib: float
     spread: float
     generator_busy: float
-    ratio: float | None  # its rate divided by the echo's of the same round: the median…
+    ratio: float | None  # its rate divided by the echo's of the same round: the median
     ratio_low: float | None
     ratio_high: float | None
     cpu_ratio: float | None
@@ -98,7 +98,7 @@ def _row(label: str, samples: Samples) -> Row:
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """What a reader must know before believing a number."""
+    """Return caveats about the numbers."""
     return [note for row in rows for note in doubts(row.server, row.generator_busy, 0, GENERATOR_IS_LIMIT)]
 
 
@@ -106,7 +106,7 @@ def notes(rows: Sequence[Row]) -> list[str]:
 
 
 def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measures Polydomo's REST API beside a bare FastAPI echo.")
+    parser = argparse.ArgumentParser(description="Measure Polydomo's REST API against a bare FastAPI echo.")
     versus.add_load_options(parser, USUAL, "body size in bytes", one="server")
     add = parser.add_argument
     add("--connections", type=int, default=64, help="keep-alive connections (default 64)")
@@ -123,7 +123,7 @@ def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def measure(server: Broker, options: argparse.Namespace) -> Sample:
-    """A fresh process, a warm-up, then the measured window."""
+    """Measure one server: a fresh process, a warm-up, then the measured window."""
     settings: Settings = options.settings
     place = f"127.0.0.1:{harness.free_port()}"
     extra = () if server.label == ECHO else ("--http", place, "--data", "data")
@@ -160,9 +160,11 @@ def measure(server: Broker, options: argparse.Namespace) -> Sample:
         process.check("under load")
     said = "\n".join(load["said"])
     if load["stalled"] or not load["n"]:
-        raise BenchError(f"{server.label}: stalled, {load['done']} of {load['sent']} answered\n{said}")
+        raise BenchError(
+            f"{server.label}: stalled, {load['done']} of {load['sent']} requests answered\n{said}"
+        )
     if load["wrong"]:
-        raise BenchError(f"{server.label}: {load['wrong']} answers were not what was sent\n{said}")
+        raise BenchError(f"{server.label}: {load['wrong']} replies differ from what was sent\n{said}")
     return Sample(
         rps=load["rps"],
         p50_us=load["p50_us"],
@@ -178,13 +180,13 @@ SCRIPT = (sys.executable, str(HERE / "webload.py"))
 
 @contextlib.contextmanager
 def workers(endpoint: str, count: int) -> Iterator[None]:
-    """Behind the broker, until the end of the block."""
+    """Run workers of the broker until the end of the block."""
     command = [*SCRIPT, "work", endpoint, "--workers", str(count)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as popen:
         try:
             assert popen.stdout is not None
             if popen.stdout.readline().strip() != b"ready":
-                raise BenchError("the workers did not come")
+                raise BenchError("the workers did not start")
             yield
         finally:
             popen.kill()
@@ -195,7 +197,7 @@ def run_rounds(ours: Sequence[Broker], options: argparse.Namespace, progress: Co
     rounds = options.settings.rounds
     for number in range(1, rounds + 1):
         order = [YARDSTICK.broker, *ours]
-        for server in order[::-1] if number % 2 else order:  # nobody always goes first
+        for server in order[::-1] if number % 2 else order:  # alternate the order
             what = f"round {number}/{rounds}  {server.label:<10}"
             with progress.status(what):
                 sample = measure(server, options)
@@ -204,7 +206,7 @@ def run_rounds(ours: Sequence[Broker], options: argparse.Namespace, progress: Co
     return samples
 
 
-# -- telling
+# -- output
 
 
 def cells(row: Row) -> list[str]:

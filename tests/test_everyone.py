@@ -1,4 +1,4 @@
-"""Six kinds of clients call six kinds of workers, through one broker."""
+"""Tests of six kinds of clients calling six kinds of workers, through one broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def broker() -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module")
 def workers(broker: BrokerProcess) -> Iterator[dict[str, Serving]]:
-    """One of each kind, each at a service of its own name, giving back what it gets."""
+    """Start one worker of each kind, each on its own service, that echoes requests."""
     serving = {kind: make(broker, b"echo." + kind.encode()) for kind, make in WORKERS.items()}
     yield serving
     for one in serving.values():
@@ -44,7 +44,7 @@ def test_any_client_calls_any_worker(client: Any, workers: dict[str, Serving], w
 
 @pytest.mark.parametrize("kind", list(WORKERS))
 def test_what_one_was_answered_all_are_answered_without_a_worker(broker: BrokerProcess, kind: str) -> None:
-    """A memoised service, whoever asks and whoever answered first."""
+    """A memoised service returns the same result to clients of all kinds."""
     body = b"asked first of " + kind.encode()
     worker = WORKERS[kind](broker, b"remembered")
     first = CLIENTS["mdp"](broker)

@@ -1,4 +1,4 @@
-"""The house's plan holds: imports point downwards only, and the pure rooms stay pure."""
+"""Tests of the architecture: imports point downwards only, and pure packages stay pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "polydomo"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-# Peers in the tests, never parts of the product.
+# Peers in the tests, never dependencies of the product.
 FOREIGN = {"zmq", "pynng", "majortomo", "norfab", "pytest", "hypothesis"}
 
-# On every message's path: no log lines, no sockets, no clock, no randomness; time and the rest are handed in.
+# On every message's path: no logging, no sockets, no clock, no randomness; time and the rest are arguments.
 HOT_ROOMS = ("wire", "core", "dialects")
 IMPURE = {
     "asyncio",
@@ -40,12 +40,12 @@ IMPURE = {
     "warnings",
 }
 
-# The SDK's own parts for users' tests may know pytest.
+# The SDK's test kit may import pytest.
 MAY_KNOW_PYTEST = {"sdk/pytest_plugin.py", "sdk/testing.py"}
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The top-level names of everything a file imports, wherever in it."""
+    """Yield the top-level names of all imports in a file."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -55,7 +55,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def test_imports_point_downwards_only() -> None:
-    """The contracts are in pyproject.toml, the picture in DESIGN."""
+    """The contracts are in pyproject.toml."""
     command = [
         sys.executable,
         "-c",

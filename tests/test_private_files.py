@@ -1,4 +1,4 @@
-"""Folders and files of ours are for their owner only."""
+"""Tests that our folders and files are accessible to their owner only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mode(path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def wide_open() -> Iterator[None]:
-    """The process itself would let everybody read and write."""
+    """Set a umask that would allow everyone to read and write."""
     before = os.umask(0)
     yield
     os.umask(before)

@@ -1,4 +1,4 @@
-"""Secrets in texts: found by their form, and by their value."""
+"""Tests of redaction: secrets in texts are found by their form, and by their value."""
 
 from __future__ import annotations
 

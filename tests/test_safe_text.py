@@ -1,4 +1,4 @@
-"""Text from peers, for terminals and spreadsheets."""
+"""Tests of text from peers, made safe for terminals and spreadsheets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Build the wheel with its hot rooms compiled by mypyc, into dist/.
+"""Build the wheel with its hot packages compiled by mypyc, into dist/.
 
-Works on a copy of the tree, so that neither C files nor shared objects ever lie beside the source they came from (a
-stale one would be imported instead of it). Without a C compiler the wheel is plain Python: the same files run
-uncompiled, only slower; said loudly, because it is rarely what the caller wants.
+Works on a copy of the tree, so that C files and shared objects are never next to their source (a stale one would be
+imported instead). Without a C compiler the wheel is plain Python: the same files, uncompiled and slower; a warning is
+printed, because that is rarely intended.
 """
 
 import os
@@ -18,16 +18,16 @@ PARTS = ("src", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
 
 def compiler() -> str | None:
-    """The C compiler this Python would use, if it is there."""
+    """Return the C compiler that this Python would use, if it exists."""
     names = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[:1]
     return next((name for name in (*names, "cc", "gcc", "clang") if shutil.which(name)), None)
 
 
 def build(out: Path) -> Path:
-    """The wheel's path."""
+    """Build the wheel and return its path."""
     found = compiler()
     if found is None:
-        print("!! no C compiler found: building a PLAIN wheel, nothing in it is compiled", file=sys.stderr)
+        print("!! no C compiler found: building a PLAIN wheel without compiled modules", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="polydomo-wheel-") as folder:
         for part in PARTS:
             source = ROOT / part

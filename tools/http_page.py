@@ -1,4 +1,4 @@
-"""The REST API's page of the reference, from its own OpenAPI document."""
+"""The reference page of the REST API, generated from its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from polydomo.web.api.app import make_app
 from polydomo.web.api.openapi import document
 from polydomo.web.api.problems import KINDS
 
-# It has a page of its own.
+# This tag has its own page.
 ELSEWHERE = "memodb"
 
 
 def http_page() -> list[str]:
-    """Paths, parameters, headers, bodies, problems, limits."""
+    """Return the page: paths, parameters, headers, bodies, problems, limits."""
     found = asyncio.run(_document())
     parts = [
         "The REST API",
         flow("""
-            Where `--http HOST:PORT` says. How to use it: [the how-to](../how-to/http.md). The broker has the
-            same, with schemas and examples, at `/openapi.json`, and as a page at `/docs`. MemoDB's own REST is
-            beside it, under [`/memodb/v1`](memodb-rest.md).
+            Served at `--http HOST:PORT`. How to use it: [the how-to](../how-to/http.md). The broker serves the
+            same, with schemas and examples, at `/openapi.json`, and as a page at `/docs`. MemoDB's REST API is
+            next to it, under [`/memodb/v1`](memodb-rest.md).
         """),
         "## Paths",
         flow("""
             Names of services, workers and files may contain slashes. `HEAD` is answered wherever `GET` is,
-            except for streams of events. Statuses are those of success; any other is a
+            except for streams of events. Only success statuses are listed; any other is a
             [problem](#problems).
         """),
     ]
@@ -41,8 +41,8 @@ def http_page() -> list[str]:
         *parts,
         "## Parameters",
         flow("""
-            In the query. One that is not known is refused where jobs are submitted, as a misspelt option must not
-            be lost, and ignored elsewhere.
+            In the query. Unknown parameters are refused where jobs are submitted, so that a misspelled option is not
+            lost, and ignored elsewhere.
         """),
         _parameters(found),
         "## Headers",
@@ -51,42 +51,42 @@ def http_page() -> list[str]:
         *_bodies(),
         "## Problems",
         flow("""
-            Everything that goes wrong is answered with `application/problem+json` (RFC 9457): `type`, `title`,
-            `status`, `detail`, and `reason`, which is one of these. A GET of its `type`, `/problems/REASON`,
-            says the same as this table. A worker's own failure is in it as `body`, `text`, `base64` or
-            `frames`, and what our own SDK's workers say about it as `account`. MemoDB's types are in
+            Every error is answered with `application/problem+json` (RFC 9457): `type`, `title`, `status`,
+            `detail`, and `reason`, which is one of these. A GET of its `type`, `/problems/REASON`, returns
+            the text of this table. A worker's own failure is included as `body`, `text`, `base64` or
+            `frames`, and the details from our own SDK's workers as `account`. MemoDB's types are in
             [its page](memodb-rest.md).
         """),
         _problems(),
         "## Limits",
         flow("""
             `limits.message_bytes` for a body and `limits.frames` for its parts (413), 64 KiB for a request's
-            head (431), `http.slow` for a head that comes slowly and for silence within a body (408),
+            head (431), `http.slow` for a slow head and for silence within a body (408),
             `http.connections` at once (503), `limits.client_jobs` unanswered jobs of one client (429),
-            `http.patience` for everything that waits: more is not refused, but answered when that time is
-            over. All of them are [settings](configuration.md#http).
+            `http.patience` for everything that waits: a longer wait is not refused, but answered after that
+            time. All of them are [settings](configuration.md#http).
         """),
     ]
 
 
 HEADERS = [
-    ["`Prefer: wait=N`", "request", "wait up to N seconds for the answer; without N: for `http.patience`"],
-    ["`Preference-Applied`", "answer", "how long it was waited for"],
-    ["`Idempotency-Key`", "request", "jobs of a service with one key are run once, and all get its answer"],
-    ["`Polydomo-Client`", "request", "whose jobs they are; otherwise those of the host they come from"],
+    ["`Prefer: wait=N`", "request", "wait up to N seconds for the reply; without N: for `http.patience`"],
+    ["`Preference-Applied`", "answer", "how long the broker waited"],
+    ["`Idempotency-Key`", "request", "jobs of a service with the same key are run once and share the reply"],
+    ["`Polydomo-Client`", "request", "the client that owns the jobs; default: the host of the connection"],
     [
         "`Accept`",
         "request",
-        "what the answer is called; `text/event-stream` for a job: all that happens to it",
+        "type of the reply; `text/event-stream` for a job: all its events",
     ],
-    ["`Last-Event-ID`", "request", "go on behind this event"],
+    ["`Last-Event-ID`", "request", "continue after this event"],
     ["`Location`", "answer", "the job (202), or the attempt (a job for a worker)"],
-    ["`Polydomo-Worker`", "answer", "who did it; for a worker: its own name"],
-    ["`Polydomo-Service`, `Polydomo-Job`", "answer", "of a job for a worker: which service, the job's id"],
-    ["`Polydomo-Timeout`", "answer", "of a job for a worker: how many seconds it has"],
-    ["`ETag`, `If-None-Match`", "both", "304 if it is the same; results and files have strong ones"],
-    ["`Range`, `If-Range`", "request", "a part of a file, and only of the same one"],
-    ["`Retry-After`", "answer", "seconds, with 429 and 503, and with a result that is not there yet"],
+    ["`Polydomo-Worker`", "answer", "the worker that ran the job; for a worker: its own name"],
+    ["`Polydomo-Service`, `Polydomo-Job`", "answer", "of a job for a worker: its service and id"],
+    ["`Polydomo-Timeout`", "answer", "of a job for a worker: its timeout in seconds"],
+    ["`ETag`, `If-None-Match`", "both", "304 if unchanged; results and files have strong ones"],
+    ["`Range`, `If-Range`", "request", "a part of a file, and only if it is unchanged"],
+    ["`Retry-After`", "answer", "seconds, with 429 and 503, and with a pending result"],
 ]
 
 
@@ -103,7 +103,7 @@ def _operations(found: dict[str, Any], tag: str) -> str:
 
 
 def _parameters(found: dict[str, Any]) -> str:
-    """Each once, with the paths that have it."""
+    """Return a table of the parameters, each once, with the paths that have it."""
     known: dict[tuple[str, str], list[str]] = {}
     for path, operations in found["paths"].items():
         for operation in operations.values():
@@ -134,16 +134,16 @@ def _bodies() -> list[str]:
                     "`application/json`, `application/cbor`, `…+json`, `…+cbor`",
                     "one frame, if it is well-formed",
                 ],
-                ["anything else, or without a type", "one frame, as it is"],
+                ["anything else, or without a type", "one frame, unchanged"],
                 ["nothing", "one empty frame"],
             ],
         ),
         flow("""
-            A content encoding other than `identity` is refused (415). Answers of one frame are
+            A content encoding other than `identity` is refused (415). Replies of one frame are
             `application/octet-stream`, or what `Accept` prefers among that, `application/json`,
-            `application/cbor` and `text/plain`, if it is true; answers of several frames are
+            `application/cbor` and `text/plain`, if the body is valid as such; replies of several frames are
             `multipart/mixed`. Where a body is part of a JSON document it is one of `body` (JSON), `text`,
-            `base64`, or `frames` (a list of base64), in what the broker says and in what it reads.
+            `base64`, or `frames` (a list of base64), in requests and in replies.
         """),
     ]
 
@@ -155,7 +155,7 @@ def _problems() -> str:
 
 
 async def _document() -> dict[str, Any]:
-    """Of a broker that listens nowhere."""
+    """Return the document of a broker without listeners."""
     settings = Settings()
     settings.broker.zmq = []
     settings.broker.data = ""

@@ -1,8 +1,8 @@
-"""Write the reference pages that are made from the code: cli, configuration, errors, http, sdk and tables.
+"""Generator of the reference pages that come from the code: cli, configuration, errors, http, sdk and tables.
 
     python tools/make_reference.py [FOLDER]         default: docs/reference
 
-A test makes them anew and compares, so a setting, flag, method or error is described only where it is.
+A test generates them again and compares, so a setting, flag, method or error is described only where it is defined.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTICE = "<!-- Made by tools/make_reference.py from the code: change it there, then run that. -->"
 
 
-# What docstrings speak of, and where this reference speaks of it.
+# Names in docstrings, and the sections of the reference about them.
 LINKS = {
     "polydomo.sdk.url": "[URLs](#urls)",
     "polydomo.sdk.codecs": "[codecs](#bodies-and-codecs)",
@@ -59,7 +59,7 @@ LINKS = {
 
 
 def main(folder: Path) -> None:
-    """All pages."""
+    """Write all pages to a folder."""
     pages = {"cli": cli_page, "configuration": configuration_page, "errors": errors_page, "sdk": sdk_page}
     pages |= {"http": http_page, "tables": tables_page}
     folder.mkdir(parents=True, exist_ok=True)
@@ -75,14 +75,14 @@ def main(folder: Path) -> None:
 
 
 def cli_page() -> list[str]:
-    """Every command with its arguments and flags."""
+    """Return the page of commands, arguments and flags."""
     root: Any = typer.main.get_command(app)
     parts = [
         "The `polydomo` command",
         flow(f"""
-            Every command has `--help`. Those that ask a broker find it by `--url`, else by `POLYDOMO_URL`,
+            Every command has `--help`. Commands that query a broker find it by `--url`, else by `POLYDOMO_URL`,
             else at `{common.DEFAULT_URL}`; the forms of a URL are in [the SDK's reference](sdk.md#urls).
-            With `--json`, results and errors are JSON on stdout. `polydomo --install-completion` makes the
+            With `--json`, results and errors are JSON on stdout. `polydomo --install-completion` lets the
             Tab key complete commands, flags and the names of services.
         """),
         "## Exit codes",
@@ -91,7 +91,7 @@ def cli_page() -> list[str]:
         table(
             ["variable", "meaning"],
             [
-                ["`POLYDOMO_URL`", "the broker for clients, workers and commands that are given none"],
+                ["`POLYDOMO_URL`", "the default broker of clients, workers and commands"],
                 [f"`{config.FILE_VARIABLE}`", "the configuration file of `broker`, `config` and `doctor`"],
                 [
                     "`POLYDOMO_SECTION_KEY`",
@@ -119,7 +119,7 @@ def _commands(group: Any, prefix: str = "polydomo") -> Iterable[tuple[str, Any]]
 def _command(name: str, command: Any) -> list[str]:
     callback = inspect.unwrap(command.callback)
     arguments = [_metavar(p, callback) for p in command.params if p.param_type_name == "argument"]
-    usage = [name.replace(" ls", " [ls]"), *arguments, "[FLAGS]"]  # a group without a command does it, too
+    usage = [name.replace(" ls", " [ls]"), *arguments, "[FLAGS]"]  # `ls` is the default command of its group
     parts = [f"## {name}", _paragraphs(command.help or ""), f"```text\n{' '.join(usage)}\n```"]
     keys = broker_command.KEYS if name == "polydomo broker" else {}
     rows = []
@@ -142,7 +142,7 @@ def _command(name: str, command: Any) -> list[str]:
 
 
 def _metavar(parameter: Any, callback: Callable[..., Any]) -> str:
-    """As it is given, else N for numbers and the parameter's own name for the rest."""
+    """Return the given metavar, else N for numbers and the parameter's name for the rest."""
     if parameter.metavar:
         return str(parameter.metavar)
     kind = str(inspect.signature(callback).parameters[parameter.name].annotation)
@@ -159,7 +159,7 @@ def _default(parameter: Any) -> str:
 
 
 def _exit_codes() -> str:
-    """The table in the docstring of cli/common.py."""
+    """Return the table in the docstring of cli/common.py."""
     lines = [line for line in inspect.cleandoc(common.__doc__ or "").splitlines() if line.startswith("|")]
     return "\n".join(lines)
 
@@ -168,7 +168,7 @@ def _exit_codes() -> str:
 
 
 def configuration_page() -> list[str]:
-    """Every setting with its default."""
+    """Return the page of settings and defaults."""
     defaults = {row.key: row.value for row in config.rows(config.Config(Settings(), {}, [], ""))}
     parts = [
         "Settings",
@@ -176,9 +176,9 @@ def configuration_page() -> list[str]:
             Values come from a TOML file, the environment and flags, in rising precedence; see [how to
             configure](../how-to/configure.md). Durations are seconds or texts such as `250ms`, `10s`,
             `1m30s`, `2h`; sizes are bytes or texts such as `64KiB`, `1GB`, `1MiB+64KiB`; lists in the
-            environment are separated by commas. SIGHUP changes everything but what is marked *restart*. On the
-            command line every setting can be given as `--set KEY=VALUE`, some also by [a flag of their
-            own](cli.md#polydomo-broker).
+            environment are separated by commas. SIGHUP reloads everything except settings marked *restart*. On the
+            command line every setting can be given as `--set KEY=VALUE`, some also by [their own
+            flag](cli.md#polydomo-broker).
         """),
     ]
     for section, struct in config.SECTIONS.items():
@@ -190,8 +190,8 @@ def configuration_page() -> list[str]:
     parts += [
         '## [defaults] and [services."NAME"]',
         flow(f"""
-            {paragraph(ServiceSection.__doc__)} A name may end in `*` and then stands for all that begin so;
-            the longest that fits is used. `forever` turns a duration off. Services are set up in the file
+            {paragraph(ServiceSection.__doc__)} A name that ends in `*` applies to all services that begin so;
+            the longest match is used. `forever` disables a duration. Services are configured in the file
             or with `--set`.
         """),
         _settings(keys, defaults),
@@ -222,27 +222,27 @@ def _settings(keys: list[config.Key], defaults: dict[str, str]) -> str:
 # Errors.
 
 MEANINGS = {
-    "EXPIRED": "no worker took it within the service's `wait`",
+    "EXPIRED": "no worker accepted it within the service's `wait`",
     "EXHAUSTED": "every attempt lost its worker or ran longer than the service's `timeout`",
     "WORKER_ERROR": "the worker's own code raised",
     "QUEUE_FULL": "the service's `queue` is full",
     "NO_MEMORY": "the jobs in the broker exceed `limits.memory`",
     "DRAINING": "the broker is stopping",
-    "TOO_MANY_HOPS": "it was passed on more than `limits.hops` times",
+    "TOO_MANY_HOPS": "it was forwarded more than `limits.hops` times",
     "BAD_SERVICE": "the service's name is empty or longer than 255 bytes",
     "TOO_MANY_SERVICES": "more than `limits.services` names are in use",
-    "CLIENT_GONE": "its client left for good, so nobody is told; seen in `polydomo jobs ls`",
-    "CANCELLED": "somebody cancelled it",
+    "CLIENT_GONE": "its client left, so the failure is not reported; seen in `polydomo jobs ls`",
+    "CANCELLED": "it was cancelled",
     "DEADLINE": "it had not ended at its deadline",
-    "STORE": "it is durable and could not be kept on disk, so it was not taken",
+    "STORE": "it is durable and could not be stored, so it was not accepted",
     "DUPLICATE": "another job has the id that its client gave it",
-    "BAD_TARGET": "it is addressed to nobody who could do it",
-    "WORKER_GONE": "it was for one worker only, which had no name and is gone",
+    "BAD_TARGET": "no worker can match its target",
+    "WORKER_GONE": "it was for one unnamed worker, which has disconnected",
 }
 
 
 def errors_page() -> list[str]:
-    """Errors of the package, and reasons of failed jobs."""
+    """Return the page of errors, and of reasons of failed jobs."""
     return [
         "Errors",
         flow("""
@@ -259,8 +259,8 @@ def errors_page() -> list[str]:
         """),
         "## Why a job has no result",
         flow("""
-            The `reason` stands in failure answers to our own clients, in `polydomo jobs ls` and in
-            `show_jobs`. What other clients are told is in
+            The `reason` is in failure replies to our own clients, in `polydomo jobs ls` and in
+            `show_jobs`. What other clients receive is in
             [guarantees](../explanation/guarantees.md#when-something-goes-wrong).
         """),
         table(["reason", "meaning", "the SDK's client raises"], _reason_rows()),
@@ -333,12 +333,12 @@ asyncio.run(main())
 ```"""
 
 
-# Public, but for those who build on the SDK.
+# Public, but only for code that extends the SDK.
 INNER = {"exchange", "abandon", "accept", "worker_failed", "start", "due", "tick", "body", "pieces"}
 
 
 def sdk_page() -> list[str]:
-    """What users import."""
+    """Return the page of the SDK's public classes."""
     return [
         "The SDK",
         flow("""
@@ -366,21 +366,21 @@ def sdk_page() -> list[str]:
         *_class(
             polydomo.Context,
             made=False,
-            after="`ctx.service` is the name it was asked for under, `ctx.job` the "
-            "broker's name for this attempt: a job that is run again gets another. Over NFP, `ctx.id` is the "
+            after="`ctx.service` is the requested service name, `ctx.job` the "
+            "broker's id of this attempt: a retried job gets another. Over NFP, `ctx.id` is the "
             "client's UUID for the job, the same each time.",
         ),
         *_class(polydomo.Manager, after=_after_indented(manager.__doc__)),
         "## SyncClient, SyncHandle, SyncGather, SyncJob, SyncSubscription, SyncWorker, SyncContext, SyncManager",
         flow("""
             The same methods, blocking: `with` instead of `async with`, `for` instead of `async for`, no
-            `await`. They share one event loop in a thread of its own and may be used from several threads.
+            `await`. They share one event loop in its own thread and may be used from several threads.
             `SyncWorker.run` and `run_forever` block; `with SyncWorker(…) as worker:` serves in the
             background. Plain functions of a service get a `SyncContext`.
         """),
         "## Bodies and codecs",
         _paragraphs(inspect.cleandoc(codecs.__doc__ or "").partition("\n\n")[2]),
-        "A codec of your own is a `Codec(name, encode, decode)`. "
+        "A custom codec is a `Codec(name, encode, decode)`. "
         + paragraph(polydomo.Codec.__doc__).partition(". ")[2],
         "## Testing",
         "`from polydomo.testing import LocalBroker, SyncLocalBroker`; see "
@@ -399,7 +399,7 @@ def sdk_page() -> list[str]:
 
 
 def _class(kind: type, *, level: int = 2, made: bool = True, after: str = "") -> list[str]:
-    """Its text, how it is made (if users make it), and its methods."""
+    """Return a class's text, its constructor (if users call it), and its methods."""
     said = inspect.cleandoc(kind.__doc__ or "").removeprefix("See the module's text.").strip()
     options = re.sub(r"(?m)^(?=`\w+`[:,])", "- ", _rejoined(said))
     parts = [f"{'#' * level} {kind.__name__}", options, after]
@@ -427,7 +427,7 @@ def _class(kind: type, *, level: int = 2, made: bool = True, after: str = "") ->
 
 
 def constructor(kind: type) -> str:
-    """With types and defaults, a line each."""
+    """Return the constructor with types and defaults, one per line."""
     words = []
     for parameter in inspect.signature(kind).parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in words:
@@ -437,7 +437,7 @@ def constructor(kind: type) -> str:
 
 
 def call(name: str, method: Callable[..., Any]) -> str:
-    """As one would write it. What is left to the client or the worker has no default here."""
+    """Return a method's call as written by users. Options inherited from the client or worker have no default."""
     words: list[str] = []
     for parameter in list(inspect.signature(method).parameters.values())[1:]:
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -469,12 +469,12 @@ def _fixtures() -> list[list[str]]:
 
 
 def paragraph(doc: str | None) -> str:
-    """The first one, on one line."""
+    """Return the first paragraph on one line."""
     return " ".join(inspect.cleandoc(doc or "").partition("\n\n")[0].split())
 
 
 def _paragraphs(doc: str) -> str:
-    """All, each on one line; lists stay lists, indented blocks are left out."""
+    """Return all paragraphs, each on one line; lists stay lists, indented blocks are omitted."""
     kept = []
     for part in inspect.cleandoc(doc).split("\n\n"):
         if part.startswith("    "):
@@ -495,13 +495,13 @@ def _rejoined(doc: str) -> str:
 
 
 def _indented(doc: str | None) -> str:
-    """The first indented block of a docstring."""
+    """Return the first indented block of a docstring."""
     found = re.search(r"(?m)^(?: {4}.*\n)+", inspect.cleandoc(doc or "") + "\n")
     return inspect.cleandoc(found[0]) if found else ""
 
 
 def _after_indented(doc: str | None) -> str:
-    """What a docstring says behind its last indented block."""
+    """Return the text after a docstring's last indented block."""
     parts = inspect.cleandoc(doc or "").split("\n\n")
     last = max((number for number, part in enumerate(parts) if part.startswith("    ")), default=len(parts))
     return _paragraphs("\n\n".join(parts[last + 1 :]))

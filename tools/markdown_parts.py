@@ -1,4 +1,4 @@
-"""Pieces of Markdown for pages that are made."""
+"""Markdown parts of generated pages."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """In Markdown."""
+    """Return a Markdown table."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def escape(text: str) -> str:
-    """For a cell of a table."""
+    """Escape text for a cell of a table."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 
 def flow(text: str) -> str:
-    """On one line: Markdown wraps it."""
+    """Join lines: Markdown wraps them."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""The page about tables: the ledger's own, and those that Spark makes, from their descriptions in the code."""
+"""The reference page of tables: the ledger's and the pipeline's, generated from their specifications."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from polydomo.pipeline.tables.silver import SILVER
 from polydomo.pipeline.tables.spec import TableSpec
 
 LAYERS = {
-    "Bronze": "Which segments of the ledger were taken, and which were not. Their rows are not copied.",
+    "Bronze": "Which segments of the ledger were accepted, and which were rejected. Their rows are not copied.",
     "Silver": """
-        Every job, every attempt and every happening once, with what follows from its own row. The columns are the
-        ledger's and some more.
+        Every job, every attempt and every event once, with values derived from its row. The columns are the ledger's
+        and some more.
     """,
     "Gold": """
-        Answers, kept up to date. Where a job was for several workers, a table counts either *runs* (ordinary jobs, and
-        the parts that workers did) or *what was asked for* (ordinary jobs, and the whole): its text says which.
-        Repeats, jobs that were asked for once more and answered with the first one's answer, are counted by neither.
-        Sums of times are exact to the microsecond, whether a table was made in one go or step by step.
+        Aggregates, kept up to date. For jobs for several workers, a table counts either *runs* (ordinary jobs, and the
+        parts that workers ran) or *asked* jobs (ordinary jobs, and parents): its text says which. Repeats, second
+        requests for a job that were answered with the first one's result, are counted by neither. Sums of times are
+        exact to the microsecond, whether a table was computed at once or in steps.
     """,
 }
 
 
 def tables_page() -> list[str]:
-    """Every table and column."""
+    """Return the page of all tables and columns."""
     parts = [
         "Tables",
         flow("""
-            The broker writes a [ledger](../how-to/ledger.md), `polydomo spark run` makes tables of it, and [everything
-            that reads Iceberg](../how-to/read-the-tables.md) can read those. Times are UTC; a day is a day in UTC.
-            Names of columns that end in `_s` are seconds, in `_us` microseconds. A later version may add columns.
+            The broker writes a [ledger](../how-to/ledger.md), `polydomo spark run` turns it into tables, and
+            [everything that reads Iceberg](../how-to/read-the-tables.md) can read them. Times are UTC; a day is
+            a day in UTC. Names of columns that end in `_s` are seconds, in `_us` microseconds. A later version
+            may add columns.
         """),
         "## Ledger",
         flow("""
-            Parquet files (*segments*) in a folder per table; not Iceberg tables. Two rows that agree in the key are
-            the same row, written twice: after a crash the broker writes again what may be missing.
+            Parquet files (*segments*) in a folder per table; not Iceberg tables. Rows with the same key are
+            duplicates: after a crash the broker writes rows again that may be missing.
         """),
     ]
     for one in ledger.TABLES:

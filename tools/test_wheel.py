@@ -1,4 +1,4 @@
-"""Run the tests against the wheel in dist/ instead of the source: arguments go to pytest."""
+"""Tests of the wheel in dist/ instead of the source: arguments go to pytest."""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
-"""An environment in build/wheel-env that holds the wheel from dist/ and borrows everything else from this one.
+"""An environment in build/wheel-env with the wheel from dist/ and all other packages from this one.
 
-The wheel's own folder comes first on the path, so the compiled package is what `import polydomo` finds there. Prints
-the environment's interpreter: tests and benchmarks of the compiled form run with it.
+The wheel's folder comes first on the path, so `import polydomo` finds the compiled package. Prints the environment's
+interpreter, with which tests and benchmarks of the compiled form are run.
 """
 
 import shutil
@@ -21,7 +21,7 @@ print("plain" if hot.__file__.endswith(".py") else "compiled")
 
 
 def make() -> Path:
-    """Lay it anew, with the wheel as it is now."""
+    """Create the environment again, with the current wheel."""
     wheel = next((ROOT / "dist").glob("polydomo-*.whl"), None)
     if wheel is None:
         sys.exit("no wheel in dist/: run 'make wheel' first")
@@ -42,7 +42,7 @@ def make() -> Path:
 
 
 def kind(python: Path) -> str:
-    """`compiled` or `plain`; an error if it is not the wheel that is imported."""
+    """Return `compiled` or `plain`; fail if another package is imported."""
     return subprocess.run([python, "-c", CHECK], check=True, capture_output=True, text=True).stdout.strip()
 
 

@@ -1,4 +1,4 @@
-"""The public face of the ledger's data on Spark.
+"""Public API of the data pipeline on Spark.
 
     import polydomo.spark
 
@@ -11,8 +11,8 @@
 
     spark.read.format("polydomo").option("url", …).load()                      # a live broker's jobs
 
-Importing it is quick: Spark is imported by what needs it. The data source `polydomo` is registered with the session
-that is there, and with the one that `session()` makes; `register(spark)` does it for any other.
+Importing it is quick: Spark is imported on first use. The data source `polydomo` is registered with the existing
+session, and with the one that `session()` creates; `register(spark)` does it for any other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tables", "call", "plan", "register", "session", "synth", "tables", "watch"]
 
-# Name: where it is. Imported when it is first asked for.
+# Modules of names that are imported on first use.
 _LAZY = {
     "call": "polydomo.pipeline.bulk",
     "synth": "polydomo.pipeline.synth",
@@ -63,10 +63,10 @@ def session(
     config: str | None = None,
     app: str = "polydomo",
 ) -> SparkSession:
-    """The session of this process, made if there is none, as the pipeline needs it: in UTC, with a Java even where
-    none is installed, quick to start.
+    """Return the session of this process, created if necessary with the pipeline's settings: in UTC, with a Java even
+    if none is installed, quick to start.
 
-    `master` and `conf` are Spark's; what is not given comes from `[spark]` in the configuration (`config`: its file).
+    `master` and `conf` are Spark's; defaults come from `[spark]` in the configuration (`config`: its file).
     """
     from polydomo.pipeline.session import session as make
 
@@ -79,7 +79,7 @@ def session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("polydomo")`, `readStream`, `write` and `writeStream` known to a session."""
+    """Register the data source for `spark.read.format("polydomo")`, `readStream`, `write` and `writeStream`."""
     from polydomo.pipeline.source import register as make
 
     make(spark)
@@ -93,9 +93,10 @@ def tables(
     data: str | None = None,
     tables: str | None = None,
 ) -> Tables:
-    """All tables, as they are now: `tables().jobs`, `.service_minute`, …
+    """Return all tables in their current state: `tables().jobs`, `.service_minute`, …
 
-    Where they are is in the configuration (`config`: its file), in `data` (the broker's folder) or `tables` (theirs).
+    Their location comes from the configuration (`config`: its file), from `data` (the broker's folder) or `tables`
+    (their own folder).
     """
     from polydomo.pipeline.places import places_for
 
@@ -120,9 +121,9 @@ def plan(
     tables: str | None = None,
     **more: Any,
 ) -> Plan:
-    """How many workers keep the 95th percentile of waits within `p95` seconds? Of one service, or of all.
+    """Find the number of workers that keeps the 95th percentile of waits within `p95` seconds, for one service or all.
 
-    `more` is what `polydomo.pipeline.plan.plan` takes: `target` and `percentile` for other percentiles, `load`,
+    `more`: further arguments of `polydomo.pipeline.plan.plan`: `target` and `percentile` for other percentiles, `load`,
     `speed`, `workers`, `window`, `credit`, `progress`.
     """
     if p95 is not None:
@@ -137,8 +138,8 @@ def plan(
 
 
 class Tables(Mapping[str, "DataFrame"]):
-    """Each table a DataFrame: as an attribute, or as a mapping from names. Every access reads the newest snapshot; a
-    DataFrame that was got stays with its own."""
+    """The tables as DataFrames: attributes, or a mapping from names. Every access reads the newest snapshot; a
+    DataFrame stays at the snapshot it was created from."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark = spark
@@ -171,20 +172,20 @@ class Tables(Mapping[str, "DataFrame"]):
         return f"<Tables at {redact(self._lake.places.tables)}: {', '.join(self)}>"
 
     def register(self) -> None:
-        """As temporary views of the session: `spark.sql("SELECT … FROM jobs")`."""
+        """Register all tables as temporary views of the session: `spark.sql("SELECT … FROM jobs")`."""
         self._lake.register(self._spark)
 
     def describe(self, name: str) -> str:
-        """What a table is, and each of its columns."""
+        """Return the description of a table and its columns."""
         spec = self._lake.spec(name)
         return "\n".join([f"{name}: {spec.doc}", *(f"  {c.name} {c.kind}: {c.doc}" for c in spec.columns)])
 
     def close(self) -> None:
-        """The catalog's connections. DataFrames go on working."""
+        """Close the catalog's connections. Existing DataFrames stay usable."""
         self._lake.close()
 
 
-_tables = tables  # where a parameter has that name
+_tables = tables  # for functions with a parameter of that name
 
 
 def _settings(file: str | None, *, data: str | None = None, tables: str | None = None) -> Settings:
@@ -202,8 +203,8 @@ def _not_installed(error: ModuleNotFoundError) -> Exception:
     return ConfigError(f"{error.name} is not installed", hint="pip install 'polydomo[spark]'")
 
 
-def _greet() -> None:
-    """A session that is there knows the data source from now on."""
+def _register_with_active() -> None:
+    """Register the data source with the existing session, if any."""
     import sys
 
     if "pyspark.sql" not in sys.modules:
@@ -215,4 +216,4 @@ def _greet() -> None:
         register(there)
 
 
-_greet()
+_register_with_active()

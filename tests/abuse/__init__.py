@@ -1,1 +1,1 @@
-"""Hostile peers against a real broker. `make abuse` sets `full`; the suite runs the same tests at a smaller size."""
+"""Tests of hostile peers against a real broker. `make abuse` sets `full`; the suite runs them at a smaller size."""

@@ -1,4 +1,4 @@
-"""Abuse: clients that send durable jobs faster than the disk takes them. They wait; nobody else does."""
+"""Abuse: clients that send durable jobs faster than the disk. They are held back; other clients are not."""
 
 from __future__ import annotations
 

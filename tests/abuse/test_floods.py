@@ -1,4 +1,4 @@
-"""Strangers who say a lot before they are let in fill neither the log nor the ledger."""
+"""Abuse: unauthenticated peers that send a lot of text fill neither the log nor the ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONG = 60_000
 
 
 def test_text_from_before_the_handshake_fills_neither_log_nor_ledger(full: bool) -> None:
-    """Each stranger brings 60 KB of text for the reason that it is refused for. 140 MiB were written for 20 s of it."""
+    """Each peer sends 60 KB of text that becomes the reason of its refusal. 140 MiB were written for 20 s of it."""
     strangers, seconds = (20_000, 20.0) if full else (200, 60.0)
     toml = '[ledger]\nfolder = "auto"\nroll = "100ms"\nbytes = "1MiB"\n[limits]\nhandshake = "1s"'
     with BrokerProcess(toml=toml) as broker:
@@ -34,7 +34,7 @@ def test_text_from_before_the_handshake_fills_neither_log_nor_ledger(full: bool)
             try:
                 raw.send(mine)
             except OSError:
-                pass  # it was refused before it had said everything
+                pass  # refused before everything was sent
             raw.socket.close()
             sent += 1
         assert sent > 100

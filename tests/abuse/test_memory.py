@@ -1,4 +1,4 @@
-"""Memory that hostile peers can make the broker take, and for how long."""
+"""Abuse: memory that hostile peers can make the broker use, and for how long."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def connections(broker: BrokerProcess) -> int:
 
 @pytest.fixture
 def roomy() -> Iterator[BrokerProcess]:
-    """Broker with the limits that it has by default."""
+    """Start a broker with the default limits."""
     with BrokerProcess(nng=True, http=True) as process:
         yield process
 
@@ -73,8 +73,8 @@ def test_connection_cut_in_mid_message_leaves_no_memory_behind(
 
 
 def test_peers_that_neither_read_nor_finish_stay_within_the_memory_limit(full: bool) -> None:
-    """limits.memory: whoever holds most is cut, and others are served meanwhile. What the broker's process itself
-    takes is beside it."""
+    """limits.memory: the peer that holds most is disconnected, and others are served. The memory of the broker's
+    process itself is not included."""
     number, share, limit, slack = (200, 4 * MIB, 1024 * MIB, 0.1) if full else (40, 3 * MIB, 96 * MIB, 0.5)
     toml = f"[limits]\nmemory = {limit}\n"
     peers: list[Raw] = []
@@ -113,7 +113,7 @@ def test_peers_that_neither_read_nor_finish_stay_within_the_memory_limit(full: b
 
 
 def test_dripping_peers_are_cut_however_often_a_byte_comes() -> None:
-    """limits.stalled: neither a byte of a message now and then nor a byte read now and then renews it."""
+    """limits.stalled: neither a byte sent now and then nor a byte read now and then renews it."""
     with BrokerProcess(toml="[limits]\nstalled = 1\n") as broker, echo(broker.endpoint, b"echo"):
         sender = Raw(broker.endpoint).shake()
         reader = Raw(broker.endpoint, receive_buffer=65536).shake()

@@ -1,4 +1,4 @@
-"""The benchmark works and sums up correctly. Nothing here asserts how fast anything is."""
+"""Tests of the benchmark: it runs and summarises correctly. Nothing here asserts a speed."""
 
 import importlib
 import json
@@ -25,7 +25,7 @@ def sample(rps, cpu_us=10.0, **more):
 
 
 def test_a_ratio_is_the_median_of_the_rounds_ratios():
-    # The machine is four times slower in the second round: each round's ratio is 2 all the same.
+    # The machine is four times slower in the second round: the ratio within each round is still 2.
     ours = [sample(200, 5), sample(50, 20), sample(220, 6)]
     theirs = [sample(100, 10), sample(25, 40), sample(100, 10)]
     assert results.ratio_of(ours, theirs) == results.Ratio(rps=2.0, cpu=0.5)
@@ -134,7 +134,7 @@ def test_a_report_with_scale_becomes_two_tables_and_a_plot(tmp_path, capsys):
     )
 
     report.print_tables(made)
-    assert "…" not in capsys.readouterr().out  # no number is cut off
+    assert "…" not in capsys.readouterr().out  # no number is truncated
     report.write_markdown(made, tmp_path / "out.md")
     markdown = (tmp_path / "out.md").read_text(encoding="utf-8")
     assert markdown.count("| shape |") == 2

@@ -1,4 +1,4 @@
-"""bench/durable.py runs and sums up correctly. How fast anything is, is for no test to say."""
+"""Tests of bench/durable.py: it runs and summarises correctly. Nothing here asserts a speed."""
 
 import importlib
 import json
@@ -38,7 +38,7 @@ def test_it_runs(tmp_path):
         "--rounds",
         "1",
         "--seconds",
-        "1",  # on a machine busy with other tests, a commit each may take long
+        "1",  # on a busy machine, a commit per job may take long
         "--warmup",
         "0.5",
         "--outstanding",

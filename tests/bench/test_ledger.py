@@ -1,4 +1,4 @@
-"""bench/ledger.py runs and sums up correctly. How fast anything is, is for no test to say."""
+"""Tests of bench/ledger.py: it runs and summarises correctly. Nothing here asserts a speed."""
 
 import importlib
 import json

@@ -1,5 +1,4 @@
-"""The benchmark against a loop on pynng's contexts works and sums up correctly. Nothing here asserts how fast anything
-is."""
+"""Tests of the benchmark against pynng's contexts: it runs and summarises correctly. Nothing here asserts a speed."""
 
 import importlib
 import json

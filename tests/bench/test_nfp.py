@@ -1,4 +1,4 @@
-"""The benchmark against norfab's broker works and sums up correctly. Nothing here asserts how fast anything is."""
+"""Tests of the benchmark against norfab's broker: it runs and summarises correctly. Nothing here asserts a speed."""
 
 import importlib
 import json
@@ -49,7 +49,7 @@ def test_an_unknown_scenario_is_wrong_usage(capsys):
 
 
 def test_the_load_is_one_that_norfabs_own_broker_answers():
-    """Every job has its 202 and then its 200, once."""
+    """Every job gets its 202 and then its 200, once."""
     shape = results.Shape("few", clients=2, workers=2, window=4, idle_workers=3, idle_share_service=True)
     raw = harness.find_generator("c")
     broker = harness.Broker("norfab", (sys.executable, str(BENCH / "norfab_broker.py")))

@@ -1,4 +1,4 @@
-"""bench/web.py runs and sums up correctly. How fast anything is, is for no test to say."""
+"""Tests of bench/web.py: it runs and summarises correctly. Nothing here asserts a speed."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""The benchmark of WMP works and sums up correctly. Nothing here asserts how fast anything is."""
+"""Tests of the WMP benchmark: it runs and summarises correctly. Nothing here asserts a speed."""
 
 import importlib
 import json

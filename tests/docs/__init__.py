@@ -1,1 +1,1 @@
-"""The documentation: its commands and snippets are run, its links followed, its reference made anew."""
+"""Tests of the documentation: commands and snippets are run, links are followed, the reference is regenerated."""

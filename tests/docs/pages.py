@@ -1,17 +1,17 @@
-"""Pages and what is in them: fenced blocks, the comments that say how to run them, headings and links.
+"""Parsed documentation pages: fenced blocks, the comments that say how to run them, headings and links.
 
-A block of `sh` or `python` is run; a `text` block below one shows what it says. An HTML comment on the line
+A block of `sh` or `python` is run; a `text` block below it shows its output. An HTML comment on the line
 above a block changes that:
 
-    <!-- run: background -->                  it stays, as in a terminal of its own; the next block is run
-                                              when it has said what the text block below shows
-    <!-- run: background, until service X --> the same, and somebody must offer the service X
-    <!-- run: fails 4 -->                     it ends with this exit code
-    <!-- run: skip: WHY -->                   it is not run, for a reason a reader would accept
-    <!-- file: NAME -->                       what the reader puts into this file; of any language
+    <!-- run: background -->                  keeps running, as in its own terminal; the next block is run
+                                              when the output shown in the text block below has appeared
+    <!-- run: background, until service X --> the same, and a worker must offer the service X
+    <!-- run: fails 4 -->                     ends with this exit code
+    <!-- run: skip: WHY -->                   not run, for a reason a reader would accept
+    <!-- file: NAME -->                       contents of this file; of any language
 
 and one anywhere in the page, `<!-- page: own settings -->`, says that the page is about configuration: it is
-run without the two variables that lead its commands to a port of their own (see runner.py).
+run without the two variables that direct its commands to a separate port (see runner.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMMENT = re.compile(r"^<!--\s*(run|file|page):\s*(.*?)\s*-->$")
 HEADING = re.compile(r"^#+\s+(.*)$")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|<img[^>]*\bsrc=\"([^\"]+)\"")
 RUN = ("sh", "python")
-# Blocks with a program that uses Spark, but for those that only look at files.
+# Blocks with a program that uses Spark, except those that only look at files.
 ON_SPARK = re.compile(r"polydomo\.spark\b|\bpolydomo spark (?!doctor --no-job|sql --data data \|)")
 
 
@@ -38,8 +38,8 @@ class Block:
     line: int
     language: str
     text: str
-    kind: str = ""  # of the comment above: run, file, or nothing
-    note: str = ""  # what that comment says
+    kind: str = ""  # of the comment above: run, file, or none
+    note: str = ""  # text of that comment
     expected: str = ""  # the text block below
 
 
@@ -59,7 +59,7 @@ class Page:
         return self.path.relative_to(ROOT).as_posix()
 
     def on_spark(self) -> list[Block]:
-        """Blocks that are run, and run a program that uses Spark: their own or that of a file."""
+        """Return the blocks that run a program that uses Spark: their own or that of a file."""
         played = [
             block
             for block in self.blocks
@@ -72,12 +72,12 @@ class Page:
 
 
 def all_pages() -> list[Page]:
-    """README and everything in docs/."""
+    """Return README and all pages in docs/."""
     return [read(path) for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]]
 
 
 def read(path: Path) -> Page:
-    """Take a page apart."""
+    """Parse a page into blocks, headings and links."""
     page = Page(path, [], set(), [], False, "")
     kind = note = ""
     inside: Block | None = None
@@ -112,12 +112,12 @@ def read(path: Path) -> Page:
 
 
 def anchor(heading: str) -> str:
-    """What GitHub makes of a heading."""
+    """Return GitHub's anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _join_output(blocks: list[Block]) -> None:
-    """A text block belongs to the block before it, if that is one that is run."""
+    """Attach each text block to the executable block before it."""
     for block, following in pairwise(blocks):
         if block.language in RUN and following.language == "text":
             block.expected = following.text

@@ -1,13 +1,12 @@
-"""Runs the blocks of a page in order, in one temporary folder, each in a terminal of its own.
+"""Runner of a page's blocks: in order, in one temporary folder, each in its own terminal.
 
-What is changed on the way: the ports 5555 to 5559 and 8080 become free ones, so that pages can run beside each
-other and beside a broker of the developer's own; `POLYDOMO_URL` and `POLYDOMO_BROKER_ZMQ` say so to commands that
-name no port.
+Changes on the way: the ports 5555 to 5559 and 8080 become free ones, so that pages can run in parallel and next to a
+developer's own broker; `POLYDOMO_URL` and `POLYDOMO_BROKER_ZMQ` pass them to commands that name no port.
 
-A page with several programs that use Spark has one Java for all of them, as far as they run one after the other; a
-page with one, and what runs in the background, starts it as its reader would.
+A page with several programs that use Spark has one Java for all of them, as long as they run one after the other; a
+page with one program, and programs in the background, start their own Java as for a reader.
 
-`python -m tests.docs.runner PAGE` runs a page and prints what its blocks said: to be copied into it.
+`python -m tests.docs.runner PAGE` runs a page and prints the output of its blocks, to be copied into it.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from polydomo.sdk import SyncClient
 from tests.docs.pages import RUN, Block, Page, read
 from tests.support.warm_java import WarmJava
 
-PATIENCE = 240.0  # Spark takes a while to start, more so beside other tests
+PATIENCE = 240.0  # Spark takes long to start, especially next to other tests
 WIDTH = 110
 PORTS = ("5555", "5556", "5557", "5558", "5559", "8080")
-# The pages' data is small: Java's second compiler would only take time from what it is to make quicker.
+# The pages' data is small: Java's second compiler would take more time than it saves.
 QUICK = "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 PORT = re.compile(rf"\b({'|'.join(PORTS)})\b")
 ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 
-# What differs from run to run, and by what it is replaced before outputs are compared.
+# Patterns that vary between runs, and their replacements before outputs are compared.
 VARYING = [
     (re.compile(r'("(?:uptime|seen|since|age|waited|ran)"): [\d.e-]+'), r"\1: <seconds>"),
     (re.compile(r"^\s*\d+\s+(?=[a-z])"), "<number> "),
@@ -54,13 +53,13 @@ VARYING = [
     (re.compile(r"\b\d+(\.\d+)?(µs|ms|s|m\d\ds|h\d\dm|d\d\dh)(?!\w)"), "<duration>"),
     (re.compile(r"\b\d+\.\d+\.\d+\b"), "<version>"),
     (re.compile(r"\b(build|loop)=\w+"), r"\1=<this one>"),
-    (re.compile(r"\b(pid=|process )\d+"), r"\1<number>"),  # it may be a small one
+    (re.compile(r"\b(pid=|process )\d+"), r"\1<number>"),  # may be a small number
     (re.compile(r"\s+"), " "),
 ]
 
 
 class Stage:
-    """A folder, its ports, and the terminals that are open in it."""
+    """A folder, its ports, and its open terminals."""
 
     def __init__(self, page: Page, folder: Path) -> None:
         self.page = page
@@ -72,7 +71,7 @@ class Stage:
         self._java: WarmJava | None = None
 
     def play(self, block: Block) -> None:
-        """Do with a block what its reader would do."""
+        """Run a block as a reader would."""
         if block.kind == "file":
             (self.folder / block.note).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / block.note).write_text(self._moved(block.text), encoding="utf-8")
@@ -85,14 +84,14 @@ class Stage:
                 self._finish(block, terminal)
 
     def close(self) -> None:
-        """All terminals."""
+        """Close all terminals and stop Java."""
         for terminal in reversed(self.terminals):
             terminal.kill()
         if self._java is not None:
             self._java.stop()
 
     def _warm_java(self, block: Block) -> dict[str, str]:
-        """What leads this block to the page's Java, if it is one of those that share it."""
+        """Return the environment for the page's shared Java, if this block uses it."""
         sharing = [other for other in self.page.on_spark() if not other.note.startswith("background")]
         if len(sharing) < 2 or block not in sharing:
             return {}
@@ -146,12 +145,12 @@ class Stage:
         return terminal
 
     def _moved(self, text: str) -> str:
-        """To our own ports."""
+        """Replace the page's ports by ours."""
         text = re.sub(r"(?m)^polydomo dev\b(?!.*--port)", f"polydomo dev --port {self.ports['5555']}", text)
         return PORT.sub(lambda found: self.ports[found[0]], text)
 
     def seen(self, terminal: Terminal) -> str:
-        """What it said, on the ports that the page speaks of."""
+        """Return a terminal's output with the page's ports."""
         text = terminal.output().replace(f"{self.folder}/", "").replace(str(self.folder), ".")
         for named, used in self.ports.items():
             text = text.replace(used, named)
@@ -191,7 +190,7 @@ class Stage:
 
 
 class Terminal:
-    """A command on a pseudo-terminal, so that it says what it says to a person."""
+    """A command on a pseudo-terminal, so that its output is that for people."""
 
     def __init__(self, title: str, command: list[str], folder: Path, environment: dict[str, str]) -> None:
         self.title = title
@@ -216,12 +215,12 @@ class Terminal:
         return self._process.poll() is None
 
     def wait(self, timeout: float) -> int:
-        """Its exit code; that of SIGKILL if it took too long."""
+        """Return the exit code; that of SIGKILL after a timeout."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.kill()
-        # What it left running may hold the terminal open; what it said itself is in there already.
+        # A background child may hold the terminal open; the command's own output is complete.
         self._reader.join(5.0)
         return self._process.wait()
 
@@ -229,7 +228,7 @@ class Terminal:
         return ANSI.sub("", b"".join(self._said).decode(errors="replace"))
 
     def kill(self) -> None:
-        """With everything that it started."""
+        """Kill the command with its children."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -241,7 +240,7 @@ class Terminal:
         while True:
             try:
                 data = os.read(self._near, 65536)
-            except OSError:  # EIO: nobody has the other end any more
+            except OSError:  # EIO: the other end is closed
                 data = b""
             if not data:
                 os.close(self._near)
@@ -250,7 +249,7 @@ class Terminal:
 
 
 def first_missing(expected: str, said: str) -> str:
-    """The first expected line that does not come, in this order. `…` stands for anything, and alone for any lines."""
+    """Return the first expected line that is missing, in order. `…` stands for any text, and alone for any lines."""
     lines = iter([plain(line) for line in said.splitlines()])
     for line in expected.splitlines():
         if line.strip() in ("", "…"):
@@ -262,7 +261,7 @@ def first_missing(expected: str, said: str) -> str:
 
 
 def plain(line: str) -> str:
-    """Without what differs from run to run."""
+    """Return a line without what varies between runs."""
     for pattern, replacement in VARYING:
         line = pattern.sub(replacement, line)
     return line.strip()
@@ -274,7 +273,7 @@ def _matcher(line: str) -> Callable[[str], object]:
 
 
 def _free_ports() -> dict[str, str]:
-    """For each port that pages speak of, one that nobody has: below those that the system gives away by itself."""
+    """Return a free port for each port in the pages, below the system's ephemeral ports."""
     ports: dict[str, str] = {}
     while len(ports) < len(PORTS):
         with socket.socket() as probe:
@@ -289,7 +288,7 @@ def _free_ports() -> dict[str, str]:
 
 
 def show(page: Page) -> None:
-    """For those who write pages: run one, and print what each of its blocks said."""
+    """Run a page and print the output of each block, for authors."""
     with tempfile.TemporaryDirectory() as folder:
         stage = Stage(page, Path(folder))
         try:

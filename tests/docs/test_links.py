@@ -1,4 +1,4 @@
-"""Links lead somewhere, and nothing speaks of the machine it was written on."""
+"""Tests of links: targets exist, and no page mentions the machine it was written on."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_links_resolve(page: Page) -> None:
             continue
         file, _, anchor = target.partition("#")
         path = (page.path.parent / file).resolve() if file else page.path
-        assert path.exists(), f"{page.name}:{line}: {target} is not there"
-        assert path.is_relative_to(ROOT), f"{page.name}:{line}: {target} leads out of the repository"
+        assert path.exists(), f"{page.name}:{line}: {target} does not exist"
+        assert path.is_relative_to(ROOT), f"{page.name}:{line}: {target} is outside of the repository"
         if anchor and path.suffix == ".md":
             assert anchor in read(path).anchors, f"{page.name}:{line}: {target} has no such heading"
 
@@ -34,11 +34,11 @@ def test_every_page_is_reached_from_the_map() -> None:
     reached = {(index.path.parent / target.partition("#")[0]).resolve() for _, target in index.links}
     missing = [page.name for page in all_pages() if page.path.is_relative_to(ROOT / "docs")]
     missing = [name for name in missing if ROOT / name not in reached and name != "docs/index.md"]
-    assert not missing, f"docs/index.md does not lead to {', '.join(missing)}"
+    assert not missing, f"docs/index.md does not link to {', '.join(missing)}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_path_of_somebodys_machine(page: Page) -> None:
     text = Path(page.path).read_text(encoding="utf-8")
     found = MACHINE.search(text)
-    assert found is None, f"{page.name} speaks of {found[0] if found else ''}"
+    assert found is None, f"{page.name} mentions {found[0] if found else ''}"

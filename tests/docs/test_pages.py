@@ -1,4 +1,4 @@
-"""Every command and snippet of every page is run."""
+"""Tests that run every command and snippet of every page."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_its_blocks_do_what_it_says(page: Page, tmp_path: Path, request: pytest.
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_it_shows_are_used(page: Page) -> None:
-    """A file that no later block runs or reads would be shown without ever being tried."""
+    """A file that no later block runs or reads would never be tried."""
     for number, block in enumerate(page.blocks):
         if block.kind == "file":
             name = Path(block.note)
@@ -49,11 +49,11 @@ def test_files_it_shows_are_used(page: Page) -> None:
 def test_blocks_are_run_or_say_why_not(page: Page) -> None:
     for block in page.blocks:
         where = f"{page.name}:{block.line}"
-        assert block.language, f"{where}: the block names no language (text, if it is none)"
+        assert block.language, f"{where}: the block has no language (use text for none)"
         assert block.language not in ("bash", "shell", "console", "py"), f"{where}: write sh or python"
         if block.kind == "run":
             assert block.language in RUN, f"{where}: only sh and python blocks are run"
-            assert _known(block), f"{where}: run: {block.note}?"
+            assert _known(block), f"{where}: unknown comment run: {block.note}"
 
 
 def test_make_targets_that_are_named_exist() -> None:
@@ -61,7 +61,7 @@ def test_make_targets_that_are_named_exist() -> None:
     for page in PAGES:
         text = page.prose + "".join(block.text for block in page.blocks)
         for target in re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE):
-            assert target in targets, f"{page.name}: make {target}?"
+            assert target in targets, f"{page.name}: there is no make {target}"
 
 
 def test_outputs_are_compared_line_by_line() -> None:

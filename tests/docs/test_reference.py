@@ -1,4 +1,4 @@
-"""The generated pages say what the code says now."""
+"""Tests that the generated pages are up to date."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Long fuzz runs: `python -m tests.fuzz TARGET --seconds 60 [--seed 1]`. Without a target: all in turn.
 
-Deterministic by seed. An input that breaks its target's promise is shown and written to a file, and the
-exit code is 1; `python -m tests.fuzz TARGET --input FILE` tries it again. Inputs that reach code no other
-input has reached (told by which lines of the package ran, where it is not compiled) join the pool that is
-mutated.
+Deterministic by seed. An input that violates its target's property is shown and written to a file, and the
+exit code is 1; `python -m tests.fuzz TARGET --input FILE` tries it again. Inputs that reach new code (by the
+executed lines of the package, where it is not compiled) are added to the pool that is mutated.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from tests.fuzz.mutate import Mutator
 from tests.fuzz.targets import TARGETS, Target
 
 SOURCE = str(Path(polydomo.__file__).parent)
-WATCHED_EVERY = 8  # tracing is slow: only one input in so many is watched for new lines
+WATCHED_EVERY = 8  # tracing is slow: only one input in this many is traced for new lines
 
 
 class Lines:
-    """Which lines of the package ran."""
+    """Executed lines of the package."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[CodeType, int]] = set()
@@ -49,7 +48,7 @@ class Lines:
 
 
 def fuzz(name: str, target: Target, seconds: float, seed: int) -> int:
-    """The number of inputs tried, or -1 if one broke a promise."""
+    """Return the number of inputs tried, or -1 if one violated a property."""
     mutator = Mutator(target.seeds, target.words, seed)
     lines = Lines()
     end = time.monotonic() + seconds

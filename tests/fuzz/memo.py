@@ -1,4 +1,4 @@
-"""The targets for NNG's wire and MemoDB's protocol on it."""
+"""Fuzz targets for NNG's wire and MemoDB's protocol on it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ LIMIT = 600
 
 
 def sp_rep(data: bytes) -> None:
-    """Whatever bytes come in whatever pieces, the connection hands on whole messages or fails once; it raises
-    nothing, holds no more than its limit, says nothing after it failed; the pieces make no difference."""
+    """Check that for any bytes in any pieces the connection delivers whole messages or fails once; it raises nothing,
+    holds no more than its limit, sends nothing after it failed; the pieces make no difference."""
     _sp(REP, data)
 
 
 def sp_req(data: bytes) -> None:
-    """The same as for REP, at the connecting end."""
+    """Check the same as for REP, at the connecting end."""
     _sp(REQ, data)
 
 
 def _sp(role: int, data: bytes) -> None:
-    """The first three bytes say how to cut the rest; half of the streams begin behind a sound hello."""
+    """Run a connection. The first three bytes say how to cut the rest; half of the streams begin after a hello."""
     how, stream = data[:3].ljust(3, b"\0"), data[3:]
     ipc = bool(how[0] & 2)
     if how[0] & 1:
@@ -64,8 +64,8 @@ def _feed(
 
 
 def memo_header(data: bytes) -> None:
-    """Any bytes are a message whose header cbor2 reads the same way and of the same size, or refused; and any are a
-    payload that comes out as it went in, and a body of frames that does, if they are one."""
+    """Check that any bytes are a message whose header cbor2 reads identically, or refused; and that any payload, and
+    any body of frames, is preserved."""
     try:
         header = messages.read(data, 0, len(data))
     except ProtocolError:
@@ -94,9 +94,9 @@ SERVICES = ("a", "b", "mmi.service")
 
 
 def memo_sessions(data: bytes) -> None:
-    """Whatever MemoDB peers say in whatever order over however many connections, nothing is raised, every answer is
-    a whole message under an ID that was asked for there, the core's books stay right, and at the end nothing is
-    left."""
+    """Check that whatever MemoDB peers send in any order over any number of connections, nothing is raised, every reply
+    is a whole message under an ID that was requested there, the core's accounting stays right, and in the end nothing
+    is left."""
     desk = memo.Desk(
         bounds=BrokerLimits(client_jobs=4, client_bytes=400, memory=10_000, services=6),
         policy=Policy(wait=5, timeout=4, retries=1, queue=5),
@@ -105,7 +105,7 @@ def memo_sessions(data: bytes) -> None:
     seats = [desk.seat(f"host{index % 2}") for index in range(3)]
     sent: list[dict[int, bytes]] = [{} for _ in seats]
     dice = BytesDice(data)
-    requests: list[tuple[int, bytes]] = [(1, memo.job("a"))]  # all that were made, to be sent again
+    requests: list[tuple[int, bytes]] = [(1, memo.job("a"))]  # all requests, to be repeated
     while not dice.spent():
         who, what = dice.below(3), dice.below(16)
         if seats[who].closed:
@@ -145,7 +145,7 @@ def memo_sessions(data: bytes) -> None:
         invariants.check(desk.broker)
         for one, asked in zip(seats, sent, strict=True):
             for number, _ in one.take():
-                assert number in asked, "an answer to nobody's request"
+                assert number in asked, "a reply without a request"
     for seat in seats:
         seat.drop()
     for _ in range(14):

@@ -1,4 +1,4 @@
-"""Bytes near other bytes: the small mutator behind long fuzz runs. The same seed gives the same inputs."""
+"""A small mutator for long fuzz runs. The same seed gives the same inputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NUMBERS = [0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF, 0x100, 0xFFFF, 0x10000, 1 << 31, (1 
 
 
 class Mutator:
-    """Makes inputs out of `seeds` and `words`; `keep` adds one that was worth it."""
+    """Generates inputs from `seeds` and `words`; `keep` adds a useful one."""
 
     def __init__(self, seeds: list[bytes], words: list[bytes], seed: int) -> None:
         self.pool = [*seeds, b""]

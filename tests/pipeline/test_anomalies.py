@@ -1,4 +1,4 @@
-"""Days that were not like the others."""
+"""Tests of anomalous days."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MONDAY = date(2026, 1, 5)
 
 
 def weeks(number: int = 4, service: str = "s", seed: int = 0) -> list[Day]:
-    """Busy working days, calm weekends, chance."""
+    """Return days of `number` weeks: busy working days, quiet weekends, random variation."""
     random = np.random.RandomState(seed)
     found = []
     for index in range(7 * number):
@@ -36,14 +36,14 @@ def seen(days: list[Day]) -> set[tuple[str, int]]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_usual_weeks_have_none(seed: int) -> None:
-    """A weekend is not an anomaly, and neither is chance."""
+    """Neither weekends nor random variation are anomalies."""
     assert anomalies(weeks(seed=seed)) == []
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"jobs": 2_000}, "jobs"),  # as on a Sunday, but it is a Wednesday
+        ({"jobs": 2_000}, "jobs"),  # usual on a Sunday, but this is a Wednesday
         ({"jobs": 30_000}, "jobs"),
         ({"errors": 300}, "errors"),
         ({"p95": 4.0}, "p95"),

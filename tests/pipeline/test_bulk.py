@@ -1,4 +1,4 @@
-"""Bulk calls from Spark: bodies, keys, results and columns; what is wrong is said on the driver."""
+"""Tests of bulk calls from Spark: bodies, keys, results and columns; errors are raised on the driver."""
 
 from __future__ import annotations
 
@@ -74,18 +74,18 @@ def test_rows_keep_their_columns_and_a_result_of_another_kind_is_a_failure(spark
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"url": "memo://127.0.0.1:1"}, "MemoDB's jobs are not kept (give the broker's ZeroMQ address"),
+        ({"url": "memo://127.0.0.1:1"}, "MemoDB has no durable jobs (give the broker's ZeroMQ address"),
         ({"url": "tcp://x"}, "'tcp://x' is not a broker's URL"),
         ({"service": ""}, "a service name has 1 to 255 bytes"),
-        ({"run": "no blanks"}, "run='no blanks' is no name for a run"),
-        ({"window": 0}, "window=0: from 1 to 1000"),
-        ({"timeout": -1}, "timeout=-1: it is a number of seconds"),
-        ({"patience": 0}, "patience=0: it is a number"),
-        ({"deadline": 5, "durable": False}, "deadline= needs NFP"),
-        ({"decode": "jsn"}, "decode='jsn' is no type"),
-        ({"key": []}, "a row is known by one column at least"),
-        ({"body": fn.current_date}, "a date has no form in which it could be sent (put it into a struct"),
-        ({"rows": "result"}, "columns of their own called result (rename them, or give a prefix="),
+        ({"run": "no blanks"}, "run='no blanks' is not a valid run name"),
+        ({"window": 0}, "window=0: must be between 1 and 1000"),
+        ({"timeout": -1}, "timeout=-1: must be a positive number of seconds"),
+        ({"patience": 0}, "patience=0: must be a positive number"),
+        ({"deadline": 5, "durable": False}, "deadline= requires NFP"),
+        ({"decode": "jsn"}, "decode='jsn' is not a type"),
+        ({"key": []}, "at least one key column is required"),
+        ({"body": fn.current_date}, "a column of type date cannot be sent (put it into a struct"),
+        ({"rows": "result"}, "already have columns named result (rename them, or give a prefix="),
     ],
 )
 def test_what_is_wrong_is_said_at_once(spark, options, said):
@@ -119,7 +119,7 @@ def test_progress_counts_each_partition_once():
         [client("r.0.0", 20, 5), client("r.1.0", 10, 10), client("r2.0.0", 9, 0), client("r", 1, 0)]
     )
     assert first[:4] == ("r", 15, 15, 2)
-    second = tally.add([client("r.0.1", 8, 2), client("r.1.0", 30, 0)])  # the first task was repeated
+    second = tally.add([client("r.0.1", 8, 2), client("r.1.0", 30, 0)])  # the first task was retried
     assert second[:4] == ("r", 45, 2, 2)
     assert str(Progress("r", 45, 2, 2, 9.0, 100)) == "r: 45 of 100 (45%) rows, 5/s, 2 under way, 2 tasks"
 
@@ -137,7 +137,7 @@ def test_an_action_can_be_watched(spark, url):
 @pytest.mark.spark
 @pytest.mark.slow
 def test_every_row_is_run_once_with_workers_killed_and_a_task_repeated(no_java, tmp_path):
-    """Small; `python bench/bulk.py --check` is the same with 100,000 rows."""
+    """A small version of `python bench/bulk.py --check`, which uses 100,000 rows."""
     out = tmp_path / "found.json"
     command = [sys.executable, str(BENCH / "bulk.py"), "--check", "--rows", "3000", "--json", str(out)]
     done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, timeout=300)

@@ -1,4 +1,4 @@
-"""A partition of a bulk call against a real broker, without Spark: how a row can end, and what can be lost."""
+"""Tests of one partition of a bulk call with a real broker, without Spark: all outcomes of a row, and all losses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ queue = 2
 
 
 class Crew:
-    """Counts what it does."""
+    """Workers that count their executions."""
 
     def __init__(self) -> None:
         self.done: Counter[Any] = Counter()
@@ -128,7 +128,7 @@ def test_failures_are_rows(broker, worker, crew):
     (failed, *_) = rows = run(order(broker, "fails", "r3"), batch([1, 2]))
     assert (failed["outcome"], failed["error"], failed["result"]) == ("failed", "worker-error", None)
     assert failed["message"] == "ValueError: no 1"
-    assert run(order(broker, "fails", "r3"), batch([1, 2])) == rows  # remembered as well
+    assert run(order(broker, "fails", "r3"), batch([1, 2])) == rows  # failures are stored as well
     (dead,) = run(order(broker, "mortal", "r3"), batch([1]))
     assert (dead["outcome"], dead["error"], dead["attempts"]) == ("dead", "retries-exhausted", 1)
 
@@ -145,7 +145,7 @@ def test_nobody_offers_the_service(broker, worker):
     assert {(row["outcome"], row["error"], row["submitted"]) for row in rows} == {
         ("refused", "unknown-service", None)
     }
-    assert "nobody offered 'nobody' for 0.4 s" in rows[0]["message"]
+    assert "no worker offered 'nobody' for 0.4 s" in rows[0]["message"]
 
 
 def test_a_row_whose_time_is_over_can_be_had_later(broker, crew):
@@ -216,7 +216,7 @@ def test_a_deadline_is_the_brokers_and_needs_an_object_to_stand_in(broker, worke
     assert "must be a JSON object" in rows[1]["message"]
     assert crew.done == Counter(
         {'{"n": 1, "options": {"deadline": 20.0}}': 1}
-    )  # seen by a worker of another dialect
+    )  # visible to a worker of another dialect
     made = SyncWorker(place(broker, "dcp"))
     made.add("slow", crew.slow)
     with made:
@@ -230,7 +230,7 @@ def test_large_results_come_in_small_pieces(broker, worker, monkeypatch):
     sizes = [out.num_rows for out in Partition(order(broker, "count", "r12"), 0, 0).run([rows])]
     assert sum(sizes) == 60
     assert max(sizes) < 20
-    assert min(sizes) < sizes[0]  # the results are seen to be as large as the rows
+    assert min(sizes) < sizes[0]  # pieces shrink when the results turn out to be large
 
 
 def test_frames(broker, worker):

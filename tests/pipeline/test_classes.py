@@ -1,4 +1,4 @@
-"""The archive of Spark's classes, and the launcher that names it. A small one: a whole one takes a minute."""
+"""Tests of the archive of Spark's classes and its launcher, with a small archive: a full one takes a minute."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def few_classes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def started(home: str, class_path: str, *more: str) -> str:
-    """What Java says about where it has Spark's main class from. (Without arguments it only complains.)"""
+    """Return where Java loads Spark's main class from. (Without arguments the class itself only prints an error.)"""
     words = [f"{home}/bin/java", "--add-modules=jdk.incubator.vector", *more, "-Xlog:class+load"]
     done = subprocess.run(
         [*words, "-cp", class_path, MAIN], capture_output=True, text=True, timeout=60, check=False
@@ -51,11 +51,11 @@ def test_spark_is_started_with_the_archive_and_without_it(found: java.Java, few_
     assert Path(made["archive"]).stat().st_size == made["bytes"]
     assert started(java.home_for(found), spark_s) == "shared objects file"
     assert started(java.home_for(found), f"{SPARK}/conf:{SPARK}/jars/*") == "shared objects file"
-    # Whose class path is another one has it as they want it, and the archive does no harm.
+    # A custom class path is left alone, and the archive does no harm.
     assert started(java.home_for(found), f"/elsewhere.jar:{SPARK}/jars/*").startswith("file:")
     checks = json.loads(here("spark", "doctor", "--no-job", "--json").stdout)["checks"]
     assert made["archive"] in next(check["found"] for check in checks if check["name"] == "quick start")
-    assert json.loads(here("spark", "prepare", "--json").stdout)["bytes"] == made["bytes"]  # it is there
+    assert json.loads(here("spark", "prepare", "--json").stdout)["bytes"] == made["bytes"]  # reused
     assert json.loads(here("spark", "prepare", "--remove", "--json").stdout)["freed"] == made["bytes"]
     assert started(java.home_for(found), spark_s).startswith("file:")
     assert "nothing to remove" in here("spark", "prepare", "--remove").stdout
@@ -70,11 +70,13 @@ def test_an_upgrade_makes_it_another_one(
     assert classes.there(found.home, found.version) is None
     second = classes.make(found.home, found.version, lambda *_: None)
     assert second.path != first.path
-    assert [path.name for path in classes.cache().glob("*.jsa")] == [second.path.name]  # the other is gone
+    assert [path.name for path in classes.cache().glob("*.jsa")] == [
+        second.path.name
+    ]  # the old one is removed
 
 
 def _later(stat):  # type: ignore[no-untyped-def]
-    """As if all jars were of another day."""
+    """Return the stat of a jar with another date."""
 
     def found(self, **more):  # type: ignore[no-untyped-def]
         there = stat(self, **more)
@@ -90,7 +92,7 @@ def _later(stat):  # type: ignore[no-untyped-def]
 
 
 def test_a_launcher_is_known_again(found: java.Java, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that was started by one like this finds the same Java behind JAVA_HOME."""
+    """A process started with a launcher resolves JAVA_HOME to the same Java."""
     home = java.home_for(found)
     monkeypatch.setenv("JAVA_HOME", home)
     assert java.find() == found
@@ -106,5 +108,5 @@ def test_what_goes_wrong_is_told(found: java.Java, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(classes, "noted", lambda folder: f"{folder}/missing")
     done = here("spark", "prepare")
     assert done.exit_code != 0
-    assert "could not be made" in done.stderr
+    assert "could not be created" in done.stderr
     assert classes.there(found.home, found.version) is None

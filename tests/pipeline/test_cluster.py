@@ -1,4 +1,4 @@
-"""A standalone cluster of a master and two workers from the same install: the same commands, the same answers."""
+"""Tests on a standalone cluster of a master and two workers from the same install: the same commands and results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONF = (
 )
 JOBS = 400
 
-# One driver for both: a session takes longer to start than they take to run.
+# One driver for both: a session takes longer to start than both take to run.
 CALL_AND_PLAN = """
 import sys
 import polydomo.spark
@@ -50,7 +50,7 @@ app(["spark", "plan", "echo", "--p95", "200ms", "--data", data, "--json"], stand
 
 
 class Cluster:
-    """Three processes of Java, which end with the block."""
+    """Three Java processes, which end with the block."""
 
     def __init__(self, folder: Path) -> None:
         import pyspark

@@ -1,4 +1,4 @@
-"""Which engine runs a query, and what happens when one ends: with engines that are made up, without Spark."""
+"""Tests of the engine pool with fake engines, without Spark: which engine runs a query, and what if one ends."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from polydomo.pipeline.sql import Bounds, NotAllowed, Progress, Request, SparkLo
 
 LIGHT = Request("SELECT 1")
 HEAVY = Request("SELECT heavy")
-LONG = Request(f"SELECT 1 {'+ 1' * 1000}")  # too long to be light, whatever it is
+LONG = Request(f"SELECT 1 {'+ 1' * 1000}")  # too long for a light query
 
 
 class Engine:
-    """Takes what it is asked and answers what the test says. `nice` tells which one it is."""
+    """A fake engine that receives queries and sends the replies of the test. `nice` tells which one it is."""
 
     def __init__(self, nice: int) -> None:
         self.light = nice == 0
@@ -45,11 +45,11 @@ class Engine:
         self._to.write(wire.encode(message))
 
     def end(self) -> None:
-        """As if its Java had run out of memory."""
+        """End the engine as if its Java had run out of memory."""
         self._to.transport.abort()
 
     async def run(self) -> wire.Run:
-        """The next query that it is asked."""
+        """Return the next query that it receives."""
         found = await asyncio.wait_for(self.asked.get(), 10)
         assert isinstance(found, wire.Run), found
         return found
@@ -74,7 +74,7 @@ class Engine:
 
 
 class Stage:
-    """All engines that were started, by kind, the newest last."""
+    """All started engines by kind, the newest last."""
 
     def __init__(self, seconds: float = 30.0) -> None:
         self.started: dict[bool, asyncio.Queue[Engine]] = {True: asyncio.Queue(), False: asyncio.Queue()}
@@ -147,7 +147,7 @@ def test_a_query_that_does_not_end_costs_its_process_and_no_other_query(
         other = stage.ask(LONG)
         assert await heavy.asked.get() == wire.Cancel(number)
         await asyncio.wait_for(heavy.killed.wait(), 10)
-        assert heavy.asked.empty()  # it was about to be killed
+        assert heavy.asked.empty()  # the engine was about to be killed
         replaced = await stage.next(light=False)
         replaced.say(wire.Done((await replaced.run()).id, b"done"))
         assert await other == b"done"
@@ -168,7 +168,7 @@ def test_a_query_that_ends_when_it_is_told_to_costs_nothing(monkeypatch: pytest.
         heavy.say(wire.Failed(number, "Stopped", "", ""))
         next_ = stage.ask(LONG)
         number = (await heavy.run()).id
-        await asyncio.sleep(0.4)  # longer than the time after which it would be killed
+        await asyncio.sleep(0.4)  # longer than the grace period
         heavy.say(wire.Done(number, b"x"))
         assert await next_ == b"x"
         assert not heavy.killed.is_set()
@@ -203,7 +203,7 @@ def test_while_an_engine_is_replaced_light_queries_are_answered_and_others_wait(
         stage.may_start.clear()
         light.end()
         await asyncio.wait_for(light.killed.wait(), 10)
-        waiting = stage.ask(LONG)  # it might end the only engine that is left
+        waiting = stage.ask(LONG)  # it might end the only engine left
         asked = stage.ask(LIGHT)
         found = await heavy.run()
         assert found.request == LIGHT

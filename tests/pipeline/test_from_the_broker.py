@@ -1,4 +1,4 @@
-"""From a real broker's traffic to silver and gold: every durable job exactly once, whoever is killed on the way."""
+"""Test from a real broker's traffic to silver and gold: every durable job exactly once, with processes killed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def sockets() -> Iterator[Sockets]:
 
 
 class Tables:
-    """`polydomo spark run` as a process, which is killed with all that belongs to it."""
+    """`polydomo spark run` as a process, which is killed with all its children."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.broker = broker
@@ -76,7 +76,7 @@ class Tables:
             )
 
     def snapshots(self) -> int:
-        """How often it has added something to a table."""
+        """Return the number of snapshots of all tables."""
         return len(list((self.broker.data / "tables").glob("*/*/metadata/snap-*.avro")))
 
     def kill(self) -> None:
@@ -88,7 +88,7 @@ class Tables:
 
 
 class Crowd:
-    """Clients of three protocols, and workers of one, that go on whatever happens to the broker."""
+    """Clients of three protocols, and workers of one, that keep running while the broker is killed."""
 
     def __init__(self, sockets: Sockets, broker: BrokerProcess) -> None:
         self.broker = broker
@@ -113,7 +113,7 @@ class Crowd:
         try:
             urllib.request.urlopen(request, timeout=2).close()
         except (OSError, urllib.error.HTTPError):
-            pass  # it is being killed: what was taken is in the store, and nothing else counts here
+            pass  # the broker is being killed: accepted jobs are in the store, others do not matter here
 
     def finish(self) -> None:
         assert until(self.workers, [self.nfp], lambda: not self.nfp.under_way, 60)
@@ -166,7 +166,7 @@ def test_every_durable_job_is_in_silver_and_gold_once_whoever_is_killed(
             for _ in range(rounds):
                 tables.start()
                 before = tables.snapshots()
-                for _ in range(400):  # until it is at work, however slow the machine
+                for _ in range(400):  # until it is running, however slow the machine
                     crowd.go_on(0.2)
                     if tables.snapshots() > before + 2:
                         break

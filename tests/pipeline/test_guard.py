@@ -1,4 +1,4 @@
-"""One query over the tables may be asked; everything else that Spark's SQL can do is refused."""
+"""Tests of the guard: one query over the tables is allowed; everything else that Spark's SQL can do is refused."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_a_refusal_says_what_is_wrong(spark: SparkSession) -> None:
         "SHOW TABLES": "SHOW TABLES is not allowed",
         "SELECT reflect('a')": "the function reflect is not allowed",
         "SELECT * FROM text.`/etc/passwd`": "text./etc/passwd is not one of the tables",
-        "SELECT * FROM job": "there is no table job (there are attempts, jobs, service_minute)",
+        "SELECT * FROM job": "there is no table job (tables: attempts, jobs, service_minute)",
     }.items():
         with pytest.raises(guard.NotAllowed) as error:
             guard.check(spark, sql, TABLES)
@@ -236,7 +236,7 @@ def test_a_refusal_says_what_is_wrong(spark: SparkSession) -> None:
 
 
 def test_every_function_on_the_list_is_one_of_sparks(spark: SparkSession) -> None:
-    """A name that Spark does not know today may be a user's tomorrow."""
+    """An allowed name that Spark does not know could later be a user's function."""
     known = {row.function for row in spark.sql("SHOW FUNCTIONS").collect()}
     assert guard_lists.FUNCTIONS - known == set()
     assert guard_lists.TABLE_FUNCTIONS - known - {"range"} == set()
@@ -254,7 +254,7 @@ MEANINGS = [
     "SELECT 1 FROM jobs WHERE EXISTS (SELECT 1 FROM range(3) WHERE jobs.service = user)",
     "SELECT * FROM jobs, LATERAL (SELECT user)",
     "FROM jobs |> EXTEND user AS x",
-    # The name of a WITH is no excuse for a table of that name where the WITH is not.
+    # A WITH does not allow a table of the same name outside of its scope.
     "SELECT * FROM (WITH secret AS (SELECT 1) SELECT * FROM secret), secret",
     "SELECT *, (WITH secret AS (SELECT 1 AS x) SELECT x FROM secret) FROM secret",
     "WITH a AS (WITH secret AS (SELECT 1) SELECT * FROM secret) SELECT * FROM a, secret",
@@ -264,7 +264,7 @@ MEANINGS = [
 
 @pytest.fixture
 def session(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
-    """A session with one of our views, beside a table and a view that are none of ours."""
+    """Yield a session with one of our views, and a table and a view that are not ours."""
     made = spark.newSession()
     made.createDataFrame([("a", 1)], "service string, n int").createOrReplaceTempView("jobs")
     made.sql(f"CREATE TABLE secret USING parquet LOCATION '{tmp_path}/secret' AS SELECT 'hidden' AS x")
@@ -276,7 +276,7 @@ def session(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
 
 def test_names_are_judged_by_what_spark_makes_of_them(session: SparkSession) -> None:
     for sql in MEANINGS:
-        checked = guard.check(session, sql, ["jobs"])  # by its text it may be run
+        checked = guard.check(session, sql, ["jobs"])  # allowed by its text
         with pytest.raises(guard.NotAllowed):
             guard.check_analysed(session.sql(checked.sql), checked.tables)
     for sql in (
@@ -307,7 +307,7 @@ LIGHT = {
     "WITH a AS (SELECT 1) SELECT * FROM a": False,
     "SELECT count(*) FROM jobs GROUP BY CUBE (service, n)": False,
     f"SELECT 1 {'+ 1 ' * 600}": False,
-    # Each of these doubles what is below it.
+    # Each of these doubles the plan below it.
     f"{'SELECT *, * FROM (' * 5}SELECT 1{')' * 5}": False,
     "SELECT 1 AS a, a + a AS b, b + b AS c, c + c AS d, d + d AS e": False,
 }
@@ -325,6 +325,6 @@ def _is_refused(spark: SparkSession, sql: str) -> bool:
         guard.check(spark, sql, TABLES)
     except guard.NotAllowed:
         return True
-    except guard.BadQuery:  # it does not even parse: no attack, but nothing that this test should list
+    except guard.BadQuery:  # it does not parse, so it is not an attack to be listed here
         return False
     return False

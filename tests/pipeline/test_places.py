@@ -1,4 +1,4 @@
-"""Where the ledger, the tables and the catalog are, by the configuration."""
+"""Tests of the locations of ledger, tables and catalog in the configuration."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_a_broker_that_chooses_its_own_folder_has_the_tables_there(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (settings(data=""), "where the ledger is"),
-        (settings(data="", ledger="/l"), "where the tables are to be"),
-        (settings(tables="s3a://b/t"), "no SQLite catalog can be"),
+        (settings(data=""), "the ledger's location is unknown"),
+        (settings(data="", ledger="/l"), "the location of the tables is unknown"),
+        (settings(tables="s3a://b/t"), "a SQLite catalog cannot be stored at s3a://b/t"),
         (settings(catalog_options=["nonsense"]), "KEY=VALUE"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The planner: from rows of jobs to numbers of workers."""
+"""Tests of the planner: from rows of jobs to numbers of workers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def queue(rate: float, mean: float, number: int, seed: int = 0) -> tuple[list[fl
 
 
 def smallest(came: list[float], runs: list[float], target: float, percentile: float) -> int:
-    """By trying them all, over the whole time."""
+    """Find the number of workers by trying all, over the whole time."""
     made = replay.trace(np.array(came), np.array(runs))
     return next(
         number
@@ -54,7 +54,7 @@ def test_the_smallest_number_that_will_do_and_its_neighbours(spark: SparkSession
     )
     assert found.recommended == {
         "busy": smallest(*busy, 0.2, 0.95),
-        "burst": 38,  # of 40 at once two may wait: that is 5 %
+        "burst": 38,  # of 40 at once two may wait, which is 5 %
         "calm": 1,
     }
     for need in found.needs:
@@ -117,7 +117,7 @@ def test_memoised_answers_are_no_work_and_lost_attempts_are(spark: SparkSession)
     )
     both = plan(spark, table, target=0.01, percentile=0.9, attempts=lost)
     assert both.recommended == {"s": 2}
-    assert both.needs[0].jobs == 100  # nobody waits for an attempt that is lost
+    assert both.needs[0].jobs == 100  # waits of lost attempts are not counted
 
 
 def task(**given: Any) -> _Task:
@@ -133,7 +133,7 @@ def task(**given: Any) -> _Task:
 
 
 def needed(came: list[float], runs: list[float], **given: Any) -> int:
-    """The smallest number, by the task that Spark runs, without Spark."""
+    """Return the smallest number, from the task that Spark runs, without Spark."""
     doing = task(**given)
     micros = (np.array(came) * 1e6).astype(np.int64)
     table = pd.DataFrame({"service": "s", "came_us": micros, "run_s": runs, "counted": True})
@@ -145,37 +145,37 @@ def needed(came: list[float], runs: list[float], **given: Any) -> int:
 def test_what_if() -> None:
     came, runs = queue(20, 0.3, 4000)
     now = needed(came, runs)
-    # Twice the work keeps twelve busy; many workers need less to spare than few do.
+    # Twice the work keeps twelve busy; many workers need relatively less reserve than few.
     assert 12 < needed(came, runs, load=2.0) < 2 * now
     assert needed(came, runs, load=0.5) < now
     assert needed(came, runs, speed=0.5) == smallest(came, [2 * run for run in runs], 0.2, 0.95)
     assert needed(came, runs, credit=4) == -(-now // 4)
-    assert needed(came, runs, target=1e9) == 1  # who can wait for ever needs one worker
+    assert needed(came, runs, target=1e9) == 1  # without a limit on the wait one worker is enough
     assert needed(came, runs, target=0.0, percentile=0.999) > now
 
 
 def test_the_rush_hour_counts() -> None:
-    """A day with one job each half minute, and one hour with one a second."""
+    """A day with one job each half minute, and one hour with one per second."""
     slow = np.arange(0, 86_400, 30.0)
     rush = 36_000 + np.arange(0, 3600, 1.0)
     came = np.sort(np.concatenate([slow, rush])).tolist()
     runs = [4.0] * len(came)
     assert needed(came, runs, window="hour") == 5
-    # On the whole only every second job comes in that hour: the median does not see it.
+    # Only every second job of the whole day arrives in that hour: the median does not show it.
     assert needed(came, runs, window="all", percentile=0.4) < 5
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"target": -1.0}, "no target"),
-        ({"percentile": 95}, "no percentile"),
+        ({"target": -1.0}, "target is -1"),
+        ({"percentile": 95}, "percentile is 95"),
         ({"load": 0}, "load is 0"),
         ({"speed": -2}, "speed is -2"),
         ({"window": "week"}, "no window 'week'"),
-        ({"credit": 0}, "does nothing"),
-        ({"workers": range(3, 3)}, "no number of workers"),
-        ({"workers": range(3)}, "no number of workers"),
+        ({"credit": 0}, "credit is 0"),
+        ({"workers": range(3, 3)}, "no valid number of workers"),
+        ({"workers": range(3)}, "no valid number of workers"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given: dict[str, Any], said: str) -> None:

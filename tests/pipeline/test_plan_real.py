@@ -1,4 +1,4 @@
-"""The planner's model against a real broker: a short version of bench/plan.py."""
+"""Test of the planner's model against a real broker: a short version of bench/plan.py."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ bench = importlib.import_module("plan")
 
 @pytest.mark.slow
 def test_a_replay_waits_as_the_brokers_jobs_did(tmp_path: Path) -> None:
-    """Bursts at eight workers. The run's own arrivals and run times are replayed, so that a busy machine, which makes
-    jobs longer, makes them as long in the replay."""
+    """Bursts at eight workers. The run's own arrivals and run times are replayed, so that a busy machine affects the
+    replay as well."""
     came, naps = bench.workload("bursty", 1500, 8.0, 8, seed=1)
     run = bench.run(tmp_path / "data", came, naps, 8)
     measured = float(np.quantile(run.waited, 0.95))
     assert measured > 0.1  # there was a queue
     assert bench.p95_by_replay(run, 8) == pytest.approx(measured, rel=0.25)
-    # With one worker more or less the replay would not have said the same: it is not right by being vague.
+    # With one worker more or less the replay gives another result, so the agreement is not by chance.
     assert bench.p95_by_replay(run, 6) > 1.5 * measured
     assert bench.p95_by_replay(run, 12) < measured / 1.5
 

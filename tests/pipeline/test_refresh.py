@@ -1,4 +1,4 @@
-"""Which days and minutes a refresh merges, by what the files' footers say."""
+"""Tests of which days and minutes a refresh merges, by the files' bounds."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from polydomo.server.settings import BrokerSection, Settings
 from tests.pipeline.tables.silver_rows import at as after_noon
 from tests.pipeline.tables.silver_rows import job, silver
 from tests.pipeline.tables.test_gold import OBJECTIVES, anything, told
+from tests.support.lake import append_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +33,7 @@ FIRST = date(2026, 3, 1)
 
 
 def at(days: float) -> int:
-    """Microseconds of so many days after FIRST."""
+    """Return the time this many days after FIRST, in microseconds."""
     return int(((FIRST - date(1970, 1, 1)).days + days) * DAY)
 
 
@@ -70,8 +71,8 @@ def test_so_must_those_of_rows_without_a_day() -> None:
 def test_in_steps_as_all_at_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows of all kinds, dealt at random to four batches: so the later ones come late, to days that have rows. The
-    second is merged right here, the third by Spark, and the fourth, too, which must look for its days itself."""
+    """Rows of all kinds are distributed at random over four batches, so later ones add late rows to existing days. The
+    second is merged in this process, the third and the fourth by Spark, the fourth without known days."""
     dice = random.Random(5)
     jobs, attempts = anything(dice, 240)
     batches: list[tuple[list[Any], list[Any]]] = [([], []) for _ in range(4)]
@@ -87,7 +88,7 @@ def test_in_steps_as_all_at_once(
             if number == 3:
                 monkeypatch.setattr("polydomo.pipeline.refresh._FEW_DAYS", 0)
             for name, rows in zip(("jobs", "attempts"), batch, strict=True):
-                lake.append(spark, name, silver(spark, **{name: rows})[name])
+                append_rows(lake, spark, name, silver(spark, **{name: rows})[name])
             made = refresh(spark, lake, OBJECTIVES)
             assert {one.table for one in made} == {gold.spec.name for gold in lake.gold}
         in_steps = {gold.spec.name: told(gold, lake.read(spark, gold.spec.name)) for gold in lake.gold}
@@ -95,7 +96,7 @@ def test_in_steps_as_all_at_once(
         for gold in lake.gold:
             assert in_steps[gold.spec.name] == told(gold, lake.read(spark, gold.spec.name)), gold.spec.name
             assert len(in_steps[gold.spec.name]) > 2
-            # Others read what Arrow wrote as well as what Spark did.
+            # pyiceberg reads files written by Arrow as well as those by Spark.
             theirs = lake.catalog.load_table(("polydomo", gold.spec.name)).scan().to_arrow()
             assert theirs.num_rows == len(in_steps[gold.spec.name])
 
@@ -109,24 +110,24 @@ def test_files_with_other_minutes_are_left_alone(
     settings = Settings(broker=BrokerSection(data=str(tmp_path)))
     with Lake(places_for(settings), [SERVICE_MINUTE]) as lake:
         prepare(spark)
-        lake.append(spark, "jobs", silver(spark, [job(60.0 * n) for n in range(45)])["jobs"])
+        append_rows(lake, spark, "jobs", silver(spark, [job(60.0 * n) for n in range(45)])["jobs"])
         refresh(spark, lake)
         before = {piece.path for piece in lake.pieces("service_minute")}
         assert sorted(piece.rows for piece in lake.pieces("service_minute")) == [5, 10, 10, 10, 10]
-        lake.append(spark, "jobs", silver(spark, [job(60.0 * n) for n in range(42, 50)])["jobs"])
+        append_rows(lake, spark, "jobs", silver(spark, [job(60.0 * n) for n in range(42, 50)])["jobs"])
         (made,) = refresh(spark, lake)
         after = lake.pieces("service_minute")
         assert len(before & {piece.path for piece in after}) == 4
         assert made.rows == 10
-        assert rewrite.rewrite(spark, lake, "service_minute") == 0  # none of them is small
+        assert rewrite.rewrite(spark, lake, "service_minute") == 0  # there are no small files
         rows = lake.read(spark, "service_minute").orderBy("minute").collect()
         assert [row.jobs for row in rows] == [1] * 42 + [2] * 3 + [1] * 5
 
 
 @pytest.mark.spark
 def test_minutes_that_nothing_new_belongs_to_stay_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
-    """A batch of a whole day, and one of ten minutes of it: with a wait that began before them, and one that a clock
-    which was set back would end after them."""
+    """A batch of a whole day, and one of ten minutes of it: with a wait that began earlier, and one that would end
+    later because a clock was set back."""
     settings = Settings(broker=BrokerSection(data=str(tmp_path)))
     whole_day = [job(60.0 * minute, run_s=0.001 * (1000 + minute)) for minute in range(-600, 600, 20)]
     new = [
@@ -136,10 +137,10 @@ def test_minutes_that_nothing_new_belongs_to_stay_as_they_are(spark: SparkSessio
     ]
     with Lake(places_for(settings), [SERVICE_MINUTE]) as lake:
         prepare(spark)
-        lake.append(spark, "jobs", silver(spark, whole_day)["jobs"])
+        append_rows(lake, spark, "jobs", silver(spark, whole_day)["jobs"])
         refresh(spark, lake)
         before = sketches_by_minute(spark, lake)
-        lake.append(spark, "jobs", silver(spark, new)["jobs"])
+        append_rows(lake, spark, "jobs", silver(spark, new)["jobs"])
         (made,) = refresh(spark, lake)
         assert (made.source_rows, made.days) == (len(new), 1)
         numbers = [name for name in SERVICE_MINUTE.spec.names() if not name.endswith("_sketch")]

@@ -1,4 +1,4 @@
-"""The report: what the tables say, as data, as a page, as CSV."""
+"""Tests of the report: its data, its page and its CSV files."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from polydomo.pipeline.tables import silver
 from polydomo.pipeline.tables.gold import GOLD
 from polydomo.pipeline.tables.spec import Objective
 from tests.support import ledger
+from tests.support.gold import delta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,7 @@ NASTY = "a<script>alert(1)</script>$x_1$&\"' 漢字"
 
 
 def rows() -> list[dict[str, Any]]:
-    """Eight days of two services: each hour a job of each; on the sixth day one of them fails all day."""
+    """Return eight days of two services with a job of each per hour; on the sixth day one of them fails all day."""
     found = []
     for hour in range(8 * 24):
         at = ledger.START.replace(hour=0) + timedelta(hours=hour)
@@ -63,7 +64,7 @@ def rows() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession) -> dict[str, DataFrame]:
-    """Gold of those rows, kept: each is asked for more than once."""
+    """Return gold of those rows, cached: each table is queried more than once."""
 
     def frame(of: schema.Table, some: list[dict[str, Any]]) -> DataFrame:
         return spark.createDataFrame(
@@ -73,7 +74,7 @@ def tables(spark: SparkSession) -> dict[str, DataFrame]:
     jobs = silver.jobs(frame(schema.JOBS, rows())).cache()
     made = {"jobs": jobs, "attempts": silver.attempts(jobs, frame(schema.ATTEMPTS, [])), "peers": None}
     for table in GOLD:
-        made[table.spec.name] = table.delta(made, (Objective("*", 0.5, 0.9),)).cache()
+        made[table.spec.name] = delta(table, made, (Objective("*", 0.5, 0.9),)).cache()
     return made
 
 
@@ -111,7 +112,7 @@ def test_what_the_tables_say(spark: SparkSession, tables: dict[str, DataFrame], 
     assert sum(row["jobs"] for row in data["clients"]) == 8 * 24 * 4
     assert {row["hits"] for row in data["memo"]} == {8 * 24}
     assert {row["service"]: row["workers"] for row in data["capacity"]} == {"echo": 1, NASTY: 1}
-    # One hour with 0.93 s of work in it, by one worker.
+    # One hour with 0.93 s of work by one worker.
     assert max(row["busy"] for row in data["utilisation"]) == pytest.approx(0.9 / 3600, abs=1e-4)
     text = (tmp_path / "out" / "report.html").read_text()
     check_page(text)
@@ -137,7 +138,7 @@ def test_a_page_about_nothing() -> None:
 
 
 class Looker(HTMLParser):
-    """Every element that is opened is closed; what is referred to from outside is noted."""
+    """Parser that checks that every element is closed, and records external references."""
 
     EMPTY = ("meta", "br", "hr", "img", "link", "input", "image")
 
@@ -166,7 +167,7 @@ class Looker(HTMLParser):
 
 
 def check_page(text: str) -> None:
-    """It stands alone, and what peers called themselves is text in it."""
+    """Check that the page is self-contained and names given by peers are escaped."""
     looker = Looker()
     looker.feed(text)
     looker.close()

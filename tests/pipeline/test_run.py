@@ -1,4 +1,4 @@
-"""From segments to gold: whatever state the segments are in, every row once, and nothing left out in silence."""
+"""Tests from segments to gold: whatever state the segments are in, every row once, and no silent omissions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def lake(settings: Settings) -> Iterator[Lake]:
 
 
 def contents(spark: SparkSession, lake: Lake) -> dict[str, Counter[tuple[Any, ...]]]:
-    """All rows of silver and gold."""
+    """Return all rows of silver and gold."""
     return {name: Counter(map(tuple, lake.read(spark, name).collect())) for name in NAMES}
 
 
@@ -66,7 +66,7 @@ def jobs(spark: SparkSession, lake: Lake) -> list[str]:
 
 
 def gold(spark: SparkSession, lake: Lake) -> dict[str, tuple[int, int]]:
-    """Per day."""
+    """Return the contents of the test's gold table by day."""
     found: dict[str, tuple[int, int]] = {}
     for row in lake.read(spark, "service_day").collect():
         assert str(row.day) not in found
@@ -75,7 +75,7 @@ def gold(spark: SparkSession, lake: Lake) -> dict[str, tuple[int, int]]:
 
 
 def audited(spark: SparkSession, lake: Lake) -> None:
-    """Rows of accepted segments = rows in silver + duplicates; and every attempt of a job is there."""
+    """Check that rows of accepted segments = rows in silver + duplicates, and that every job has its attempts."""
     accounts = lake.read(spark, "batches").collect()
     for row in accounts:
         assert row.rows == row.added + row.duplicates
@@ -97,7 +97,7 @@ def damage(path: Path) -> None:
 
 
 def test_segments_in_every_state(spark: SparkSession, lake: Lake, settings: Settings, ledger: Path) -> None:
-    # What there is: three days of jobs, in order, an older and a newer broker's columns among them.
+    # Valid input: three days of jobs, in order, including columns of an older and of a newer broker.
     write_segment(ledger, "jobs", [{"job_id": f"a{n}", "submitted": after(n)} for n in range(20)])
     write_segment(ledger, "jobs", [{"job_id": "b", "submitted": after(86400)}], extra={"colour": pa.string()})
     write_segment(ledger, "jobs", [{"job_id": "c", "submitted": after(2 * 86400)}], without=["principal"])
@@ -106,12 +106,12 @@ def test_segments_in_every_state(spark: SparkSession, lake: Lake, settings: Sett
     (ledger / "jobs" / ".jobs-unfinished.parquet").write_bytes(b"half")
     first = run(spark, lake, settings, once=True)
     assert (first.segments, first.rows, first.added, first.rejected) == (5, 24, 24, [])
-    assert first.batches == 2  # of three segments at most
+    assert first.batches == 2  # of at most three segments
     assert gold(spark, lake) == {"2026-03-01": (20, 1), "2026-03-02": (1, 0), "2026-03-03": (1, 0)}
     assert run(spark, lake, settings, once=True).segments == 0
 
-    # What goes wrong: a copy of a file, a file that is torn, one with a damaged page, a wrong type, a clock that steps
-    # back, a job that was rebuilt although it had been written, rows that come two days late.
+    # Faulty input: a copy of a file, a truncated file, one with a damaged page, a wrong type, a clock that was set
+    # back, a rebuilt job that had been written, rows that arrive two days late.
     copied = sorted((ledger / "jobs").glob("jobs*.parquet"))[0]
     shutil.copy(copied, ledger / "jobs" / "copy of [a].parquet")
     torn = write_segment(ledger, "jobs", [{"job_id": f"torn{n}"} for n in range(9)], name="torn.parquet")
@@ -145,14 +145,14 @@ def test_segments_in_every_state(spark: SparkSession, lake: Lake, settings: Sett
         "2026-03-03": (1, 0),
     }
     audited(spark, lake)
-    # They are set aside, and it is written down.
+    # They are quarantined and recorded.
     assert not torn.exists()
     rejected = lake.read(spark, "segments").where("NOT accepted").collect()
     assert {Path(row.path).name for row in rejected} == set(reasons)
     for row in rejected:
         assert Path(row.aside.removeprefix("file://")).exists()
 
-    # A good file under the bad one's name is taken.
+    # A good file under the bad one's name is accepted.
     torn.write_bytes(good)
     third = run(spark, lake, settings, once=True)
     assert (third.segments, third.added, third.rejected) == (1, 9, [])
@@ -172,7 +172,7 @@ def test_other_files_and_a_backfill_give_the_same_rows(
     before = contents(spark, lake)
     audited(spark, lake)
 
-    # Nothing changes for readers when files are put together, and others see the same.
+    # Compaction changes nothing for readers, and pyiceberg sees the same.
     many = len(lake.pieces("jobs"))
     tidy = compact(spark, lake, settings, keep=timedelta(0))
     assert len(lake.pieces("jobs")) == 2 < many  # one per day
@@ -182,7 +182,7 @@ def test_other_files_and_a_backfill_give_the_same_rows(
         theirs = lake.catalog.load_table(("polydomo", name)).scan().to_arrow()
         assert theirs.num_rows == sum(before[name].values())
 
-    # All of it anew is the same, row for row; and the stream goes on from there, even if Spark's notes on it are gone.
+    # A backfill gives the same rows; and the stream continues from there, even without Spark's checkpoint.
     again = backfill(spark, lake, settings)
     assert (again.added, again.duplicates) == (22, 3)
     assert contents(spark, lake) == before
@@ -193,17 +193,17 @@ def test_other_files_and_a_backfill_give_the_same_rows(
     assert (last.rows, last.added) == (1, 1)
     assert gold(spark, lake)["2026-03-01"] == (16, 3)
 
-    # One day anew, the others stay.
+    # A backfill of one day keeps the others.
     before = contents(spark, lake)
     some = backfill(spark, lake, settings, since=date(2026, 3, 2), until=date(2026, 3, 2))
     assert some.added == 2  # a job and an event
     assert contents(spark, lake) == before
 
-    # What the ledger has forgotten, the tables do not forget unless they are told to.
+    # Rows of deleted segments stay in the tables unless fewer rows are allowed.
     for path in (ledger / "jobs").glob("*.parquet"):
         if path != kept:
             path.unlink()
-    with pytest.raises(ConfigError, match=r"jobs has 17 rows, and the ledger has only 1"):
+    with pytest.raises(ConfigError, match=r"jobs has 17 rows, but the ledger has only 1"):
         backfill(spark, lake, settings)
     assert contents(spark, lake) == before
     backfill(spark, lake, settings, fewer=True)
@@ -213,7 +213,7 @@ def test_other_files_and_a_backfill_give_the_same_rows(
 def test_a_ledger_that_may_only_be_read(
     spark: SparkSession, lake: Lake, settings: Settings, ledger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bad segment stays where it is, is looked at once, and again when it changed."""
+    """A bad segment stays in place, is examined once, and again after it changed."""
     monkeypatch.setattr("polydomo.pipeline.ingest.os.access", lambda *_: False)
     path = write_segment(ledger, "events", [{}], name="bad.parquet")
     good = path.read_bytes()
@@ -226,7 +226,7 @@ def test_a_ledger_that_may_only_be_read(
 
 
 class Crash(Exception):
-    """Like a power cut, as far as the tables can tell."""
+    """Simulates a power cut for the tables."""
 
 
 STEPS = ("commit jobs", "commit attempts", "commit peers", "bronze", "note segments", "gold")
@@ -279,7 +279,7 @@ def test_a_stream_until_it_is_told_to_stop(
                 assert thread.is_alive()
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
-        # Only one at a time.
+        # Only one writer at a time.
         with pytest.raises(Busy, match="run by process"):
             run(spark, lake, settings, once=True)
         with pytest.raises(Busy):
@@ -292,7 +292,7 @@ def test_a_stream_until_it_is_told_to_stop(
     assert gold(spark, lake) == {"2026-03-01": (3, 0)}
     assert told[-1] == (1.0, "done")
     assert all(0 <= share <= 1 for share, _ in told)
-    with holding(lake.places, "test"):  # nobody has it any more
+    with holding(lake.places, "test"):  # the lock is free again
         pass
 
 

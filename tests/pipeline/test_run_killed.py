@@ -1,4 +1,4 @@
-"""Spark is killed in the middle of its work, several times. In the end every row is there, once."""
+"""Test of killing Spark several times during its work: in the end every row is there, once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = 50
 
 
 def doomed(data: Path, step: str, times: int) -> subprocess.Popen[str]:
-    """In a group of its own, so that its Java dies with it."""
+    """Start the process in its own group, so that its Java is killed with it."""
     command = [sys.executable, "-m", "tests.support.tables_process", str(data), step, str(times)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True

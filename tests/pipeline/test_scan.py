@@ -1,4 +1,4 @@
-"""Files of silver read by Arrow in Spark's tasks: the same table as from Spark's own rows."""
+"""Tests of silver files read by Arrow in Spark tasks: the same table as from Spark's own rows."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from polydomo.pipeline.tables.service_minutes import SERVICE_MINUTE
 from polydomo.pipeline.tables.silver import JOBS
 from tests.pipeline.tables.silver_rows import silver
 from tests.pipeline.tables.test_gold import anything, told
+from tests.support.gold import delta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,13 +40,13 @@ def test_from_files_as_from_rows(spark: SparkSession, tmp_path: Path) -> None:
     made = silver(spark, jobs)
     made["jobs"].repartition(5).write.parquet(str(tmp_path / "jobs"))
     assert told(SERVICE_MINUTE, from_files(spark, tmp_path / "jobs")) == told(
-        SERVICE_MINUTE, SERVICE_MINUTE.delta(made, ())
+        SERVICE_MINUTE, delta(SERVICE_MINUTE, made, ())
     )
 
 
 @pytest.mark.spark
 def test_a_file_of_an_older_version_lacks_a_column(spark: SparkSession, tmp_path: Path) -> None:
-    """And another one has smaller numbers than today's: both are read as Spark reads them."""
+    """A second file has smaller integer types than today's: both are read as Spark reads them."""
     jobs, _ = anything(random.Random(8), 300)
     for row in jobs:
         row["repeat"] = None
@@ -60,7 +61,7 @@ def test_a_file_of_an_older_version_lacks_a_column(spark: SparkSession, tmp_path
         tmp_path / "old" / "a.parquet",
     )
     assert told(SERVICE_MINUTE, from_files(spark, tmp_path / "old")) == told(
-        SERVICE_MINUTE, SERVICE_MINUTE.delta(made, ())
+        SERVICE_MINUTE, delta(SERVICE_MINUTE, made, ())
     )
 
 
@@ -77,7 +78,7 @@ def test_tasks_are_not_told_how_to_get_at_the_catalog() -> None:
 
 
 def test_elsewhere_files_are_opened_as_pyiceberg_does(tmp_path: Path) -> None:
-    """By whatever it is told to use for them."""
+    """Remote files are opened with the file IO that pyiceberg is configured for."""
     (tmp_path / "a").write_bytes(b"here")
     store = Store.of({"py-io-impl": "tests.pipeline.test_scan.Somewhere", "client.root": str(tmp_path)})
     with store.open("elsewhere://bucket/a") as source:
@@ -87,7 +88,7 @@ def test_elsewhere_files_are_opened_as_pyiceberg_does(tmp_path: Path) -> None:
 
 
 class Somewhere(PyArrowFileIO):
-    """An object store of the test's own: one folder."""
+    """A test object store: one folder."""
 
     def new_input(self, location: str) -> Any:
         return super().new_input(f"file://{self.properties['client.root']}/{location.rpartition('/')[2]}")

@@ -1,4 +1,4 @@
-"""SQL as a service: one broker, clients of every protocol, none of them ours; and jobs of Spark's that really end."""
+"""Tests of SQL as a service: one broker, foreign clients of every protocol; cancelled queries end in Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROWS = [["s0", 1683], ["s1", 1617], ["s2", 1650]]
 
 
 class Engine:
-    """An engine in a thread of this process, on the Spark that all tests share."""
+    """An engine in a thread of this process, on the Spark session of all tests."""
 
     def __init__(self, spark: SparkSession, bounds: Bounds) -> None:
         self._ours, theirs = socket.socketpair()
@@ -61,7 +61,7 @@ class Engine:
 
 
 class Serving:
-    """The worker on a loop in a thread of its own, as `polydomo spark serve` runs it."""
+    """The worker on a loop in its own thread, as `polydomo spark serve` runs it."""
 
     def __init__(self, url: str, spark: SparkSession, service: str, bounds: Bounds) -> None:
         self.loop = asyncio.new_event_loop()
@@ -103,7 +103,7 @@ def serving(broker: BrokerProcess, spark: SparkSession) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def none_goes_on(spark: SparkSession) -> Iterator[None]:
-    """A query without an end would hold up the tests behind it."""
+    """Check that no query is left running, which would delay later tests."""
     yield
     spark.sparkContext.cancelAllJobs()
 
@@ -149,7 +149,7 @@ def test_an_nfp_client_sees_progress_and_cancels(broker: BrokerProcess, spark: S
                 break
         client.command(DELETE, b"sql", b"all", uuid, b"")
         ends = []
-        while len(ends) < 2:  # the job's, and the answer to DELETE
+        while len(ends) < 2:  # the job's end, and the reply to DELETE
             reply = client.reply()
             ends += [reply.status] if reply.command == RESPONSE else []
         assert sorted(ends)[0] == b"200"
@@ -190,7 +190,9 @@ def test_two_queries_at_once_and_the_slow_one_does_not_hold_the_other(
     broker: BrokerProcess, spark: SparkSession
 ) -> None:
     with NfpClient(broker.endpoint) as slow, MdpClient(broker.endpoint) as quick:
-        uuid = slow.post(b"sql", ENDLESS.replace(", 4)", ", 1)").encode())  # of one task: a core is left
+        uuid = slow.post(
+            b"sql", ENDLESS.replace(", 4)", ", 1)").encode()
+        )  # one task, which leaves a core free
         wait_for(lambda: active(spark), 20)
         assert json.loads(quick.call(b"sql", [b"SELECT 1 AS x"]).final[0])["rows"] == [[1]]
         slow.command(DELETE, b"sql", b"all", uuid, b"")

@@ -1,4 +1,4 @@
-"""Commands that run for long, in processes of their own: told to end, they end, and their Java with them."""
+"""Tests of long-running commands in separate processes: they end on a signal, and their Java with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def start(*words: str) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str, str]:
-    """Its exit code and words. Its Java must end with it."""
+    """Send a signal and return exit code and output. The command's Java must end, too."""
     children = psutil.Process(process.pid).children(recursive=True)
     assert any("java" in child.name() for child in children)
     process.send_signal(number)
@@ -50,8 +50,8 @@ def data(tmp_path: Path, no_java: None) -> Path:
 
 
 def test_run_then_serve(data: Path) -> None:
-    """The stream takes what is there and waits for more; SIGTERM ends it after the batch in hand. Then the tables are
-    served, and Ctrl-C ends that."""
+    """The stream ingests what is there and waits for more; SIGTERM ends it after the current batch. Then the tables are
+    served until Ctrl-C."""
     stream = start("run", "--data", str(data), "--json", "--set", "spark.interval=500ms")
     wait_for(lambda: list((data / "tables").glob("gold/service_minute/data/*")) or stream.poll(), 120)
     write_segment(data / "ledger", "jobs", [job(service="late")])
@@ -70,7 +70,7 @@ def test_run_then_serve(data: Path) -> None:
             assert json.loads(answer.final[0])["rows"] == [["echo"]]
         except BaseException:
             service.terminate()
-            print(*service.communicate(timeout=60))  # why
+            print(*service.communicate(timeout=60))  # shows the cause
             raise
         code, _, noise = end(service, signal.SIGINT)
         assert code == 0, noise

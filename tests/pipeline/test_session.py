@@ -1,4 +1,4 @@
-"""The session that all other tests use: which Java it runs on, and in which time zone."""
+"""Tests of the session that all other tests use: its Java and its time zone."""
 
 from __future__ import annotations
 

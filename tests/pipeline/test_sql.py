@@ -1,4 +1,4 @@
-"""Queries as the SQL service runs them: what comes back, how types look in JSON, and where they end."""
+"""Tests of queries as the SQL service runs them: results, types in JSON, limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDLESS = "SELECT sum(id % 7) FROM range(0, 100000000000000, 1, 4)"
 
 
 class Two:
-    """Two small tables."""
+    """A lake of two small tables."""
 
     specs: Mapping[str, object] = {"jobs": None, "empty": None}
 
@@ -137,7 +137,7 @@ def test_arrow_whole_and_in_pieces(engine: Engine) -> None:
     assert len(parts) > 3
     assert all(
         part[:4] == b"\xff\xff\xff\xff" for part in parts
-    )  # so they are told from progress, which is JSON
+    )  # to distinguish them from progress, which is JSON
     assert pa.ipc.open_stream(b"".join([*parts, last])).read_all() == table
 
 
@@ -173,7 +173,7 @@ def test_what_goes_wrong_is_said(engine: Engine, text: str, code: str, said: str
         ask(engine, text)
     assert error.value.code == code, error.value
     assert said in str(error.value)
-    assert "/" not in error.value.message.replace("n / 0", "").replace("1 / 0", "")  # no path, no stack
+    assert "/" not in error.value.message.replace("n / 0", "").replace("1 / 0", "")  # no path, no traceback
     assert "\n" not in str(error.value)
 
 
@@ -211,7 +211,7 @@ def test_a_query_is_watched_and_stopped(spark: SparkSession, engine: Engine) -> 
 def test_java_that_has_ended_is_told_from_a_query_that_failed(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the query itself was told: the first call after it finds nobody."""
+    """Whatever the query's own error was: the next call to Java fails."""
 
     class Gone:
         def __getattr__(self, name: str) -> Any:
@@ -219,7 +219,7 @@ def test_java_that_has_ended_is_told_from_a_query_that_failed(
 
     def fail(*_: object) -> None:
         monkeypatch.setattr(engine.spark, "_jvm", Gone())
-        raise sql.QueryFailed("Spark could not run it: Py4JError")
+        raise sql.QueryFailed("Spark could not run the query: Py4JError")
 
     monkeypatch.setattr(engine, "_prepare", fail)
     with pytest.raises(sql.SparkLost):

@@ -1,4 +1,4 @@
-"""The commands as people use them, on the session of this run: from segments to tables to answers."""
+"""Tests of the commands on the session of this run: from segments to tables to results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOBS = 120
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
-    """A broker's folder whose tables were made."""
+    """Return a broker's data folder with tables."""
     folder = tmp_path_factory.mktemp("data")
     rows = [
         job(service=f"s{number % 2}", submitted=START + timedelta(seconds=number)) for number in range(JOBS)

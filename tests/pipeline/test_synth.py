@@ -1,4 +1,4 @@
-"""Ledgers that were made up: the same for the same seed, true to their schema, with all that a pipeline must bear."""
+"""Tests of synthetic ledgers: reproducible by seed, valid for their schema, with all cases a pipeline must handle."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_world_has_exactly_so_many_jobs_and_days_and_weeks() -> None:
     assert cells.count.sum() == 200_000
     assert cells.first.tolist() == (np.cumsum(cells.count) - cells.count).tolist()
     of_service = np.bincount(cells.service, cells.count)
-    assert of_service[0] > 3 * of_service[9]  # some are asked for much more than others
+    assert of_service[0] > 3 * of_service[9]  # services differ in load
     hour = cells.slot * world.slot_seconds // 3600
     first = cells.service == 0
     by_hour = np.bincount(hour[first] % 24, cells.count[first], 24)
@@ -42,7 +42,7 @@ def test_a_world_has_exactly_so_many_jobs_and_days_and_weeks() -> None:
     by_day = np.bincount(hour[first] // 24, cells.count[first])
     assert by_day[5] < 0.7 * by_day[4]
     assert {outage.wrong for outage in world.outages} == set(WRONG)
-    # Where the load is high, so are the waits.
+    # Waits are long where the load is high.
     busy = cells.chance > np.quantile(cells.chance, 0.9)
     assert (cells.chance * cells.wait)[busy].mean() > 2 * (cells.chance * cells.wait)[~busy].mean()
 
@@ -125,7 +125,7 @@ def test_rows_are_as_the_schema_says_and_agree_with_each_other(
     assert 0.2 < told["durable"] < 1
     assert told["lost"] == found.attempts == attempts.count() > 0
     assert {"done", "failed", "cancelled"} <= set(told["outcomes"])
-    # Every lost attempt belongs to a job, and was over before the one that the job's row tells of.
+    # Every lost attempt belongs to a job, and ended before the attempt in the job's row.
     joined = attempts.alias("a").join(jobs.alias("j"), "job_id")
     assert joined.where(
         "a.ended <= j.dispatched AND a.dispatched >= j.queued AND number < j.attempts"

@@ -1,4 +1,4 @@
-"""A real broker in a process of its own, for tests over real sockets."""
+"""A real broker in its own process, for tests over real sockets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 
 
 class BrokerProcess:
-    """`polydomo broker` on a free port. `toml` is its configuration file's text; `nng` and `http` open these too, on a
-    free port or where they say."""
+    """`polydomo broker` on a free port. `toml` is the text of its configuration file; `nng` and `http` open these
+    listeners, on a free port or at the given address."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class BrokerProcess:
         self._start()
 
     def start_again(self) -> None:
-        """After `kill` or `stop`: the same broker on the same folder and port."""
+        """Start the same broker on the same folder and port again, after `kill` or `stop`."""
         for flag, place in (("--zmq", self.endpoint), ("--nng", self.nng), ("--http", self.http)):
             if flag in self.command:
                 self.command[self.command.index(flag) + 1] = place
@@ -81,7 +81,7 @@ class BrokerProcess:
         self.process.wait()
 
     def stop(self, timeout: float = 15) -> int:
-        """SIGTERM, and its exit code."""
+        """Send SIGTERM and return the exit code."""
         if self.process.poll() is None:
             self.process.terminate()
         try:
@@ -100,7 +100,7 @@ class BrokerProcess:
 
 
 class DeviceProcess:
-    """`polydomo device` on a port of its own."""
+    """`polydomo device` on its own port."""
 
     def __init__(self, *up: str, endpoint: str = "", http: str = "", name: str = "") -> None:
         self.endpoint = endpoint or f"tcp://127.0.0.1:{free_port()}"
@@ -139,16 +139,16 @@ class DeviceProcess:
 
 
 def free_port() -> int:
-    """One that nobody listens on now."""
+    """Return a port that is free now."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
 def wait_for(condition: Callable[[], object], timeout: float = 10.0, message: str = "") -> None:
-    """Until `condition` is true; an AssertionError after `timeout` seconds."""
+    """Wait until `condition` is true; raise AssertionError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(message or f"not within {timeout} s: {condition}")
+            raise AssertionError(message or f"not true within {timeout} s: {condition}")
         time.sleep(0.005)

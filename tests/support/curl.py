@@ -1,4 +1,4 @@
-"""curl, the peer that everybody has: `make test` installs it where it may (tools/system_packages.sh)."""
+"""curl as a peer: `make test` installs it where possible (tools/system_packages.sh)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import pytest
 
 
 def need_curl() -> None:
-    """Skip, loudly, where there is none."""
+    """Skip the test, with a warning, if curl is missing."""
     if shutil.which("curl") is None:
         pytest.skip("NO CURL HERE: that it alone is a client and a worker is not proved; install curl")

@@ -1,7 +1,7 @@
-"""The broker without sockets: real connections, links, sessions, core and management, joined in memory.
+"""The broker without sockets: real connections, sessions, core and management, connected in memory.
 
-A `Seat` is one connected peer: give it frames or raw bytes, look at what it was sent. `Desk.settle` is the
-end of a turn of the loop: answers are flushed and held peers that were released are read again.
+A `Seat` is one connected peer: it sends frames or raw bytes and has the messages it received. `Desk.settle` is the
+end of a turn of the loop: replies are flushed, and peers whose reading is no longer paused are read again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HANDSHAKE_SENT = 64 + len(zmtp.ready(b"ROUTER", **{"X-Polydomo": b"test"}))
 
 
 class Desk:
-    """The server: its broker and its peers."""
+    """A server in memory: its broker and its peers."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Desk:
     def seat(
         self, identity: bytes = b"", *, native: bool = False, greet: bool = True, instance: bytes = b""
     ) -> Seat:
-        """A peer connects; `greet` does its handshake."""
+        """Connect a peer; `greet` does its handshake."""
         seat = Seat(self)
         self.seats.append(seat)
         if greet:
@@ -67,7 +67,7 @@ class Desk:
         return b"\0" + self._anonymous.to_bytes(4, "big")
 
     def settle(self) -> None:
-        """Until there is nothing left to do in this turn."""
+        """Run until there is nothing left to do in this turn."""
         outbox = self.context.outbox
         while True:
             while outbox.dirty or outbox.deferrable:
@@ -81,7 +81,7 @@ class Desk:
                 seat.connection.resume()
 
     def wait(self, seconds: float) -> None:
-        """Time passes and alarms ring."""
+        """Advance the time and fire due timers."""
         self.broker.now += seconds
         self.broker.tick()
         self.settle()
@@ -108,17 +108,17 @@ class Seat(Transport):
     # What the peer does
 
     def feed(self, data: bytes) -> None:
-        """Raw bytes."""
+        """Send raw bytes to the broker."""
         if not self.closed:
             self.connection.receive(data)
         self.desk.settle()
 
     def send(self, *frames: bytes) -> None:
-        """One message."""
+        """Send one message to the broker."""
         self.feed(zmtp.message(*frames))
 
     def take(self) -> list[list[bytes]]:
-        """The messages it was sent since the last call; they must be whole and well formed."""
+        """Return the messages received since the last call; they must be whole and well-formed."""
         raw, self.raw = self.raw, b""
         found = []
         buffer = bytearray(raw)
@@ -133,13 +133,13 @@ class Seat(Transport):
         return found
 
     def call(self, *frames: bytes) -> list[list[bytes]]:
-        """Send, and what came back at once."""
+        """Send a message and return the immediate replies."""
         self.take()
         self.send(*frames)
         return self.take()
 
     def drop(self) -> None:
-        """The connection breaks."""
+        """Break the connection."""
         if self.closed:
             return
         self.closed = True
@@ -151,7 +151,7 @@ class Seat(Transport):
             self.desk.parked[self.link.identity] = (self, kept)
         self.desk.settle()
 
-    # The link's side
+    # The session's side
 
     def transmit(self, data: bytes) -> None:
         self.handshake += data

@@ -1,7 +1,7 @@
-"""How hard the random tests try.
+"""Effort of the random tests.
 
 The suite runs the same small set of examples each time. `POLYDOMO_EFFORT=50 pytest tests/core` tries fifty
-times as many, and new ones each time.
+times as many, different ones each time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ EFFORT = int(os.environ.get("POLYDOMO_EFFORT", "1"))
 
 
 def examples(number: int) -> settings:
-    """Hypothesis settings for a test that needs `number` examples to be worth something."""
+    """Return Hypothesis settings for a test that needs `number` examples to be useful."""
     return settings(
         max_examples=number * EFFORT,
         derandomize=EFFORT == 1,

@@ -1,7 +1,7 @@
-"""Peers of every protocol with one way to be used, none of them ours: pyzmq, pynng, and Python's own HTTP client.
+"""Foreign peers of every protocol with one interface: pyzmq, pynng, and Python's own HTTP client.
 
-A client has `call(service, body) -> body`; a worker is made by `Serving` and has `take`, `reply` and `close`. Bodies
-are one frame here: that is what all of them can say.
+A client has `call(service, body) -> body`; a worker is created by `Serving` and has `take`, `reply` and `close`. Bodies
+have one frame here, which all protocols support.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ZmqClient:
 
 
 class MemoClient:
-    """MemoDB over NNG."""
+    """A MemoDB client over NNG."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.socket = pynng.Req0(dial=broker.nng, recv_timeout=int(PATIENCE * 1000))
@@ -58,8 +58,8 @@ class MemoClient:
 
 
 class MemoWorker:
-    """MemoDB over NNG, the other side. A receive that times out would cancel its request, so it never does: when the
-    context has been told to end, the socket is closed under it."""
+    """A MemoDB worker over NNG. A receive that times out would cancel its request, so it never does: when the context
+    is terminated, the socket is closed under it."""
 
     def __init__(self, url: str, service: bytes, context: zmq.Context) -> None:
         self.socket = pynng.Req0(dial=url)
@@ -89,7 +89,7 @@ class MemoWorker:
             raise zmq.ContextTerminated from None
 
     def reply(self, task: Task, body: Sequence[bytes]) -> None:
-        """Is sent when the next job is asked for: it is the same message."""
+        """Store the reply, which is sent with the request for the next job: it is the same message."""
         self.said = memo_head(3, self.id) + body[0]
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class MemoWorker:
 
 
 class Http:
-    """A connection that is kept."""
+    """A persistent HTTP connection."""
 
     def __init__(self, place: str) -> None:
         self.connection = http.client.HTTPConnection(place, timeout=PATIENCE)
@@ -115,7 +115,7 @@ class Http:
 
 
 class HttpClient(Http):
-    """Our own REST API."""
+    """A client of our REST API."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         super().__init__(broker.http)
@@ -128,7 +128,7 @@ class HttpClient(Http):
 
 
 class HttpWorker(Http):
-    """The same, the other side."""
+    """A worker of our REST API."""
 
     def __init__(self, place: str, service: bytes, context: zmq.Context) -> None:
         super().__init__(place)
@@ -154,7 +154,7 @@ class HttpWorker(Http):
 
 
 class MemoRestClient(Http):
-    """MemoDB's own REST API."""
+    """A client of MemoDB's REST API."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         super().__init__(broker.http)
@@ -177,7 +177,7 @@ class MemoRestClient(Http):
 
 
 def link(said: bytes) -> str:
-    """The CID in an answer: MemoDB-JSON for a link, or the text itself."""
+    """Return the CID in a reply: MemoDB-JSON for a link, or the text itself."""
     found = json.loads(said)
     return str(found["cid"] if isinstance(found, dict) else found)
 
@@ -209,7 +209,7 @@ def memo_head(kind: int, ident: bytes, *more: bytes) -> bytes:
 
 
 def memo_split(message: bytes) -> tuple[int, bytes, bytes]:
-    """Kind, worker's ID, and what follows the header."""
+    """Return kind, worker's ID, and the bytes after the header."""
     assert message[1:8] == text("memo01")
     kind, length = message[8], message[9] & 0x1F
     ident, pos = message[10 : 10 + length], 10 + length

@@ -1,7 +1,9 @@
-"""A gold table for tests of what keeps gold tables up to date: jobs and lost attempts per day and service."""
+"""Gold tables for tests: a small one (jobs and lost attempts per day and service), and any from silver DataFrames."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,8 +34,23 @@ SPEC = TableSpec(
 )
 
 
+def delta(
+    table: GoldTable, silver: Mapping[str, DataFrame], objectives: tuple[Objective, ...] = ()
+) -> DataFrame:
+    """Return the rows of a gold table for DataFrames of silver; `scan` reads files instead."""
+
+    def part(name: str) -> DataFrame:
+        columnar = table.columnar[name]
+        work = columnar.work
+        return (
+            silver[name].select(*columnar.columns).mapInArrow(lambda b: work(b, objectives), columnar.schema)
+        )
+
+    return table.merge(reduce(lambda one, other: one.unionByName(other), map(part, table.sources)))
+
+
 def _work(lost: bool) -> Work:
-    """A function of a function: Spark's processes get it as it is, and need not find this file."""
+    """Return a closure: Spark pickles it by value, so its processes need not find this file."""
     names = SPEC.names()
 
     def work(batches: Batches, _: tuple[Objective, ...]) -> Batches:

@@ -1,4 +1,4 @@
-"""Queries that mean harm, for those who answer SQL: what they must refuse, and what they must survive."""
+"""Hostile queries for the SQL service: those it must refuse, and those it must survive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _nested(begin: str, middle: str, end: str, times: int) -> str:
     return begin * times + middle + end * times
 
 
-# They make more than there is memory for.
+# Queries that need more memory than there is.
 MEMORY = [
     f"SELECT aggregate(array({ITEMS}), 'aaaa', (a, x) -> concat(a, a))",
     f"SELECT length(reduce(array({ITEMS}), 'aaaa', (a, x) -> a || a))",
@@ -38,7 +38,7 @@ MEMORY = [
 
 _EVIL = ("(.*a){20}$", "(a|aa)+$", "(a|a)*c", "((a*)*)*c", "(.*)(.*)(.*)(.*)(.*)(.*)(.*)(.*)(.*)c")
 
-# They keep a thread that cannot be interrupted.
+# Queries that block a thread without a chance to interrupt it.
 REGEX = [
     *[f"SELECT '{TEXT}' RLIKE '{evil}'" for evil in _EVIL],
     *[f"SELECT count(*) FROM range(1000) WHERE concat('{TEXT}', id) RLIKE '{evil}'" for evil in _EVIL],
@@ -55,7 +55,7 @@ REGEX = [
 _ALIASES = ", ".join(f"a{n} + a{n} AS a{n + 1}" for n in range(40))
 _DOUBLED = ", ".join(f"c{n + 1} AS (SELECT a.x FROM c{n} a, c{n} b)" for n in range(30))
 
-# They are long or deep, or become so when they are analysed and optimised.
+# Queries that are long or deep, or become so during analysis and optimisation.
 BOMBS = [
     f"SELECT {_nested('(', '1', ')', 5000)}",
     f"SELECT {_nested('(', '1', ')', 30000)}",
@@ -84,7 +84,7 @@ BOMBS = [
     "SELECT " + "/*" * 10000,
 ]
 
-# They go on for ever, or nearly so.
+# Queries that never end, or nearly so.
 ENDLESS = [
     "SELECT sum(id % 7) FROM range(1000000000000)",
     "SELECT count(*) FROM range(1000000), range(1000000), range(1000000)",
@@ -101,7 +101,7 @@ ENDLESS = [
     "SELECT a.id FROM range(10000000) a FULL OUTER JOIN range(10000000) b ON a.id < b.id",
 ]
 
-# None of their rows may be seen.
+# Queries whose rows must never be returned.
 REFUSED = [*MEANINGS, *[text for kind in ATTACKS.values() for text in kind]]
 
 SURVIVED = [*MEMORY, *REGEX, *BOMBS, *ENDLESS]

@@ -1,4 +1,4 @@
-"""Segments of a ledger, made by hand: for tests of what reads them, without a broker that writes them."""
+"""Hand-made segments of a ledger, for tests of their readers without a broker."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ TYPES: Final = {
 
 BY_NAME: Final = {table.name: table for table in schema.TABLES}
 
-# For names of segments and for ids that were not given.
+# Numbers for names of segments and for missing ids.
 _numbers = count(1)
 
 
 def arrow_schema(table: Table | str) -> pa.Schema:
-    """As a broker writes it."""
+    """Return a table's schema as a broker writes it."""
     table = BY_NAME[table] if isinstance(table, str) else table
     return pa.schema([pa.field(c.name, TYPES[c.kind], c.nullable) for c in table.columns])
 
 
 def job(**given: Any) -> dict[str, Any]:
-    """A row of `jobs`: done by one worker in 30 ms, after 10 ms in the queue, unless told otherwise.
+    """Return a row of `jobs`: done by one worker in 30 ms, after 10 ms in the queue, by default.
 
-    From `submitted` (default: START) and whatever durations are given follow the times, unless those are given, too.
+    Times that are not given follow from `submitted` (default: START) and the durations.
     """
     number = next(_numbers)
     submitted = given.get("submitted", START)
@@ -79,7 +79,7 @@ def job(**given: Any) -> dict[str, Any]:
 
 
 def attempt(**given: Any) -> dict[str, Any]:
-    """A row of `attempts`: lost with its worker after 50 ms, unless told otherwise."""
+    """Return a row of `attempts`: lost with its worker after 50 ms, by default."""
     dispatched = given.get("dispatched", START)
     ran = given.get("ran_us", 50_000)
     return {
@@ -99,7 +99,7 @@ def attempt(**given: Any) -> dict[str, Any]:
 
 
 def event(**given: Any) -> dict[str, Any]:
-    """A row of `events`: a worker joined, unless told otherwise."""
+    """Return a row of `events`: a worker joined, by default."""
     return {
         "event_id": f"run-1-{next(_numbers)}",
         "at": START,
@@ -126,10 +126,10 @@ def write_segment(
     without: Sequence[str] = (),
     row_group_size: int | None = None,
 ) -> Path:
-    """One segment of `table` in the ledger at `folder`, whole. What a row does not say has a sane default.
+    """Write one complete segment of `table` to the ledger at `folder`. Missing values have reasonable defaults.
 
-    `extra`: columns that a later broker writes. `without`: columns that an older one did not know. An existing file of
-    that name is replaced.
+    `extra`: columns of a later broker. `without`: columns that an older one does not have. An existing file of that
+    name is replaced.
     """
     full = [MAKERS[table](**row) for row in rows]
     plan = arrow_schema(table)

@@ -1,4 +1,4 @@
-"""MemoDB's protocol for tests: messages made and read with cbor2, not with our codec; the broker's side without
+"""MemoDB's protocol for tests: messages encoded and decoded with cbor2, not with our codec; the broker's side without
 sockets; and contexts of a real NNG socket."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READY, JOB, RESULT, HEARTBEAT, DISCONNECT = range(1, 6)
 
 
 class Said(NamedTuple):
-    """A message: its kind, its ID, the fields behind them, its payload."""
+    """A message: its kind, its ID, the fields after them, its payload."""
 
     kind: int
     id: bytes
@@ -64,7 +64,7 @@ def heartbeat(id: bytes) -> bytes:
 
 
 class Desk:
-    """The server: its broker and its connections."""
+    """A server in memory: its broker and its connections."""
 
     def __init__(
         self, *, bounds: BrokerLimits | None = None, policy: Policy | None = None, limit: int = 100_000
@@ -83,18 +83,18 @@ class Desk:
         self._numbers = itertools.count(1)
 
     def seat(self, host: str = "10.0.0.1", *, ipc: bool = False) -> Seat:
-        """A peer connects."""
+        """Connect a peer from a host."""
         seat = Seat(self, host, ipc)
         self.seats.append(seat)
         seat.feed(sp.REQ_HELLO)
         return seat
 
     def number(self) -> int:
-        """A request ID nobody has used."""
+        """Return an unused request ID."""
         return next(self._numbers)
 
     def settle(self) -> None:
-        """The end of a turn: answers are flushed, held connections that were released are read again."""
+        """End a turn: flush replies, and read connections again whose reading is no longer paused."""
         while True:
             while self.outbox.dirty or self.outbox.deferrable:
                 self.outbox.flush()
@@ -105,7 +105,7 @@ class Desk:
                 seat.connection.resume()
 
     def wait(self, seconds: float) -> None:
-        """Time passes and alarms ring."""
+        """Advance the time and fire due timers."""
         self.broker.now += seconds
         self.broker.tick()
         self.settle()
@@ -134,18 +134,18 @@ class Seat(SpTransport):
         self.desk.settle()
 
     def send(self, content: bytes, number: int = 0) -> int:
-        """A request; its ID."""
+        """Send a request and return its ID."""
         number = number or self.desk.number()
         self.feed(sp.request(number, content, ipc=self.ipc))
         return number
 
     def take(self) -> list[tuple[int, Said]]:
-        """What it was sent since the last call."""
+        """Return the messages received since the last call."""
         raw, self.raw = self.raw, b""
         return [(number, unpack(content)) for number, content in sp.split(raw, ipc=self.ipc)]
 
     def call(self, content: bytes, number: int = 0) -> Said:
-        """A request that is answered at once, with nothing but that answer."""
+        """Send a request and return its immediate and only reply."""
         assert not self.take()
         number = self.send(content, number)
         ((answered, said),) = self.take()
@@ -153,7 +153,7 @@ class Seat(SpTransport):
         return said
 
     def worker(self, *services: str) -> bytes:
-        """A new worker that is told its ID by a HEARTBEAT and waits again; the ID."""
+        """Register a worker, which gets its ID with a HEARTBEAT and waits again; return the ID."""
         self.send(ready(*services))
         self.desk.wait(1.0)
         ((_, said),) = self.take()
@@ -162,7 +162,7 @@ class Seat(SpTransport):
         return said.id
 
     def drop(self) -> None:
-        """The connection breaks."""
+        """Break the connection."""
         if not self.closed:
             self.closed = True
             self.desk.seats.remove(self)
@@ -212,7 +212,7 @@ class Contexts:
         self._open: list[pynng.Context] = []
 
     def __call__(self, timeout: int = 20_000) -> Context:
-        """A new one, with its own time-out in milliseconds."""
+        """Return a new context with its own timeout in milliseconds."""
         self.socket.recv_timeout = timeout
         context = self.socket.new_context()
         self._open.append(context)
@@ -228,11 +228,11 @@ class Contexts:
 
 
 class Context:
-    """One of them: a client or a worker."""
+    """One context: a client or a worker."""
 
     def __init__(self, context: pynng.Context) -> None:
         self.context = context
-        self.id = b""  # once it is a worker
+        self.id = b""  # of a registered worker
 
     def send(self, data: bytes) -> None:
         self.context.send(data)
@@ -247,7 +247,7 @@ class Context:
         self.send(ready(*services))
 
     def next(self) -> Said:
-        """A worker's next JOB or DISCONNECT; HEARTBEATs are answered."""
+        """Return a worker's next JOB or DISCONNECT; HEARTBEATs are answered."""
         while True:
             said = self.receive()
             self.id = said.id

@@ -1,5 +1,5 @@
-"""NFP peers we did not write: bare pyzmq sockets that speak it as the specification says, with one-byte commands.
-Nothing here imports polydomo. They have the same methods as the peers of the other dialects (tests/support/peers.py).
+"""Foreign NFP peers: bare pyzmq sockets that speak it as specified, with one-byte commands. Nothing here imports
+polydomo. They have the same methods as the peers of the other dialects (tests/support/peers.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def new_uuid() -> bytes:
 
 
 class Reply(NamedTuple):
-    """What a client is told."""
+    """A reply to a client."""
 
     command: bytes
     service: bytes
@@ -41,7 +41,7 @@ class Reply(NamedTuple):
 
 
 class NfpClient(Peer):
-    """A DEALER that puts the empty frame first by itself."""
+    """A DEALER that adds the empty frame itself."""
 
     lead: tuple[bytes, ...] = (b"",)
     kind = zmq.DEALER
@@ -69,14 +69,14 @@ class NfpClient(Peer):
         return json.loads(message[2])
 
     def ask(self, command: bytes, service: bytes, target: bytes, uuid: bytes, *body: bytes) -> Reply:
-        """A command and its one answer."""
+        """Send a command and return its single reply."""
         self.command(command, service, target, uuid, *body)
         reply = self.reply()
         assert (reply.service, reply.uuid) == (service, uuid)
         return reply
 
     def post(self, service: bytes, *body: bytes, target: bytes = b"any", uuid: bytes = b"") -> bytes:
-        """A job that is taken; its UUID."""
+        """Submit a job, check that it is accepted, and return its UUID."""
         uuid = uuid or new_uuid()
         reply = self.ask(POST, service, target, uuid, *body)
         assert (reply.command, reply.status) == (RESPONSE, b"202"), reply
@@ -86,7 +86,7 @@ class NfpClient(Peer):
         return self.ask(GET, service, target, uuid, b"")
 
     def result(self, service: bytes, uuid: bytes, timeout: float = PATIENCE) -> Reply:
-        """Ask until it is there: 300 says to ask again later."""
+        """Poll until the result is there: 300 means to retry later."""
         deadline = time.monotonic() + timeout
         while (reply := self.get(service, uuid)).status == b"300":
             if time.monotonic() > deadline:
@@ -100,7 +100,7 @@ class NfpClient(Peer):
         return Answer([], reply.body)
 
     def mmi(self, task: str, /, at: bytes = b"mmi.service.broker", **kwargs: Any) -> Any:
-        """A task of the broker's management, or of another service of its own."""
+        """Call a task of the broker's management, or of another of its services."""
         question = json.dumps({"task": task, "kwargs": kwargs, "args": []}).encode()
         reply = self.ask(MMI, at, b"any", new_uuid(), question)
         assert (reply.command, reply.status) == (MMI, b"200"), reply
@@ -108,14 +108,14 @@ class NfpClient(Peer):
 
 
 class NfpReqClient(NfpClient):
-    """The specification's client: a REQ socket, which makes and takes off the empty frame."""
+    """The specification's client: a REQ socket, which adds and removes the empty frame."""
 
     lead = ()
     kind = zmq.REQ
 
 
 class NfpWorker(Peer):
-    """A DEALER that says OPEN (unless told not to) and READY. `take` beats while it waits."""
+    """A DEALER that sends OPEN (by default) and READY. `take` sends heartbeats while it waits."""
 
     def __init__(
         self,
@@ -145,13 +145,13 @@ class NfpWorker(Peer):
         return json.loads(frames[0])
 
     def heard(self, timeout: float = PATIENCE) -> tuple[bytes, list[bytes]]:
-        """The next command, whatever it is, and its frames."""
+        """Return the next command, whatever it is, and its frames."""
         lead, header, command, *frames = self.recv(timeout)
         assert (lead, header) == (b"", b"NFPB01")
         return command, frames
 
     def expect(self, wanted: bytes, timeout: float = PATIENCE) -> list[bytes]:
-        """Its frames, once `wanted` comes; keepalives before it are passed over."""
+        """Return the frames of the next `wanted` command; keepalives before it are skipped."""
         deadline = time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
@@ -186,5 +186,5 @@ class NfpWorker(Peer):
         self.command(STREAM, task.address, b"", task.metadata[0], b"200", *body)
 
     def fence(self) -> list[list[bytes]]:
-        """As `Peer.fence`, without the keepalives, which come when they like."""
+        """Return the messages of `Peer.fence` without keepalives, which may arrive at any time."""
         return [message for message in super().fence() if message[:3] != [b"", b"NFPB01", KEEPALIVE]]

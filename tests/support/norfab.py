@@ -1,5 +1,5 @@
-"""norfab 0.25.0 as it comes from PyPI: its workers in a process each, its client in this one, and its own broker to
-compare with. Nothing here imports polydomo.
+"""norfab 0.25.0 as published on PyPI: its workers in a process each, its client in this one, and its broker for
+comparison. Nothing here imports polydomo.
 
 `NORFAB_BROKER=own pytest tests/dialects/nfp/test_norfab_jobs.py` runs those tests on norfab's own broker, without the
 ones it cannot pass: if a test fails there too, the test is wrong.
@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 BENCH = HERE.parents[1] / "bench"
 OWN_BROKER = os.environ.get("NORFAB_BROKER") == "own"
 
-# Longer than anything takes that works, on a busy machine too; a worker's start alone may wait 30 s for its inventory.
+# Longer than any successful step takes, even on a busy machine; a worker may wait 30 s for its inventory at start.
 PATIENCE = 60
 
 MMI, SID = "mmi.service.broker", "sid.service.broker"
@@ -39,10 +39,10 @@ Result = dict[str, Any]
 
 
 class Process:
-    """A script, and what it wrote."""
+    """A script as a process, and its output."""
 
     def __init__(self, log: Path, script: Path, *arguments: str) -> None:
-        # -P: this folder's own norfab.py must not hide the package.
+        # -P: norfab.py in this folder must not hide the package.
         self.command = [sys.executable, "-P", str(script), *arguments]
         self.log_path = log
         self.process: subprocess.Popen[bytes]
@@ -50,7 +50,7 @@ class Process:
 
     def start(self) -> None:
         with self.log_path.open("ab") as log:
-            # From another folder: norfab puts the current one on the module path.
+            # In another folder: norfab puts the current one on the module path.
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.log_path.parent
             )
@@ -63,14 +63,14 @@ class Process:
         return self.log_path.read_text(errors="replace")
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the process with SIGKILL."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
 class Worker(Process):
-    """A worker of `norfab_worker.TestWorker`; `start` again after `kill`, under the same name and on the same files."""
+    """A `norfab_worker.TestWorker`; `start` after `kill` uses the same name and files."""
 
     def __init__(self, endpoint: str, service: str, name: str, folder: Path) -> None:
         self.name = name
@@ -80,7 +80,7 @@ class Worker(Process):
 
 
 class OwnBroker(Process):
-    """norfab's own broker on a free port."""
+    """norfab's broker on a free port."""
 
     def __init__(self, folder: Path, inventory: Path | None = None) -> None:
         with socket.socket() as probe:
@@ -91,10 +91,10 @@ class OwnBroker(Process):
 
 
 class Client:
-    """norfab's client, with the few questions the tests ask of it."""
+    """norfab's client, with the few calls that the tests need."""
 
     def __init__(self, endpoint: str, folder: Path, name: str = "") -> None:
-        # A name of its own: a broker takes the newest of two peers with one name for the same, and a client of another
+        # A unique name: a broker treats the newest of two peers with one name as the same peer, and a client of another
         # test may still be looking for its broker on a port that is this one's now.
         name = name or f"tester-{uuid.uuid4().hex[:8]}"
         inventory = NorFabInventory(
@@ -110,7 +110,7 @@ class Client:
         timeout: float = PATIENCE,
         **kwargs: Any,
     ) -> Result:
-        """The workers' results by name. Nothing if the job failed: `job` says why."""
+        """Return the workers' results by name; empty if the job failed (`job` has the reason)."""
         found = self.norfab.run_job(service, task, workers=workers, timeout=timeout, kwargs=kwargs)
         return found if found is not None else {}
 
@@ -122,11 +122,11 @@ class Client:
         timeout: float = PATIENCE,
         **kwargs: Any,
     ) -> Any:
-        """Its future."""
+        """Submit a job and return its future."""
         return self.norfab.submit_job(service, task, workers=workers, timeout=timeout, kwargs=kwargs)
 
     def job(self, uuid: str) -> dict[str, Any]:
-        """What the client wrote down about a job."""
+        """Return the client's record of a job."""
         found: dict[str, Any] = self.norfab.job_db.get_job(uuid)
         return found
 
@@ -137,7 +137,7 @@ class Client:
         return answer["results"]
 
     def alive(self) -> dict[str, str]:
-        """The workers the broker lists, and their services."""
+        """Return the workers that the broker lists, and their services."""
         rows = self.mmi("show_workers", status="alive")
         return {row["name"]: row["service"] for row in rows if row["name"]}
 
@@ -146,7 +146,7 @@ class Client:
 
 
 class Fabric:
-    """A broker's norfab peers, and the folder they keep their things in."""
+    """A broker's norfab peers, and their folder."""
 
     def __init__(self, endpoint: str, folder: Path) -> None:
         self.endpoint = endpoint
@@ -156,7 +156,7 @@ class Fabric:
         self.number = 0
 
     def start(self, **services: Iterable[str]) -> None:
-        """Workers by service; returns when the broker has them all."""
+        """Start workers by service; return when the broker has registered all of them."""
         for service, names in services.items():
             for name in names:
                 self.workers[name] = Worker(self.endpoint, service, name, self.folder)
@@ -176,7 +176,7 @@ class Fabric:
         return True
 
     def file(self, kind: str) -> Path:
-        """A name that nobody has used yet."""
+        """Return an unused file name."""
         self.number += 1
         return self.folder / f"{kind}-{self.number}"
 
@@ -195,7 +195,7 @@ class Fabric:
 
 
 class Raw:
-    """A DEALER that says norfab's frames by hand, for what its client never says."""
+    """A DEALER that sends norfab's frames directly, for messages that its client never sends."""
 
     def __init__(self, endpoint: str, identity: bytes = b"") -> None:
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
@@ -208,7 +208,7 @@ class Raw:
         self.socket.send_multipart([b"", b"NFPC01", command, service, target, uuid, body])
 
     def say(self, command: bytes, *frames: bytes) -> None:
-        """As a worker."""
+        """Send a command as a worker."""
         self.socket.send_multipart([b"", b"NFPW01", command, *frames])
 
     def heard(self, timeout: float = PATIENCE) -> list[bytes]:
@@ -216,7 +216,7 @@ class Raw:
         return self.socket.recv_multipart()
 
     def status(self, uuid: bytes, timeout: float = PATIENCE) -> tuple[str, Any]:
-        """The next RESPONSE about a job: its status and what its JSON says."""
+        """Return the next RESPONSE about a job: its status and its decoded JSON."""
         while True:
             frames = self.heard(timeout)
             assert len(frames) == 7, frames
@@ -224,7 +224,7 @@ class Raw:
                 return frames[5].decode(), json.loads(frames[6])
 
     def fetch(self, service: bytes, uuid: bytes) -> dict[str, Any]:
-        """A job's results, asked for by GET until they are there."""
+        """Return a job's results, polled by GET."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             self.post(service, b"any", uuid, b"{}", b"0x06")

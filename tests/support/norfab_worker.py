@@ -1,8 +1,8 @@
-"""One of norfab's workers, unmodified, with a few tasks to test with, in a process of its own:
+"""One of norfab's workers, unmodified, with a few tasks for tests, in its own process:
 
     python norfab_worker.py ENDPOINT SERVICE NAME FOLDER
 
-Nothing here imports polydomo. What a task waits for is a file (`gate`), so that the test decides when it goes on.
+Nothing here imports polydomo. Tasks wait for a file (`gate`), so that the test controls when they continue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from norfab.models import Result
 
 
 class TestWorker(NFPWorker):
-    """Loads its inventory from the broker as norfab's own workers do, before it says READY."""
+    """A worker that loads its inventory from the broker before READY, like norfab's own workers."""
 
     def __init__(self, endpoint: str, service: str, name: str, folder: str) -> None:
         inventory = NorFabInventory(
@@ -31,29 +31,29 @@ class TestWorker(NFPWorker):
 
     @Task(fastapi=False)
     def whoami(self, word: str = "") -> Result:
-        """Who answered, and what it was sent."""
+        """Return the worker's name and what it received."""
         return Result(result={"name": self.name, "pid": os.getpid(), "word": word})
 
     @Task(fastapi=False)
     def get_inventory(self) -> Result:
-        """What the broker's SID gave it."""
+        """Return the inventory from the broker's SID."""
         return Result(result=self.loaded)
 
     @Task(fastapi=False)
     def count(self, job: Job, steps: int) -> Result:
-        """An event per step."""
+        """Send an event per step."""
         for step in range(steps):
             job.event(f"step {step}", extras={"step": step})
         return Result(result=steps)
 
     @Task(fastapi=False)
     def question(self, job: Job, text: str) -> Result:
-        """What the client answered to the question."""
+        """Return the client's answer to a question."""
         return Result(result=job.request_input(text, timeout=60))
 
     @Task(fastapi=False)
     def listen(self, job: Job, pieces: int) -> Result:
-        """What the client put into the running job, whatever it was."""
+        """Return what the client sent to the running job."""
         job.event("listening")
         return Result(result=[job.wait_client_input(timeout=60) for _ in range(pieces)])
 
@@ -67,7 +67,7 @@ class TestWorker(NFPWorker):
 
     @Task(fastapi=False)
     def hold(self, line: str, log: str, gate: str = "") -> Result:
-        """Note down that it runs, by whom and in which process; then wait for the gate, if there is one."""
+        """Record that the job runs, its worker and process; then wait for the gate, if given."""
         with Path(log).open("a") as file:
             file.write(f"{line} {self.name} {os.getpid()}\n")
         while gate and not Path(gate).exists():

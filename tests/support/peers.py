@@ -1,8 +1,8 @@
-"""Peers we did not write: bare pyzmq sockets that speak MDP and DCP as their specifications say, and majortomo's own
-classes. Nothing here imports polydomo.
+"""Foreign peers: bare pyzmq sockets that speak MDP and DCP as specified, and majortomo's own classes. Nothing here
+imports polydomo.
 
-Every client form has `call(service, body)`, every worker form `take()`, `partial(task, body)` and `reply(task, body)`,
-so that any may be paired with any. Whatever a test needs to say wrongly, it says with `send` and hears with `recv`.
+Every client has `call(service, body)`, every worker `take()`, `partial(task, body)` and `reply(task, body)`, so that
+any can be paired with any. Invalid messages are sent with `send` and received with `recv`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import majortomo.protocol
 import majortomo.worker
 import zmq
 
-# Longer than anything takes that works; a test that waits this long has failed.
+# Longer than any successful step takes; a test that waits this long has failed.
 PATIENCE = 20.0
 
 Body = Sequence[bytes]
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A request as its worker sees it."""
+    """A request as seen by its worker."""
 
     address: bytes
     body: list[bytes]
@@ -45,11 +45,11 @@ class Task(NamedTuple):
 
 
 class Disconnected(Exception):
-    """The broker told this worker to start again."""
+    """The broker told this worker to register again."""
 
 
 class Silence(AssertionError):
-    """Nothing came in time."""
+    """No message arrived in time."""
 
 
 class Peer:
@@ -76,12 +76,12 @@ class Peer:
 
     def recv(self, timeout: float = PATIENCE) -> list[bytes]:
         if not self.socket.poll(max(timeout, 0) * 1000):
-            raise Silence(f"nothing came within {timeout:.1f} s")
+            raise Silence(f"no message within {timeout:.1f} s")
         return self.socket.recv_multipart()
 
     def fence(self) -> list[list[bytes]]:
-        """Everything the broker sent here before it answered a question asked now on the same connection. So it has
-        taken all that was sent to it on this connection, and what is not in the list was not sent."""
+        """Return everything the broker sent before its reply to a query sent now on the same connection. So the broker
+        has processed all earlier messages of this connection, and what is not in the list was not sent."""
         self.send(b"MDPC02", b"\x01", b"mmi.service", b"fence")
         found = []
         while (message := self.recv()) != [b"MDPC02", b"\x03", b"mmi.service", b"404"]:
@@ -122,7 +122,7 @@ class MdpClient(Peer):
 
 
 class MdpReqClient(MdpClient):
-    """0.2's commands behind the empty frame that DEALERs playing REQ put first."""
+    """A client with 0.2's commands after the empty frame that a DEALER adds like REQ."""
 
     head = (b"", b"MDPC02")
 
@@ -150,7 +150,7 @@ class Mdp01Client(Peer):
 
 
 class Mdp01DealerClient(Mdp01Client):
-    """The guide's asynchronous `mdcliapi2`: a DEALER that puts REQ's empty frame first by itself."""
+    """The guide's asynchronous `mdcliapi2`: a DEALER that adds REQ's empty frame itself."""
 
     lead = (b"",)
 
@@ -159,7 +159,7 @@ class Mdp01DealerClient(Mdp01Client):
 
 
 class TomoClient:
-    """majortomo's own client."""
+    """majortomo's client."""
 
     def __init__(self, endpoint: str) -> None:
         self.client = majortomo.client.Client(endpoint, zmq_linger=0)
@@ -181,7 +181,7 @@ class TomoClient:
 
 
 class MdpWorker(Peer):
-    """RFC 18's worker. `take` beats while it waits unless told not to."""
+    """RFC 18's worker. `take` sends heartbeats while it waits, by default."""
 
     head: tuple[bytes, ...] = (b"MDPW02",)
     READY, REQUEST, PARTIAL, FINAL, HEARTBEAT, DISCONNECT = (bytes((n,)) for n in range(1, 7))
@@ -201,7 +201,7 @@ class MdpWorker(Peer):
         self.send(*self.head, command, *frames)
 
     def heard(self, timeout: float = PATIENCE) -> tuple[bytes, list[bytes]]:
-        """The next command, whatever it is, and its frames."""
+        """Return the next command, whatever it is, and its frames."""
         message = self.recv(timeout)
         size = len(self.head)
         assert tuple(message[:size]) == self.head, message
@@ -232,7 +232,7 @@ class MdpWorker(Peer):
         self.command(self.FINAL, task.address, b"", *body)
 
     def expect(self, wanted: bytes, timeout: float = PATIENCE) -> list[bytes]:
-        """Its frames, once `wanted` comes; heartbeats before it are passed over."""
+        """Return the frames of the next `wanted` command; heartbeats before it are skipped."""
         while True:
             command, frames = self.heard(timeout)
             if command == wanted:
@@ -240,19 +240,19 @@ class MdpWorker(Peer):
             assert command == self.HEARTBEAT, (command, frames)
 
     def fence(self) -> list[list[bytes]]:
-        """As `Peer.fence`, without the heartbeats, which come when they like."""
+        """Return the messages of `Peer.fence` without heartbeats, which may arrive at any time."""
         beat = [*self.head, self.HEARTBEAT]
         return [message for message in super().fence() if message != beat]
 
 
 class TomoFormWorker(MdpWorker):
-    """majortomo's form by hand, for what its own class would never say."""
+    """A worker in majortomo's form, for messages that its own class never sends."""
 
     head = (b"", b"MDPW02")
 
 
 class Mdp01Worker(MdpWorker):
-    """RFC 7's worker: "MDPW01" behind an empty frame; one REPLY, no PARTIAL."""
+    """RFC 7's worker: "MDPW01" after an empty frame; one REPLY, no PARTIAL."""
 
     head = (b"", b"MDPW01")
     READY, REQUEST, FINAL, HEARTBEAT, DISCONNECT = (bytes((n,)) for n in range(1, 6))
@@ -260,7 +260,7 @@ class Mdp01Worker(MdpWorker):
 
 
 class TomoWorker:
-    """majortomo's own worker."""
+    """majortomo's worker."""
 
     def __init__(
         self, endpoint: str, service: bytes, *, context: zmq.Context | None = None, beat: float = 1.0
@@ -288,7 +288,7 @@ class TomoWorker:
 
 
 class DcpPeer(Peer):
-    """DagBox DCP v1: everybody is a client, and a worker once registered. `width` is that of the type frame: one byte
+    """DagBox DCP v1: every peer is a client, and a worker once registered. `width` is that of the type frame: one byte
     in the specification, four in DagBox itself."""
 
     REGISTER, PING, PONG, REQUEST, REPLY, RECONNECT = range(1, 7)
@@ -311,13 +311,13 @@ class DcpPeer(Peer):
         self.send(b"", b"DGBX\x01", kind.to_bytes(self.width, "little"), *frames)
 
     def heard(self, timeout: float = PATIENCE) -> tuple[int, list[bytes]]:
-        """The next message's type and what is behind the header."""
+        """Return the next message's type and the frames after the header."""
         delimiter, protocol, kind, *frames = self.recv(timeout)
         assert (delimiter, protocol, len(kind)) == (b"", b"DGBX\x01", self.width), (protocol, kind, frames)
         return int.from_bytes(kind, "little"), frames
 
     def expect(self, wanted: int, timeout: float = PATIENCE) -> list[bytes]:
-        """What is behind the header of the next message, which must be of this type."""
+        """Return the frames after the header of the next message, which must be of this type."""
         kind, frames = self.heard(timeout)
         assert kind == wanted, (kind, frames)
         return frames
@@ -339,7 +339,7 @@ class DcpPeer(Peer):
         return Answer([], task.body)
 
     def answer(self, timeout: float = PATIENCE) -> Task:
-        """The next REPLY, taken apart."""
+        """Return the next REPLY, parsed."""
         return self._apart(b"", self.expect(self.REPLY, timeout))
 
     def take(self, timeout: float = PATIENCE) -> Task:
@@ -363,7 +363,7 @@ class DcpPeer(Peer):
         raise NotImplementedError("DCP has one reply per request")
 
     def reply(self, task: Task, body: Body) -> None:
-        """Metadata is copied into the reply, as workers must."""
+        """Send a reply with the request's metadata, as required of workers."""
         self.say(self.REPLY, task.address, b"", *task.metadata, b"", *body)
 
     def pass_on(self, task: Task, service: bytes, body: Body) -> None:
@@ -379,16 +379,16 @@ class DcpPeer(Peer):
 
 
 class DcpPeer4(DcpPeer):
-    """DagBox's own width."""
+    """A DCP peer with DagBox's own width of the type frame."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, width=4, **more)
 
 
 class Serving(threading.Thread):
-    """A worker in a thread of its own with a context of its own, answering until `stop`.
+    """A worker in its own thread with its own context, which replies until `stop`.
 
-    `make` opens it and is called again when the broker tells it to start anew. By default it gives back what it got.
+    `make` opens it and is called again when the broker tells it to register again. By default it echoes requests.
     """
 
     def __init__(
@@ -425,7 +425,8 @@ class Serving(threading.Thread):
                     worker.close()
 
     def stop(self) -> None:
-        """Whatever it waits for in its socket ends with the context; then it closes the socket, and `term` returns."""
+        """Stop the worker: terminating the context ends any wait in its socket; then the worker closes the socket, and
+        `term` returns."""
         if self.error is None:
             ending = threading.Thread(target=self.context.term, daemon=True)
             ending.start()
@@ -447,24 +448,24 @@ class Serving(threading.Thread):
 
 
 def echo(endpoint: str, service: bytes, form: Any = MdpWorker, **more: Any) -> Serving:
-    """A worker of any form that gives back what it got."""
+    """Start a worker of any form that echoes requests."""
     return Serving(lambda context: form(endpoint, service, context=context, **more))
 
 
 class Manager(MdpClient):
-    """Asks the broker about itself."""
+    """A client of the broker's management services."""
 
     def show(self, task: str, **kwargs: Any) -> Any:
         question = json.dumps({"task": task, "kwargs": kwargs}).encode()
         return json.loads(self.call(b"mmi.service.broker", [question]).final[0])
 
     def offered(self, service: bytes) -> bool:
-        """Has it a worker? (RFC 8/MMI)"""
+        """Return whether a service has a worker (RFC 8/MMI)."""
         return self.call(b"mmi.service", [service]).final == [b"200"]
 
 
 class Peers:
-    """Opens peers of one broker and closes them all."""
+    """Peers of one broker, which are all closed at the end."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -481,7 +482,7 @@ class Peers:
         return serving
 
     def close(self) -> None:
-        with ExitStack() as stack:  # all of them, even if one complains
+        with ExitStack() as stack:  # closes all of them, even if one raises
             for peer in self.open:
                 stack.callback(peer.stop if isinstance(peer, Serving) else peer.close)
 

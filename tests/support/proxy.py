@@ -1,4 +1,4 @@
-"""A TCP connection that can be cut in the middle."""
+"""A TCP proxy whose connections can be cut."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 
 class Proxy:
-    """Listens on a port of its own and passes on what comes, both ways, until it is told to cut."""
+    """Listens on its own port and forwards data both ways until it is told to cut."""
 
     def __init__(self, endpoint: str) -> None:
         host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
@@ -21,7 +21,7 @@ class Proxy:
         self._threads[0].start()
 
     def cut(self) -> None:
-        """Every connection breaks, for both sides; new ones are passed on again."""
+        """Break every connection on both sides; new ones are forwarded again."""
         pairs, self._pairs = self._pairs, []
         for pair in pairs:
             for end in pair:
@@ -61,7 +61,7 @@ class Proxy:
             sink.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
             source.shutdown(socket.SHUT_RDWR)
-        if other.acquire(blocking=False):  # the last one out
+        if other.acquire(blocking=False):  # the last of both directions
             source.close()
             sink.close()
         else:

@@ -1,4 +1,4 @@
-"""A handler that writes down all that a ZMTP connection tells it, and two connections back to back."""
+"""A handler that records everything a ZMTP connection reports, and helpers to connect two connections."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Call = tuple[object, ...]
 
 
 class Recorder(Handler):
-    """`calls` in order, `sent` as bytes. `on_message` may pause or fail the connection from inside a call."""
+    """Records `calls` in order, and `sent` bytes. `on_message` may pause or fail the connection from inside a call."""
 
     def __init__(self, *, refuse: str = "", on_message: Callable[[list[bytes]], None] | None = None) -> None:
         self.sent = b""
         self.calls: list[Call] = []
-        self.guessed = 0  # messages that began as expected
+        self.guessed = 0  # messages with the expected prefix
         self.refuse = refuse
         self.on_message = on_message
         self.on_ready: Callable[[], None] | None = None
@@ -42,7 +42,7 @@ class Recorder(Handler):
             self.on_message(frames)
 
     def expected_message(self, data: bytes, rest: int, end: int) -> None:
-        """Noted like any other message: whether it was expected must make no difference."""
+        """Record the message like any other: whether it was expected must make no difference."""
         self.guessed += 1
         self.calls.append(("message", *split(self.expected), *Message(data, rest, end).frames()))
 
@@ -78,7 +78,7 @@ def connect(
     identity: bytes = b"",
     recorder: Recorder | None = None,
 ) -> tuple[Connection, Recorder]:
-    """A connection that has sent its greeting."""
+    """Return a connection that has sent its greeting."""
     recorder = recorder or Recorder()
     connection = Connection(recorder, socket_type, server, limits or Limits(), identity)
     connection.start()
@@ -89,7 +89,7 @@ PARTNER = {b"ROUTER": b"DEALER", b"DEALER": b"ROUTER", b"PUB": b"SUB", b"SUB": b
 
 
 def handshake(socket_type: bytes = b"ROUTER", version: bytes = b"\x03\x01") -> bytes:
-    """What a fitting peer of ours sends before its first message."""
+    """Return what a suitable peer sends before its first message."""
     return zmtp.greeting(version) + zmtp.ready(PARTNER[socket_type])
 
 
@@ -100,7 +100,7 @@ def in_traffic(
     version: bytes = b"\x03\x01",
     recorder: Recorder | None = None,
 ) -> tuple[Connection, Recorder]:
-    """A connection whose handshake is over, and nothing noted yet."""
+    """Return a connection after the handshake, without recorded calls."""
     connection, recorder = connect(socket_type, limits=limits, recorder=recorder)
     connection.receive(handshake(socket_type, version))
     assert connection.phase == TRAFFIC
@@ -110,7 +110,7 @@ def in_traffic(
 
 
 def feed(connection: Connection, data: bytes, cuts: Iterable[int]) -> None:
-    """Give `data` in pieces that end at `cuts`."""
+    """Feed `data` in pieces that end at `cuts`."""
     start = 0
     for cut in sorted({min(cut, len(data)) for cut in cuts} | {len(data)}):
         connection.receive(data[start:cut])
@@ -118,7 +118,7 @@ def feed(connection: Connection, data: bytes, cuts: Iterable[int]) -> None:
 
 
 def run_to_rest(one: tuple[Connection, Recorder], other: tuple[Connection, Recorder]) -> None:
-    """Carry bytes both ways until neither side has anything to say."""
+    """Carry bytes both ways until both sides are idle."""
     while one[1].sent or other[1].sent:
         other[0].receive(one[1].take_sent())
         one[0].receive(other[1].take_sent())

@@ -1,10 +1,10 @@
-"""Peers of the soak test, each a process of its own: bare pyzmq, nothing of polydomo.
+"""Peers of the soak test, each in its own process: bare pyzmq, nothing of polydomo.
 
     python -m tests.support.soak client|worker mdp|dcp ENDPOINT NAME [QUOTA]
 
-A client has QUOTA requests to get answered, WINDOW of them on their way at a time, each try with a number of its own
-in the body. It asks again what was not answered in time, and counts what must never happen: an answer it did not ask
-for, or the same answer twice. A worker answers for ever; now and then both leave and come back on a new socket.
+A client has QUOTA requests, WINDOW of them in flight at a time, each try with its own number in the body. It repeats
+requests that were not answered in time, and detects what must never happen: a reply that was not requested, or the same
+reply twice. A worker replies forever; now and then both leave and return on a new socket.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import zmq
 
 SERVICE = b"soak"
 WINDOW = 32
-GIVE_UP = 2.0  # seconds without an answer after which a request is sent again
-REPORT = 250  # answers between two lines of progress
+GIVE_UP = 2.0  # seconds without a reply after which a request is repeated
+REPORT = 250  # replies between two progress lines
 BEAT = 0.25
 
 
@@ -43,7 +43,7 @@ class Mdp:
 
     @staticmethod
     def reply(frames: list[bytes]) -> list[bytes] | None:
-        """The answer to a request, None for a heartbeat. Raises EOFError when told to start again."""
+        """Return the reply to a request, None for a heartbeat. Raise EOFError if told to register again."""
         if frames[1] == b"\x02":
             frames[1] = b"\x04"
             return frames
@@ -71,7 +71,7 @@ class Dcp:
 
     @staticmethod
     def reply(frames: list[bytes]) -> list[bytes] | None:
-        """The answer to a request, None for a pong. Raises EOFError when told to start again."""
+        """Return the reply to a request, None for a pong. Raise EOFError if told to register again."""
         if frames[2] == b"\x04":
             return [b"", b"DGBX\x01", b"\x05", *frames[4:]]
         if frames[2] == b"\x06":
@@ -94,8 +94,8 @@ def connect(endpoint: str, name: str = "") -> zmq.Socket:
 def client(dialect: type, endpoint: str, name: str, quota: int) -> None:
     chance = random.Random(name)
     numbers = count()
-    waiting: dict[bytes, tuple[float, int]] = {}  # try → when it was sent, which request it is
-    tries: dict[bytes, bool] = {}  # every try ever made → was it answered?
+    waiting: dict[bytes, tuple[float, int]] = {}  # try → when it was sent, number of the request
+    tries: dict[bytes, bool] = {}  # every try ever made → answered?
     answered: set[int] = set()
     retried = late = sent = reported = reconnects = 0
     reconnect_at = chance.randint(quota // 4, quota)

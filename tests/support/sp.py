@@ -1,4 +1,4 @@
-"""SP in bytes, written down by the specification and not by our code; and a handler that notes what it is told."""
+"""SP in bytes, encoded by the specification and not by our code; and a handler that records its calls."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def hello(protocol: int) -> bytes:
 
 
 def request(number: int, content: bytes, *devices: int, ipc: bool = False) -> bytes:
-    """A message under a request ID, behind the words of the devices it passed."""
+    """Encode a message with a request ID, after the words of the devices it passed."""
     stack = b"".join(struct.pack(">I", word) for word in (*devices, number | 0x80000000))
     return (b"\x01" if ipc else b"") + struct.pack(">Q", len(stack) + len(content)) + stack + content
 
 
 def split(data: bytes, *, ipc: bool = False) -> list[tuple[int, bytes]]:
-    """Whole messages under one-word IDs: number and content of each."""
+    """Decode complete messages with one-word IDs: number and content of each."""
     found = []
     pos = 0
     while pos < len(data):
@@ -37,14 +37,14 @@ def split(data: bytes, *, ipc: bool = False) -> list[tuple[int, bytes]]:
         (size,) = struct.unpack_from(">Q", data, pos)
         (word,) = struct.unpack_from(">I", data, pos + 8)
         assert word & 0x80000000
-        assert pos + 8 + size <= len(data), "cut short"
+        assert pos + 8 + size <= len(data), "truncated"
         found.append((word & 0x7FFFFFFF, data[pos + 12 : pos + 8 + size]))
         pos += 8 + size
     return found
 
 
 class Recorder(Handler):
-    """`calls` in order, `sent` as bytes. `on_message` may pause or fail the connection from inside a call."""
+    """Records `calls` in order, and `sent` bytes. `on_message` may pause or fail the connection from inside a call."""
 
     def __init__(self, refuse: str = "") -> None:
         self.sent = b""
@@ -125,7 +125,7 @@ class Raw:
         return struct.unpack(">I", content[:4])[0] & 0x7FFFFFFF, content[4:]
 
     def is_closed(self) -> bool:
-        """Did the broker close it? Reads what came before; waits for a while."""
+        """Return whether the broker closes the connection within a while, after reading what came before."""
         try:
             while self.socket.recv(65536):
                 pass

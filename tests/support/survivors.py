@@ -1,12 +1,11 @@
-"""Peers that live through anything that happens to the broker: NFP in the specification's form, on bare pyzmq.
+"""Peers that survive restarts of the broker: NFP in the specification's form, on bare pyzmq.
 
-Clients submit jobs under names of their own, keep those whose acknowledgement (202) they got, submit the others again
-and ask (GET) until there is a result. Workers answer every execution with a number of its own, so that a job whose
-result were recorded twice would show: somebody would have seen another number than the store has in the end.
-Nothing here imports polydomo.
+Clients submit jobs under their own UUIDs, record those that were acknowledged (202), resubmit the others and poll (GET)
+until there is a result. Workers give each execution a unique number, so that a result recorded twice would show: a
+client would have seen another number than the store has in the end. Nothing here imports polydomo.
 
 As a program (`python -m tests.support.survivors worker|client ENDPOINT NAME`) it is a single peer that can be killed or
-frozen: a worker tells each job it gets and answers it when it is told to; a client submits one job and tells its
+frozen: a worker prints each job it gets and replies when it is told to; a client submits one job and prints its
 acknowledgement.
 """
 
@@ -29,14 +28,14 @@ OPEN, READY, KEEPALIVE, DISCONNECT, POST, RESPONSE, GET = (bytes((code,)) for co
 
 SERVICE = b"safe"
 
-# Seconds after which a client submits again what was not acknowledged, and asks again for a result.
+# Seconds after which a client resubmits an unacknowledged job, and polls for a result again.
 PATIENCE = 1.0
 PAUSE = 0.2
 BEAT = 0.25
 
 
 class Sockets:
-    """Closed at the end."""
+    """Sockets that are closed at the end."""
 
     def __init__(self) -> None:
         self.context = zmq.Context()
@@ -64,8 +63,8 @@ class Sockets:
 
 
 class Worker:
-    """Answers at once. `remembers`: asked after a job that it has done (the broker came back), it says the result
-    again; one that does not says that it knows no such job."""
+    """A worker that replies at once. `remembers`: asked about a job that it has done (after a restart of the broker),
+    it sends the result again; otherwise it reports the job as unknown."""
 
     executions = count(1)
 
@@ -78,7 +77,7 @@ class Worker:
         self.hello = json.dumps({"name": name.decode(), "credit": credit}).encode()
         self.remembers = remembers
         self.results: dict[tuple[bytes, bytes], bytes] = {}  # of the last attempts
-        self.ran: dict[bytes, int] = {}  # how often each job
+        self.ran: dict[bytes, int] = {}  # executions of each job
         self.beaten = 0.0
         self.start()
 
@@ -101,8 +100,8 @@ class Worker:
     def take(self, frames: list[bytes]) -> None:
         command = frames[2]
         if command == DISCONNECT:
-            # NFP §Opening and Closing: it MUST close its socket and come back on a new one. On the old one, what is
-            # still under way both ways would be taken for part of the new conversation.
+            # NFP §Opening and Closing: it MUST close its socket and come back on a new one. On the old one, messages
+            # still in flight would be taken for part of the new session.
             self.sockets.close_one(self.socket)
             self.start()
         elif command == POST:
@@ -124,7 +123,7 @@ class Worker:
 
 
 class Client:
-    """Keeps `window` jobs under way as long as it is told to."""
+    """A client that keeps `window` jobs in flight as long as it is told to."""
 
     def __init__(
         self,
@@ -137,15 +136,15 @@ class Client:
         self.socket = sockets.dealer(endpoint, name)
         self.name = name
         self.window = window
-        self.targets = targets  # whom its jobs are for, in turn
+        self.targets = targets  # targets of its jobs, in turn
         self.numbers = count(1)
-        self.posted: dict[bytes, float] = {}  # no 202 yet; when
-        self.accepted: dict[bytes, float] = {}  # 202, but no result yet; when it was asked for last
+        self.posted: dict[bytes, float] = {}  # without a 202; when they were sent
+        self.accepted: dict[bytes, float] = {}  # with a 202, without a result; when they were polled last
         self.acknowledged: set[bytes] = set()
         self.results: dict[bytes, bytes] = {}
         self.changed: list[
             tuple[bytes, bytes, bytes]
-        ] = []  # results that were not the same twice: must stay empty
+        ] = []  # jobs with two different results: must stay empty
         self.refused: dict[bytes, bytes] = {}
 
     @property
@@ -153,7 +152,7 @@ class Client:
         return len(self.posted) + len(self.accepted)
 
     def turn(self, more: bool) -> None:
-        """Hear what there is, ask for what takes long, submit new jobs if there shall be more."""
+        """Receive messages, poll for late results, and submit new jobs if `more`."""
         while self.socket.poll(0):
             self.take(self.socket.recv_multipart())
         now = time.monotonic()
@@ -202,7 +201,7 @@ class Client:
 
 
 def run(peers: list[Worker], clients: list[Client], seconds: float, more: bool = True) -> None:
-    """Everybody has their turns for so long."""
+    """Run all peers for some seconds."""
     until(peers, clients, lambda: False, seconds, more)
 
 
@@ -213,7 +212,7 @@ def until(
     seconds: float,
     more: bool = False,
 ) -> bool:
-    """Everybody has their turns until it is so; False: not within that time."""
+    """Run all peers until a condition holds; return False after the timeout."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -222,7 +221,7 @@ def until(
             worker.turn()
         for client in clients:
             client.turn(more)
-        poller = zmq.Poller()  # workers change their sockets
+        poller = zmq.Poller()  # workers replace their sockets
         for peer in [*peers, *clients]:
             poller.register(peer.socket, zmq.POLLIN)
         poller.poll(10)
@@ -230,7 +229,7 @@ def until(
 
 
 class Alone:
-    """A peer in a process of its own."""
+    """A peer in its own process."""
 
     def __init__(self, role: str, endpoint: str, name: str) -> None:
         self.popen = subprocess.Popen(
@@ -242,12 +241,12 @@ class Alone:
         )
 
     def heard(self) -> str:
-        """Its next line; it ends in an empty one."""
+        """Return its next line; empty at the end."""
         assert self.popen.stdout is not None
         return self.popen.stdout.readline().strip()
 
     def go_on(self) -> None:
-        """Answer what you hold."""
+        """Tell the worker to reply to the job it holds."""
         assert self.popen.stdin is not None
         self.popen.stdin.write("\n")
         self.popen.stdin.flush()
@@ -271,7 +270,7 @@ class Alone:
 
 @contextmanager
 def alone(role: str, endpoint: str, name: str) -> Iterator[Alone]:
-    """Until the end of the block at the latest."""
+    """Start a peer, which is ended at the end of the block."""
     peer = Alone(role, endpoint, name)
     try:
         yield peer
@@ -280,7 +279,7 @@ def alone(role: str, endpoint: str, name: str) -> Iterator[Alone]:
 
 
 class Holding(Worker):
-    """Tells each job's name on stdout, and answers it when a line comes on stdin. It beats meanwhile."""
+    """A worker that prints each job's name, sends heartbeats, and replies when a line arrives on stdin."""
 
     def take(self, frames: list[bytes]) -> None:
         if frames[2] == POST:

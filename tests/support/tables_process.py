@@ -1,7 +1,7 @@
-"""A process that fills tables and does not live to tell: `python -m tests.support.tables_process DATA STEP N`.
+"""A process that fills tables until it is killed: `python -m tests.support.tables_process DATA STEP N`.
 
-It is killed, with its Java, when it comes to a step for the Nth time. Step `none`: it says when it is at work, and
-somebody else kills it.
+It is killed, with its Java, at the Nth time of a step. Step `none`: it prints when it is running, and is killed by the
+test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.gold import SERVICE_DAY
 
 
 def settings(data: str) -> Settings:
-    """Small batches."""
+    """Return settings with small batches."""
     return Settings(broker=BrokerSection(data=data), spark=SparkSection(files=4))
 
 

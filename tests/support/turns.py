@@ -1,10 +1,9 @@
-"""Who runs what, and when, where several processes share the suite (`pytest -n`).
+"""Distribution of the tests over processes (`pytest -n`).
 
-All that uses the run's Spark session goes to one process, because the session is expensive. What starts a Java of its
-own goes to another, one after the other: three that compile themselves at the same time would leave nothing for
-anybody else on two cores. The other tests mostly wait. A file's tests stay together, because they share brokers and
-peers; tests that take long by themselves are dealt out one by one. What takes long comes first, so that no process is
-left alone with it in the end.
+All tests on the run's Spark session go to one process, because the session is expensive. Tests that start their own
+Java go to another, one after the other: three of them compiling at the same time would use up two cores. Other tests
+mostly wait. A file's tests stay together, because they share brokers and peers; slow tests are distributed one by one.
+Slow tests come first, so that no process is left alone with them in the end.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tests.docs.pages import all_pages
 SESSION = "session"
 JAVA = "java"
 
-# They start Spark in processes of their own.
+# Pages that start Spark in their own processes.
 PAGES = tuple(
     f"tests/docs/test_pages.py::test_its_blocks_do_what_it_says[{page.name}]"
     for page in all_pages()
@@ -44,7 +43,7 @@ ONE_BY_ONE = (
 
 
 class Turns(LoadScopeScheduling):
-    """Deals out units in the order in which they were collected."""
+    """Scheduling of units in the order of collection."""
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)
@@ -55,7 +54,7 @@ class Turns(LoadScopeScheduling):
 
 
 def unit(nodeid: str) -> str:
-    """What a test is not parted from."""
+    """Return the unit that a test belongs to."""
     if nodeid.startswith(OWN):
         return JAVA
     if nodeid.startswith("tests/pipeline/"):
@@ -64,7 +63,7 @@ def unit(nodeid: str) -> str:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """The session's tests, then the units with slow tests, then the other Javas, then all else."""
+    """Sort the session's tests first, then units with slow tests, then other tests with a Java, then the rest."""
     slow = {unit(item.nodeid) for item in items if item.get_closest_marker("slow")}
     ranks = {SESSION: 0, JAVA: 2}
     items.sort(key=lambda item: ranks.get(name := unit(item.nodeid), 1 if name in slow else 3))

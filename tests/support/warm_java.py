@@ -1,8 +1,8 @@
-"""A Java that several programs use, one after the other, each as if it had started it.
+"""A Java shared by several programs, one after the other, each as if it had started its own.
 
-Most of what a small command on Spark takes is Java's start and its first compilations. PySpark itself can be led to a
-Java that runs already (`PYSPARK_GATEWAY_PORT`): the command is the same, in a process of its own, with a context of its
-own, which it makes and stops; only the Java is not fresh.
+Most of the time of a small Spark command is Java's start and its first compilations. PySpark can be directed to a
+running Java (`PYSPARK_GATEWAY_PORT`): the command is the same, in its own process, with its own context, which it
+creates and stops; only the Java is not fresh.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from polydomo.pipeline import java
 
 
 class WarmJava:
-    """Started in the folder that relative paths are to start from. `settings` are those that Java itself reads."""
+    """A Java process, started in the folder of relative paths. `settings` are those that Java itself reads."""
 
     def __init__(self, folder: Path, environment: dict[str, str], *settings: str) -> None:
         import pyspark
@@ -33,7 +33,7 @@ class WarmJava:
             self._process = subprocess.Popen(
                 [home / "bin" / "spark-submit", *words, "pyspark-shell"],
                 cwd=folder,
-                # As a process that starts its own Java has it by then: see polydomo.pipeline.session.
+                # As in a process that starts its own Java: see polydomo.pipeline.session.
                 env={
                     **environment,
                     "JAVA_HOME": java.home_for(java.find()),
@@ -43,7 +43,7 @@ class WarmJava:
                     "SPARK_CONNECT_MODE": "0",
                     "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
                 },
-                stdin=subprocess.PIPE,  # it ends when this does
+                stdin=subprocess.PIPE,  # Java ends when this is closed
                 stdout=self._log,
                 stderr=self._log,
                 start_new_session=True,
@@ -57,11 +57,11 @@ class WarmJava:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What leads a program to it."""
+        """Return the environment of a program that uses this Java."""
         return {"PYSPARK_GATEWAY_PORT": str(self._port), "PYSPARK_GATEWAY_SECRET": self._secret}
 
     def clear(self) -> None:
-        """The context of a program that ended without stopping it: Java would have ended with the program."""
+        """Stop the context of a program that ended without doing so: normally Java would have ended with it."""
         from py4j.java_gateway import GatewayParameters, JavaGateway
 
         gateway = JavaGateway(
@@ -80,7 +80,7 @@ class WarmJava:
         return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def stop(self) -> None:
-        """It has nothing to write down: at once."""
+        """Kill Java: it has nothing to save."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

@@ -1,7 +1,7 @@
 """WMP without sockets: managers (real cores and sessions), devices and workers on one simulated network.
 
-Time is virtual, latencies are random by seed, and each link keeps its order unless it is told to be bad. Everything
-that happens is counted, so tests can say what a job cost.
+Time is virtual, latencies are random by seed, and each link keeps its order unless configured otherwise. Everything is
+counted, so that tests can check the cost of a job.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def wmp(
     to: tuple[bytes, ...] = (),
     source: tuple[bytes, ...] = (),
 ) -> list[bytes]:
-    """A message as frames, written by what docs/reference/wmp-framing.md says alone."""
+    """Return a message as frames, encoded from docs/reference/wmp-framing.md alone."""
     return [*to, b"", b"WMP1", bytes((command,)), *source, b"", cbor2.dumps(headers or {}), *payload]
 
 
 def understood(frames: list[bytes]) -> tuple[list[bytes], int, list[bytes], dict[str, object], list[bytes]]:
-    """Destination, command, source, headers, payload."""
+    """Return destination, command, source, headers, payload."""
     end = frames.index(b"")
     assert frames[end + 1] == b"WMP1"
     command = frames[end + 2]
@@ -57,8 +57,8 @@ class World:
         self.now = 1000.0
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.sent: Counter[str] = Counter()  # messages on the network, by command
-        self.duplicates = 0.0  # how often a message comes twice
-        self.disorder = 0.0  # how often it overtakes those before it
+        self.duplicates = 0.0  # probability that a message arrives twice
+        self.disorder = 0.0  # probability that a message overtakes earlier ones
         self.managers: list[Manager] = []
         self.devices: list[Box] = []
         self.workers: list[Hand] = []
@@ -69,7 +69,7 @@ class World:
         heapq.heappush(self.events, (self.now + seconds, self._number, do))
 
     def run(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
-        """Let time pass; True as soon as `until` holds."""
+        """Advance the time; return True as soon as `until` holds."""
         end = self.now + seconds
         while self.events and self.events[0][0] <= end:
             when, _, do = heapq.heappop(self.events)
@@ -91,7 +91,7 @@ class Cable:
         self._last = 0.0
 
     def send(self, data: bytes) -> None:
-        """One or more messages."""
+        """Send one or more messages."""
         for frames in _messages(data):
             self._send(frames)
 
@@ -114,7 +114,7 @@ class Cable:
 
 
 class Manager(ClientPort):
-    """A core that is asked by one client, with WMP sessions below."""
+    """A core with one client, and WMP sessions below."""
 
     def __init__(self, world: World, name: bytes, policy: Policy | None = None) -> None:
         self.world = world
@@ -139,7 +139,7 @@ class Manager(ClientPort):
         return job
 
     def open(self, identity: bytes, down: Cable) -> PeerConnection:
-        """Somebody connects from below."""
+        """Accept a connection from below."""
         link = PeerConnection(self.context, Silent(), down.send)
         link.identity = identity
         link.named = identity[:1] != b"\0"
@@ -147,7 +147,7 @@ class Manager(ClientPort):
         return link
 
     def close(self, link: PeerConnection) -> None:
-        """A connection is lost."""
+        """Handle the loss of a connection."""
         self.broker.now = self.world.now
         for session in link.sessions():
             session.lost()
@@ -191,7 +191,7 @@ class Manager(ClientPort):
 
 
 class Silent(Transport):
-    """The socket that is not there."""
+    """A transport without a socket."""
 
     def transmit(self, data: bytes) -> None: ...
     def ready(self, peer: Peer) -> None: ...
@@ -229,7 +229,7 @@ class Box:
 
 
 class Hand:
-    """A worker: it takes `seconds` for a job, and counts what it did."""
+    """A worker that takes `seconds` for a job and counts its executions."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class Hand:
         self.cables: dict[int, Cable] = {}
         self.runs: Counter[tuple[bytes, bytes]] = Counter()
         self.by_manager: Counter[bytes] = Counter()
-        self.most = 0  # jobs at once
+        self.most = 0  # maximum number of jobs at once
         self.dead = False
         self._alarm = float("inf")
         world.workers.append(self)
@@ -286,7 +286,7 @@ class Hand:
 
 
 def connect(lower: Hand | Box, upper: Manager | Box) -> Callable[[], None]:
-    """A connection from below to above; what is returned cuts it."""
+    """Connect a lower peer to an upper one and return a function that cuts the connection."""
     world = lower.world
     number = 0
     if isinstance(lower, Hand):
@@ -327,7 +327,7 @@ def connect(lower: Hand | Box, upper: Manager | Box) -> Callable[[], None]:
 
 
 def _messages(data: bytes) -> list[bytes]:
-    """The messages in wire bytes, each by itself."""
+    """Split wire bytes into messages."""
     found = []
     pos = 0
     while pos < len(data):

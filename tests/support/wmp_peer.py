@@ -1,4 +1,5 @@
-"""WMP by bare pyzmq sockets, written from docs/reference/wmp-framing.md alone. Nothing here imports polydomo."""
+"""Foreign WMP peers: bare pyzmq sockets, written from docs/reference/wmp-framing.md alone. Nothing here imports
+polydomo."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ READY, WAKE, GIVE, TAKE, NO, DONE, STATUS, CANCEL = range(1, 9)
 
 
 class Said(NamedTuple):
-    """One message: `to` is what was before the first empty frame, the identity that a ROUTER puts there among it."""
+    """A message. `to`: the frames before the first empty one, including the identity that a ROUTER adds."""
 
     to: list[bytes]
     command: int
@@ -47,7 +48,7 @@ def read(message: list[bytes]) -> Said:
 
 
 class WmpWorker(Peer):
-    """A DEALER to one manager or device, with one place for a job."""
+    """A DEALER connected to one manager or device, with one job slot."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class WmpWorker(Peer):
         return read(self.recv(timeout))
 
     def take(self, timeout: float = PATIENCE) -> Task:
-        """From WAKE to TAKE; NOs on the way are part of the game."""
+        """Receive a job, from WAKE to TAKE; NOs on the way are skipped."""
         while True:
             said = self.hear(timeout)
             self.path = said.source
@@ -104,7 +105,7 @@ class WmpWorker(Peer):
 
 
 class WmpManager:
-    """A ROUTER that gives out jobs, one worker or device at a time."""
+    """A ROUTER that dispatches jobs, one worker or device at a time."""
 
     def __init__(self, endpoint: str = "tcp://127.0.0.1:*") -> None:
         self.context = zmq.Context()
@@ -115,7 +116,7 @@ class WmpManager:
         self.wakes = 0
 
     def hear(self, command: int, timeout: float = PATIENCE) -> Said:
-        """The next message of this kind; others are dropped. `to` and `source` together are its full path."""
+        """Return the next message of this kind; others are dropped. `to` and `source` together are its full path."""
         while self.socket.poll(timeout * 1000):
             said = read(self.socket.recv_multipart())
             if said.command == command:
@@ -126,7 +127,7 @@ class WmpManager:
         self.socket.send_multipart(frames(command, headers, payload, to=[*to.to, *to.source]))
 
     def give(self, role: str, body: Sequence[bytes], job: str, **more: Any) -> Said:
-        """To the next one that is ready; who took it."""
+        """Dispatch a job to the next ready peer and return the message with which it was taken."""
         ready = self.hear(READY)
         self.wakes += 1
         self.say(ready, WAKE, {"wake": self.wakes, "roles": [role]})

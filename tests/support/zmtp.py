@@ -1,4 +1,4 @@
-"""ZMTP by hand over a plain TCP socket (RFC 37), for what no ZeroMQ library would do. Nothing here imports polydomo."""
+"""ZMTP over a plain TCP socket (RFC 37), for behaviour that no ZeroMQ library shows. Nothing here imports polydomo."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Raw:
         self._unread = b""
 
     def shake(self, **properties: Any) -> Raw:
-        """The whole handshake."""
+        """Do the whole handshake."""
         self.send(greeting() + ready(**properties))
         self.read(64)
         name, data = self.command()
@@ -89,7 +89,7 @@ class Raw:
         return body[1 : 1 + body[0]], body[1 + body[0] :]
 
     def message(self) -> list[bytes]:
-        """The next message. PINGs before it are passed over: when they come is up to the broker's clock."""
+        """Return the next message. PINGs before it are skipped: their times depend on the broker's clock."""
         frames: list[bytes] = []
         while True:
             flags, body = self.frame()
@@ -101,14 +101,14 @@ class Raw:
                 return frames
 
     def refusal(self) -> str:
-        """The broker's greeting, then ERROR with its reason."""
+        """Return the reason of the broker's ERROR, which follows its greeting."""
         self.read(64)
         name, data = self.command()
         assert name == b"ERROR", (name, data)
         return data[1:].decode()
 
     def wait_closed(self, timeout: float = PATIENCE) -> bytes:
-        """Reads until the broker closes; what came before that."""
+        """Read until the broker closes the connection; return what came before."""
         deadline = time.monotonic() + timeout
         found = self._unread
         while True:

@@ -1,1 +1,1 @@
-"""The ledger's data on Spark: tables, answers, bulk calls, a data source, SQL. `polydomo.spark` is its public face."""
+"""The data pipeline on Spark: tables, reports, bulk calls, a data source, SQL. `polydomo.spark` is its public API."""

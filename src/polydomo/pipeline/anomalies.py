@@ -1,14 +1,14 @@
-"""Days that were not like the others, per service: too many or too few jobs, too many errors, too slow.
+"""Anomalous days of a service: too many or too few jobs, too many errors, too slow.
 
-What is usual for a day is the median of the same weekday, if there are at least SAME others of it, else of the working
-days or of the weekends, else of all other days. How much days differ in general is the median of the distances from
-that (MAD, times 1.4826, which makes it a standard deviation of normal ones). A day is an anomaly if it is THRESHOLD
-times that away, and also far enough to matter. Medians, because the anomalies themselves must not move what they are
-measured by: up to half of the days may be odd.
+The baseline of a day is the median of the same weekday, if there are at least SAME others of it, else of the working
+days or of the weekends, else of all other days. The spread is the median of the distances from the baseline (MAD, times
+1.4826, which makes it the standard deviation of a normal distribution). A day is an anomaly if it is THRESHOLD spreads
+away and the difference is large enough to matter. Medians are used so that anomalies do not distort their own baseline:
+up to half of the days may be anomalous.
 
-Jobs and latencies are compared as ratios (logarithms): twice as much is as far away as half. Errors are few on a good
-day, and chance makes them more or fewer: they are compared by the square roots of their number and of what the usual
-share of that day's jobs would have been (Anscombe), where chance alone is a spread of one.
+Jobs and latencies are compared as ratios (logarithms): twice as much is as far away as half. Error counts are small on
+a good day and vary by chance: the square roots of the observed and the expected number are compared (Anscombe
+transform), where chance alone is a spread of one.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 THRESHOLD: Final = 5.0
-SAME: Final = 3  # other days of the same weekday that make a median
-FEWEST: Final = 4  # other days of any kind; with less nothing is usual
+SAME: Final = 3  # minimum number of other days of the same weekday
+FEWEST: Final = 4  # minimum number of other days of any kind
 
 What = Literal["jobs", "errors", "p95"]
 
-# What matters: so many times the usual (or as many times less), and so many errors more than usual.
+# Minimum differences: the ratio to the baseline (or its inverse), and the number of additional errors.
 RATIO: Final = 1.5
 ERRORS: Final = 10
 
-# The least spread that is believed: a tenth, and for errors chance.
+# Lower bound of the spread: ten percent, and for errors the spread of chance.
 _FLOOR: Final[dict[What, float]] = {"jobs": 0.1, "errors": 1.0, "p95": 0.1}
 
 
 class Day(NamedTuple):
-    """A service on one day. `p95` is of the time from submitted to finished; None: nothing was finished. `whole`: there
-    are rows for the whole of it, so that its jobs may be counted."""
+    """A service on one day. `p95`: of the time from submission to the end; None: no job was finished. `whole`: the rows
+    cover the entire day, so its jobs may be counted."""
 
     service: str
     day: date
@@ -48,18 +48,18 @@ class Day(NamedTuple):
 
 @dataclass(frozen=True)
 class Anomaly:
-    """`value` against what was `usual`: jobs, share of errors, or seconds."""
+    """A `value` that differs from the `usual` one: jobs, share of errors, or seconds."""
 
     service: str
     day: date
     what: What
     value: float
     usual: float
-    score: float  # spreads away; negative: below
+    score: float  # distance in spreads; negative: below
 
 
 def anomalies(days: Iterable[Day], threshold: float = THRESHOLD) -> list[Anomaly]:
-    """The worst first."""
+    """Return the anomalous days, the worst first."""
     by_service: dict[str, list[Day]] = {}
     for day in days:
         by_service.setdefault(day.service, []).append(day)
@@ -90,7 +90,7 @@ def _of_kind(what: What, days: list[Day], threshold: float) -> list[Anomaly]:
 
 
 def _value(what: What, day: Day) -> float | None:
-    """Jobs, share of errors, or seconds; None: nothing can be said."""
+    """Return the number of jobs, the share of errors, or seconds; None if unknown."""
     if what == "jobs":
         return float(day.jobs) if day.whole else None
     if what == "errors":
@@ -99,7 +99,7 @@ def _value(what: What, day: Day) -> float | None:
 
 
 def _usual(index: int, days: list[Day], values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    """The median of other days like this one."""
+    """Return the median of comparable other days."""
     weekday = days[index].day.weekday()
     others = [number for number in range(len(days)) if number != index]
     same = [number for number in others if days[number].day.weekday() == weekday]
@@ -111,7 +111,7 @@ def _usual(index: int, days: list[Day], values: np.ndarray[tuple[int], np.dtype[
 def _matters(what: What, day: Day, value: float, usual: float) -> bool:
     if what == "jobs":
         return not 1 / RATIO < (value + 1) / (usual + 1) < RATIO
-    # Fewer errors and faster answers are no reason to look.
+    # Fewer errors and shorter times are not reported.
     if what == "errors":
         return value > RATIO * usual and day.errors - usual * day.jobs >= ERRORS
     return value > RATIO * usual

@@ -1,16 +1,16 @@
-"""Bulk calls: a DataFrame's rows through a service, each row a job, its result in the row.
+"""Bulk calls: send each row of a DataFrame to a service as a job and add the result to the row.
 
     scored = call(orders, "score", url="mdp://broker:5555", run="2026-11-16")
     scored.where("outcome <> 'done'").groupBy("error").count().show()
 
-A row's job has an id made of the `run`, the service and the row's key, or its body. The broker runs one job per id and
-keeps its result, so a task that Spark repeats, or runs twice, finds the jobs of the first; so does a second action on
-the same DataFrame, and another program with the same `run`. Rows that are the same are one job.
+The job id is derived from the `run`, the service and the row's key (or its body). The broker runs one job per id and
+stores the result, so a retried or speculative task reattaches to the jobs of the first one; so does a second action on
+the same DataFrame, and another program with the same `run`. Identical rows share one job.
 
-Execution is at least once all the same: a worker that is lost with a job in hand may have done it. `attempts` says how
-often the broker gave the job to a worker.
+Execution is still at least once: a worker that disconnects while running a job may have completed it. `attempts` says
+how often the broker dispatched the job.
 
-What happens in a partition is in `bulk_partition`, on its connection in `bulk_nfp` or `bulk_client`.
+`bulk_partition` handles one partition; `bulk_nfp` and `bulk_client` handle its connection.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from polydomo.sdk.url import DEFAULT, VARIABLE, parse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What is added to each row, in this order: name, type, what it is.
+# Columns added to each row, in this order: name, type, description.
 COLUMNS: Final = (
-    ("result", "binary", "the answer; null if there is none"),
+    ("result", "binary", "the reply; null if there is none"),
     ("outcome", "string", "done, failed, dead, cancelled, refused, timeout or unreachable"),
-    ("error", "string", "why there is no result: a stable word"),
-    ("message", "string", "the same for people"),
-    ("attempts", "int", "how often the broker gave the job to a worker; null where it keeps no record"),
-    ("submitted", "timestamp", "when the broker took the job"),
-    ("finished", "timestamp", "when it ended"),
+    ("error", "string", "error code if there is no result"),
+    ("message", "string", "the error as a sentence"),
+    ("attempts", "int", "how often the broker dispatched the job; null for jobs that are not durable"),
+    ("submitted", "timestamp", "when the broker accepted the job"),
+    ("finished", "timestamp", "when the job ended"),
 )
 
-# The result as bytes, as text, or as the list of its frames.
+# Forms of the result: bytes, text, or the list of its frames.
 BINARY: Final = "binary"
 TEXT: Final = "text"
 FRAMES: Final = "frames"
 
 WINDOW: Final = 256
-LARGEST_WINDOW: Final = 1000  # the broker's `limits.client_jobs`, unless configured: it reads no further
+LARGEST_WINDOW: Final = 1000  # default of the broker's `limits.client_jobs`, above which it stops reading
 TIMEOUT: Final = 600.0
 PATIENCE: Final = 60.0
 
-# An answer that is no JSON of the type that was asked for.
+# Error code: the reply is not JSON of the requested type.
 NOT_DECODED: Final = "not-decoded"
 
 _RUN: Final = re.compile(r"[A-Za-z0-9_.:@/+-]{1,64}")
@@ -86,26 +86,25 @@ def call(
     patience: float = PATIENCE,
     prefix: str = "",
 ) -> DataFrame:
-    """The same rows with `result`, `outcome`, `error`, `message`, `attempts`, `submitted` and `finished` (`COLUMNS`).
+    """Return the rows with `result`, `outcome`, `error`, `message`, `attempts`, `submitted` and `finished` (`COLUMNS`).
 
-    Nothing is sent before an action asks for the rows. Failures are rows, never exceptions.
+    Nothing is sent until an action requests the rows. Failures are rows, never exceptions.
 
-    - `body`: the column, or expression, that is sent. Binary goes as it is, text as UTF-8, a struct, map or array as
-      JSON, a number as JSON. Default: the whole row as a JSON object.
-    - `url`: as for `polydomo.Client`. Jobs that are kept go over NFP, at the same address, if it is an mdp:// or dcp://
-      one.
-    - `key`: the column or columns a row is known by; default: its body. Two rows with one key are one job, and the
-      second is refused if it has another body.
-    - `run`: rows of one run that are the same are the same job, whoever sends them. Default: a new one for each call.
-    - `durable`: False: jobs are not kept, and what is lost on the way, or repeated by Spark, is run again.
-    - `decode`: "binary", "text", "frames" (a list of binary), or a type ("a int, b string", `DataType`) that the result
-      is, in JSON.
-    - `window`: rows under way at a time, in each partition.
-    - `timeout`: seconds for one row; None: as long as it takes. Its job goes on: the same `run` finds it later.
-    - `deadline`: seconds after which a job that has not ended is given up by the broker. Its body must be a JSON
-      object: NFP puts it in there, as a member `options` that workers of other dialects see.
-    - `patience`: seconds to wait for a broker, or for somebody who offers the service, before all that is left fails.
-    - `prefix`: stands before the names of the columns that are added.
+    - `body`: the column or expression to send. Binary is sent unchanged, text as UTF-8, a struct, map, array or number
+      as JSON. Default: the whole row as a JSON object.
+    - `url`: as for `polydomo.Client`. Durable jobs use NFP, at the same address, if the URL is an mdp:// or dcp:// one.
+    - `key`: the column or columns that identify a row; default: its body. Two rows with the same key are one job, and
+      the second is refused if its body differs.
+    - `run`: identical rows of one run are the same job, also from different processes. Default: a new run per call.
+    - `durable`: if False, jobs are not stored, and a job that is lost, or a task that Spark retries, runs again.
+    - `decode`: "binary", "text", "frames" (a list of binary), or the type of a JSON result ("a int, b string" or a
+      `DataType`).
+    - `window`: maximum number of rows in flight per partition.
+    - `timeout`: seconds per row; None: no limit. The job itself continues: the same `run` finds its result later.
+    - `deadline`: seconds after which the broker gives up an unfinished job. The body must be a JSON object: NFP adds
+      the deadline to it as a member `options`, which workers of other dialects see.
+    - `patience`: seconds to wait for a broker, or for a worker of the service, before all remaining rows fail.
+    - `prefix`: prepended to the names of the added columns.
     """
     order = Order(
         url=address(url, durable),
@@ -120,7 +119,7 @@ def call(
         deadline=_positive("deadline", deadline),
     )
     if deadline is not None and not durable:
-        raise ConfigError("deadline= needs NFP, and so durable=True", hint="timeout= ends the waiting")
+        raise ConfigError("deadline= requires NFP, so durable=True", hint="timeout= limits the wait")
     try:
         service_name(service)
     except ValueError as error:
@@ -137,24 +136,26 @@ def call(
 
 
 def address(url: str | None, durable: bool) -> str:
-    """The URL, in a dialect that can say what is asked for. Read here, on the driver: executors have another
-    environment."""
+    """Return the URL with a dialect that supports the request.
+
+    Called on the driver, because executors have a different environment.
+    """
     text = url or os.environ.get(VARIABLE) or DEFAULT
     found = parse(text)
     if not durable and found.dialect == "nfp":
-        return f"dcp{text[3:]}"  # NFP's jobs are always kept
+        return f"dcp{text[3:]}"  # NFP jobs are always durable
     if not durable or found.dialect == "nfp":
         return text
     if found.dialect == "memo":
         raise ConfigError(
-            f"{text}: MemoDB's jobs are not kept",
+            f"{text}: MemoDB has no durable jobs",
             hint="give the broker's ZeroMQ address (nfp://HOST:PORT), or durable=False",
         )
     return f"nfp{text[3:]}"
 
 
 def _request(df: DataFrame, sent: Column) -> Column:
-    """As bytes."""
+    """Return the request body as a binary column."""
     kind = df.select(sent.alias("body")).schema["body"].dataType.simpleString()
     if kind == "binary":
         return sent
@@ -163,7 +164,7 @@ def _request(df: DataFrame, sent: Column) -> Column:
     if kind.startswith(("struct", "map", "array", "variant")):
         return fn.to_json(sent, {"ignoreNullFields": "false"}).cast("binary")
     raise ConfigError(
-        f"a {kind} has no form in which it could be sent", hint="put it into a struct, or cast it to string"
+        f"a column of type {kind} cannot be sent", hint="put it into a struct, or cast it to string"
     )
 
 
@@ -181,7 +182,7 @@ def _decoded(rows: DataFrame, decode: str | DataType, names: dict[str, str]) -> 
     if decode == TEXT:
         return rows.withColumn(name, result.cast("string"))
     wanted = _type(decode) if isinstance(decode, str) else decode
-    # As a member of an object any type can be read, and what could not be has a place to be noted.
+    # Wrapped in an object any JSON type can be read, and a parse failure has a column to be reported in.
     read = StructType([StructField("value", wanted), StructField(_CORRUPT, StringType())])
     text = result.cast("string")
     found = fn.from_json(
@@ -201,12 +202,12 @@ def _decoded(rows: DataFrame, decode: str | DataType, names: dict[str, str]) -> 
 
 
 def _type(text: str) -> DataType:
-    """From Spark's own notation; a bare list of fields is a struct."""
+    """Parse Spark's type notation; a bare list of fields is a struct."""
     try:
         return DataType.fromDDL(text)
     except PySparkException as error:
         raise ConfigError(
-            f"decode={text!r} is no type: {error}",
+            f"decode={text!r} is not a type: {error}",
             hint=f"give {BINARY}, {TEXT}, {FRAMES}, or a type as in 'a int, b string' or 'array<double>'",
         ) from None
 
@@ -219,7 +220,7 @@ def _columns(given: str | Column | Sequence[str | Column]) -> list[Column]:
     several = [given] if isinstance(given, str | Column) else list(given)
     if not several:
         raise ConfigError(
-            "key=[]: a row is known by one column at least", hint="leave it out: then it is the body"
+            "key=[]: at least one key column is required", hint="leave key= out to use the body as the key"
         )
     return [_column(one) for one in several]
 
@@ -228,8 +229,8 @@ def _check_names(there: Sequence[str], added: Iterable[str]) -> None:
     taken = sorted(set(there) & {*added, BODY, KEY})
     if taken:
         raise ConfigError(
-            f"the rows have columns of their own called {', '.join(taken)}",
-            hint="rename them, or give a prefix= for the columns that are added",
+            f"the rows already have columns named {', '.join(taken)}",
+            hint="rename them, or give a prefix= for the added columns",
         )
 
 
@@ -238,7 +239,7 @@ def _run(run: str | None) -> str:
         return uuid4().hex
     if not _RUN.fullmatch(run):
         raise ConfigError(
-            f"run={run!r} is no name for a run",
+            f"run={run!r} is not a valid run name",
             hint="1 to 64 letters, digits and _.:@/+-, such as 2026-11-16",
         )
     return run
@@ -246,11 +247,11 @@ def _run(run: str | None) -> str:
 
 def _window(window: int) -> int:
     if not 1 <= window <= LARGEST_WINDOW:
-        raise ConfigError(f"window={window!r}: from 1 to {LARGEST_WINDOW} rows can be under way", hint="")
+        raise ConfigError(f"window={window!r}: must be between 1 and {LARGEST_WINDOW} rows", hint="")
     return window
 
 
 def _positive(name: str, value: float | None) -> float | None:
     if value is not None and value <= 0:
-        raise ConfigError(f"{name}={value!r}: it is a number of seconds, and more than 0", hint="")
+        raise ConfigError(f"{name}={value!r}: must be a positive number of seconds", hint="")
     return value

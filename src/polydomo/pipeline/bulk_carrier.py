@@ -1,13 +1,12 @@
-"""How the rows of one partition get to a broker and their answers back: one connection, many jobs under way.
+"""Interface and shared parts of the connections that carry one partition's rows to a broker.
 
-There are two ways: `bulk_nfp`, for jobs that are kept, and `bulk_client`, which sends rows as calls of a `Client`. This
-is what they share.
+There are two implementations: `bulk_nfp` for durable jobs, and `bulk_client`, which sends rows as calls of a `Client`.
 
-A carrier does not raise for a row: how it ended is told to its owner, and failures are ends like others. What is
-refused only for now (a full queue, a broker that stops) is sent again until the row's time is over. When nobody can be
-reached, or nobody offers the service, for longer than `patience`, all rows that are left end with that reason, at once.
+A carrier does not raise for a row: it reports the row's outcome to its owner, and failures are outcomes like others.
+Temporary refusals (a full queue, a draining broker) are retried until the row times out. When no broker can be reached,
+or no worker offers the service, for longer than `patience`, all remaining rows end with that error at once.
 
-A carrier lives on one event loop.
+A carrier belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from polydomo.errors import PolydomoError, Refused, WorkerError
 from polydomo.sdk.failures import REFUSALS
 from polydomo.sdk.url import Url
 
-# How a row can end: the ledger's words for how the broker ended its job, and two of this side's own.
+# Outcomes of a row: the ledger's names for how the broker ended its job, and two for errors on this side.
 DONE: Final = "done"
 FAILED: Final = "failed"
 DEAD: Final = "dead"
@@ -31,64 +30,64 @@ REFUSED: Final = "refused"
 TIMEOUT: Final = "timeout"
 UNREACHABLE: Final = "unreachable"
 
-# Why it is refused by this side.
+# Error codes for rows refused on this side.
 UNKNOWN_SERVICE: Final = "unknown-service"
 NOT_KEPT: Final = "not-kept"
 NOT_SENT: Final = "body"
 
-# Refused for now: sent again a little later.
+# Temporary refusals, which are retried.
 LATER: Final = frozenset({reasons.QUEUE_FULL, reasons.NO_MEMORY, reasons.STORE, reasons.DRAINING})
 
-# Seconds between two looks at what takes too long, and whether somebody offers the service.
+# Seconds between two checks for timeouts and for workers of the service.
 LOOK: Final = 0.25
 
 
 class End(NamedTuple):
-    """How a row ended."""
+    """Outcome of a row."""
 
     outcome: str
-    error: str | None = None  # a stable word
-    message: str | None = None  # and for people
+    error: str | None = None  # error code
+    message: str | None = None  # error text
     body: bytes | None = None  # canonical (wire.frames)
-    sent: float | None = None  # wall time; None: never
+    sent: float | None = None  # wall time; None: never sent
     ended: float | None = None
 
 
 class Errand(NamedTuple):
-    """What all rows of a partition have in common."""
+    """Options common to all rows of a partition."""
 
     url: Url
     service: str
-    name: str = ""  # how the broker calls the client
+    name: str = ""  # the client's name at the broker
     timeout: float | None = 600.0  # for one row
-    patience: float = 60.0  # without a broker, or anybody who offers the service
-    window: int = 256  # rows under way
+    patience: float = 60.0  # without a broker, or without a worker of the service
+    window: int = 256  # rows in flight
 
 
 class Carrier(ABC):
-    """`ended(row, end)` is called once for each row that was given to `send`."""
+    """Base class of the connections. `ended(row, end)` is called once for each row passed to `send`."""
 
     def __init__(self, errand: Errand, ended: Callable[[Any, End], None]) -> None:
         self.errand = errand
-        self.flying = 0  # rows under way
-        self.over: End | None = None  # there is nobody to send to, and how all that is left ends
+        self.flying = 0  # rows in flight
+        self.over: End | None = None  # no broker or worker: outcome of all remaining rows
         self._ended = ended
         self._room: asyncio.Future[None] | None = None
 
     @abstractmethod
     async def ready(self) -> None:
-        """Until rows can be sent, or `over` says why they cannot."""
+        """Wait until rows can be sent, or until `over` says why they cannot."""
 
     @abstractmethod
     def _send(self, row: Any, uid: str, body: bytes, service: bytes | None) -> None:
-        """On its way."""
+        """Send one row without waiting."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Rows under way are left to themselves."""
+        """Close the connection and abandon rows in flight."""
 
     async def send(self, row: Any, uid: str, body: bytes, service: bytes | None = None) -> None:
-        """Wait for room, then send. `body` is canonical (wire.frames); `service`: another than the errand's."""
+        """Wait for room, then send. `body` is canonical (wire.frames); `service` overrides the partition's service."""
         while self.over is None and self._full():
             await self.room()
         if self.over is not None:
@@ -98,7 +97,7 @@ class Carrier(ABC):
         self._send(row, uid, body, service)
 
     async def room(self) -> None:
-        """Until a row has ended, or something else has changed. For one at a time."""
+        """Wait until a row has ended or the state has changed. Allows one waiter at a time."""
         self._room = asyncio.get_running_loop().create_future()
         await self._room
 
@@ -119,13 +118,13 @@ class Carrier(ABC):
         return End(
             REFUSED,
             UNKNOWN_SERVICE,
-            f"nobody offered {self.errand.service!r} for {self.errand.patience:g} s "
-            "('polydomo services ls' lists what is offered)",
+            f"no worker offered {self.errand.service!r} for {self.errand.patience:g} s "
+            "('polydomo services ls' lists the services)",
         )
 
 
 def failure(reason: str, message: str, kind: str = "") -> End:
-    """How a row ends whose job has no result."""
+    """Return the outcome of a row whose job has no result."""
     if reason in REFUSALS:
         outcome = REFUSED
     elif reason == reasons.CANCELLED:
@@ -138,10 +137,10 @@ def failure(reason: str, message: str, kind: str = "") -> End:
 
 
 def failure_of(error: PolydomoError) -> End:
-    """The same from the SDK's error."""
+    """Return the outcome of a row from the SDK's error."""
     if isinstance(error, WorkerError):
         return End(FAILED, reasons.WORKER_ERROR, error.message)
-    if isinstance(error, Refused):  # the word stands at the end of its text
+    if isinstance(error, Refused):  # the error code is at the end of the message
         word = error.message.rpartition("[")[2].rstrip("]")
         return End(REFUSED, word if word in REFUSALS else error.code, error.message)
     reason = getattr(error, "reason", error.code)

@@ -1,4 +1,4 @@
-"""Rows as calls of the SDK's client, over any dialect. What is lost on the way may be run twice."""
+"""Rows as calls of the SDK's client, over any dialect. A call that is lost may be run twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from polydomo.sdk.failover import Backoff
 
 
 class ClientCarrier(Carrier):
-    """Over whatever the URL says, with the SDK's client."""
+    """A carrier on the SDK's client, in the dialect of the URL."""
 
     def __init__(self, errand: Errand, ended: Callable[[Any, End], None], client: Client) -> None:
         super().__init__(errand, ended)

@@ -1,7 +1,7 @@
-"""Rows as jobs that are kept, over NFP.
+"""Rows as durable jobs over NFP.
 
-Every row has an id that does not depend on who sends it, or when: to the broker the same id is the same job. So
-whatever is lost, a connection, the broker, this process, the row is sent again and finds its job where it was.
+The id of a row does not depend on its sender or on time, and the same id means the same job to the broker. So after any
+loss (the connection, the broker, this process) the row is sent again and reattaches to its job.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from polydomo.sdk.failover import Backoff, EndpointSelector
 from polydomo.sdk.transport import Lost
 from polydomo.wire.frames import Message, frame, split
 
-# Seconds that a broker that is there may take to say hello.
+# Seconds for a connected broker to answer the OPEN message.
 HELLO: Final = 5.0
 
 _ANY: Final = b"any"
 
 
 class _Flight:
-    """A job on its way, for one row or for several that are the same."""
+    """A job in flight, for one row or for several identical ones."""
 
     __slots__ = ("backoff", "due", "message", "on", "rows", "sent")
 
@@ -55,18 +55,18 @@ class _Flight:
         self.rows = [row]
         self.due = due
         self.sent = time()
-        self.on: Dealer | None = None  # the connection on which its answer is awaited
+        self.on: Dealer | None = None  # the connection on which the reply is expected
         self.backoff: Backoff | None = None
 
     def lands(self) -> None:
-        """No answer is awaited any more."""
+        """Stop expecting a reply."""
         if self.on is not None:
             self.on.expect(-1)
             self.on = None
 
 
 class NfpCarrier(Carrier):
-    """Over NFP. `push`: a row ends with its job's end; otherwise when the broker has it on disk."""
+    """A carrier over NFP. With `push` a row ends when its job ends; otherwise when the broker has stored the job."""
 
     def __init__(self, errand: Errand, ended: Callable[[Any, End], None], *, push: bool = True) -> None:
         super().__init__(errand, ended)
@@ -93,10 +93,10 @@ class NfpCarrier(Carrier):
             self._start(self._look())
 
     async def ask(self, service: str, body: bytes) -> bytes:
-        """A question to the broker itself: the canonical body of its answer. Lost if there is none."""
+        """Query the broker itself and return the canonical body of its reply. Raise Lost if the connection fails."""
         dealer = self._dealer
         if dealer is None:
-            raise Lost("there is no connection")
+            raise Lost("not connected")
         uuid = uuid4().hex.encode()
         question: asyncio.Future[NfpAnswer] = asyncio.get_running_loop().create_future()
         self._questions[uuid] = question
@@ -113,7 +113,7 @@ class NfpCarrier(Carrier):
         return answer.body
 
     async def ask_catalogue(self, task: str, **kwargs: Any) -> bytes:
-        """One of the broker's tasks: its answer's first frame."""
+        """Call one of the broker's tasks and return the first frame of the reply."""
         question = msgspec.json.encode({"task": task, "kwargs": kwargs})
         return split(await self.ask(CATALOGUE, frame(question)))[0]
 
@@ -141,7 +141,7 @@ class NfpCarrier(Carrier):
         if flight is not None and flight.message == message:
             flight.rows.append(row)
             return
-        if flight is not None:  # the broker would say so, too, but to both
+        if flight is not None:  # the broker would refuse both rows
             said = "another row with this key has another body"
             self._end(row, End(REFUSED, reasons.DUPLICATE, said))
             return
@@ -150,7 +150,7 @@ class NfpCarrier(Carrier):
 
     def _post(self, flight: _Flight) -> None:
         dealer = self._dealer
-        if dealer is not None:  # otherwise it goes with the next connection
+        if dealer is not None:  # otherwise it is sent on the next connection
             dealer.send(flight.message)
             dealer.expect(1)
             flight.on = dealer
@@ -211,7 +211,7 @@ class NfpCarrier(Carrier):
     # The connection
 
     async def _connect(self) -> None:
-        """A broker that has said hello, with all that is under way sent to it; or it is over."""
+        """Connect to a broker that answers OPEN and resend all jobs in flight, or set `over`."""
         end = self._clock.time() + self.errand.patience
         why = ""
         while not self._closed:
@@ -224,7 +224,7 @@ class NfpCarrier(Carrier):
             try:
                 await self._open(dealer)
             except (Lost, TimeoutError) as error:
-                why = str(error) or f"{dealer.place} did not say hello: does it speak NFP?"
+                why = str(error) or f"{dealer.place} did not answer OPEN: does it speak NFP?"
                 dealer.close()
                 self._roster.failed(dealer.place)
                 if self._clock.time() < end:
@@ -259,43 +259,43 @@ class NfpCarrier(Carrier):
         self._start(self._connect())
 
     def _unanswered(self, reason: str) -> None:
-        """Questions, not rows: they are not asked again."""
+        """Fail pending queries. Unlike rows they are not sent again."""
         for question in self._questions.values():
             if not question.done():
                 question.set_exception(Lost(reason))
 
     def _elsewhere(self) -> None:
-        """This broker stops; another may take what it refuses."""
+        """Leave a draining broker: another one may accept what it refuses."""
         dealer = self._dealer
         if dealer is not None:
             dealer.close()
-            self._lost("the broker stops")
+            self._lost("the broker is stopping")
 
-    # Doubts
+    # Checks
 
     async def _keeps(self) -> bool:
-        """A broker that keeps nothing cannot promise what is promised here."""
+        """Check that the broker stores jobs: without a store it cannot keep the guarantees made here."""
         try:
             await self.ask_catalogue("show_stored_jobs", limit=1)
         except Refused as refused:
-            said = f"jobs would not be kept: {refused.message}"
+            said = f"jobs would not be durable: {refused.message}"
             self._give_up(End(REFUSED, NOT_KEPT, f"{said}; or call with durable=False"))
             return False
         except Lost:
-            pass  # it comes back; it was there with its folder a moment ago
+            pass  # the connection is restored; the broker had its store a moment ago
         return True
 
     async def _is_offered(self) -> bool:
-        """Somebody offers the service, now or within `patience`."""
+        """Wait up to `patience` for a worker that offers the service."""
         end = self._clock.time() + self.errand.patience
         while self.over is None:
             try:
                 if split(await self.ask(PRESENCE, frame(self._service))) == [b"200"]:
                     return True
-            except Lost:  # another matter, with its own patience
+            except Lost:  # reconnecting has its own patience
                 end = self._clock.time() + self.errand.patience
             except Refused:
-                return True  # it does not say
+                return True  # the broker does not tell
             if self._clock.time() >= end:
                 self._give_up(self._nobody())
             else:
@@ -303,7 +303,7 @@ class NfpCarrier(Carrier):
         return False
 
     async def _look(self) -> None:
-        """What takes too long ends so. The time without a broker does not count."""
+        """End rows that time out. Time without a broker does not count."""
         while True:
             await self._clock.sleep(LOOK)
             if self._dealer is None:
@@ -311,7 +311,7 @@ class NfpCarrier(Carrier):
             now = self._clock.time()
             late = [uuid for uuid, flight in self._flights.items() if flight.due <= now]
             for uuid in late:
-                said = f"no answer within {self.errand.timeout:g} s; the job may still be done"
+                said = f"no reply within {self.errand.timeout:g} s; the job may still complete"
                 self._land(uuid, End(TIMEOUT, TIMEOUT, said))
             if late and self._push and not self._doubting:
                 self._doubting = True

@@ -1,8 +1,8 @@
 """One partition of a bulk call: Arrow batches in, the same rows with their results out, in order.
 
-The connection lives on an event loop in a thread of its own, so that it goes on while Spark hands over rows or takes
-results. Rows go out as long as there is room in the window, whatever batch they are from; results are given back piece
-by piece as they are complete. Never more than a few pieces are held.
+The connection runs on an event loop in its own thread, so it proceeds while Spark hands over rows or takes results.
+Rows are sent as long as the window has room, across batches; results are returned piece by piece as pieces complete.
+Only a few pieces are held at a time.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from polydomo.sdk.transport import Lost
 from polydomo.sdk.url import parse
 from polydomo.wire.frames import frame, split
 
-# Rows that are sent in the order of their ids, and given back together: as many as Spark's own batches have, unless it
-# is told otherwise; fewer if they, or their results, are large.
+# Rows that are sent in the order of their ids and returned together: the default size of Spark's batches; fewer if the
+# rows or their results are large.
 PIECE: Final = 10_000
 PIECE_BYTES: Final = 16 * 1024 * 1024
 
-# Pieces that may be under way: one that fills the window, one that waits, and slow ones before them.
+# Maximum number of pieces in flight: one that fills the window, one that waits, and slow ones before them.
 PIECES: Final = 4
 
-# Rows that have ended are asked about together: few enough that the broker has all of them in memory.
+# Ended rows are queried in groups, small enough that the broker still has all of them in memory.
 TRACED: Final = 200
 
-# What is added to the rows between the plan and this module: the request, and what the row is known by.
+# Columns that the plan adds for this module: the request, and the key of the row.
 BODY: Final = "__polydomo_body"
 KEY: Final = "__polydomo_key"
 
-# MDP has one call at a time on a connection: more of them than this would be too many.
+# An MDP connection carries one call at a time; this limits the number of connections.
 MDP_CONNECTIONS: Final = 64
 
-# Sent again as often as it takes: the time of a row, and patience, are what ends it.
+# Retry without limit: the row's timeout and `patience` end the attempts.
 ALWAYS: Final = 1_000_000
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -62,7 +62,7 @@ _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True)
 class Order:
-    """What is asked of every partition; travels to the executors."""
+    """Options of a bulk call, pickled to the executors."""
 
     url: str
     service: str
@@ -71,17 +71,17 @@ class Order:
     window: int
     timeout: float | None
     patience: float
-    frames: bool  # a result is a list of frames, not one
-    prefix: str = ""  # of the columns that are added
-    deadline: float | None = None  # seconds after which nobody wants a job
+    frames: bool  # a result is a list of frames, not one value
+    prefix: str = ""  # of the added columns
+    deadline: float | None = None  # seconds after which the broker gives up a job
 
     def partition(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What `mapInArrow` calls."""
+        """Process one partition; passed to `mapInArrow`."""
         yield from Partition(self, *_task()).run(batches)
 
 
 class Piece:
-    """Some rows that are given back together."""
+    """Rows that are returned together."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
@@ -91,7 +91,7 @@ class Piece:
         self.done: Future[None] = Future()
 
     def ended(self, place: int, end: End) -> None:
-        """One of its rows. Called on the loop."""
+        """Record the outcome of one row. Called on the loop."""
         self.ends[place] = end
         self.left -= 1
         if not self.left:
@@ -99,7 +99,7 @@ class Piece:
 
 
 class Partition:
-    """One task's share."""
+    """One task's partition of the rows."""
 
     def __init__(self, order: Order, number: int, attempt: int) -> None:
         self.order = order
@@ -108,10 +108,10 @@ class Partition:
         self._ended_ids: list[str] = []  # not traced yet
         self._records: dict[str, list[Any]] = {}
         self._tracing: set[asyncio.Task[None]] = set()
-        self._size = 0.0  # of a row with its result, about
+        self._size = 0.0  # estimated bytes of a row with its result
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows in, rows out."""
+        """Send all rows and yield them with their results."""
         loop = portal()
         under_way: deque[Piece] = deque()
         try:
@@ -131,12 +131,12 @@ class Partition:
                 loop.run(self._carrier.close())
 
     def _rows(self, batch: pa.RecordBatch) -> int:
-        """Of the next piece."""
+        """Return the number of rows of the next piece."""
         size = max(self._size, batch.nbytes / batch.num_rows)
         return max(1, min(PIECE, int(PIECE_BYTES / max(size, 1.0))))
 
     async def _feed(self, piece: Piece) -> None:
-        """Send all of it; back when the last row is on its way."""
+        """Send all rows of a piece; return when the last one is sent."""
         carrier = self._carrier
         if carrier is None:
             carrier = self._carrier = self._made()
@@ -159,8 +159,8 @@ class Partition:
             await carrier.send((piece, place), piece.ids[place], sent)
 
     def _places(self, piece: Piece) -> Iterable[int]:
-        """The order in which its rows are sent. Ids that are neighbours lie side by side in the index of the broker's
-        store, so it has fewer of its pages to write: about a tenth of its work, in three noisy rounds."""
+        """Return the order in which the rows are sent. Sorted ids are adjacent in the index of the broker's store, so
+        that it writes fewer pages: about a tenth less work, in three noisy rounds."""
         places = range(len(piece.ids))
         return sorted(places, key=piece.ids.__getitem__) if self.order.durable else places
 
@@ -197,14 +197,14 @@ class Partition:
         piece.ended(place, end)
 
     def _trace(self) -> None:
-        """Ask while the broker has them in memory."""
+        """Query jobs while the broker has them in memory."""
         ids, self._ended_ids = self._ended_ids, []
         task = asyncio.get_running_loop().create_task(self._ask(ids))
         self._tracing.add(task)
         task.add_done_callback(self._tracing.discard)
 
     async def _ask(self, ids: list[str]) -> None:
-        """What the broker's own record says of these jobs: attempts and times. Where it says nothing there is none."""
+        """Fetch attempts and times of these jobs from the broker. Rows without a record keep null."""
         assert isinstance(self._carrier, NfpCarrier)
         try:
             said = await self._carrier.ask_catalogue("trace_jobs", client=self.name, ids=ids)
@@ -225,7 +225,7 @@ class Partition:
 
 
 def with_ends(piece: Piece, records: dict[str, list[Any]], order: Order) -> pa.RecordBatch:
-    """The rows as they came, without what was added, and how each ended."""
+    """Return the original rows, without the added request columns, and the outcome of each."""
     batch = piece.batch
     kept = [place for place, name in enumerate(batch.schema.names) if name not in (BODY, KEY)]
     arrays = [batch.column(place) for place in kept]
@@ -270,7 +270,7 @@ def _micros(seconds: float | None) -> int | None:
 
 
 def _task() -> tuple[int, int]:
-    """Which partition this is, and which attempt at it."""
+    """Return the partition's number and the attempt's."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,11 +1,11 @@
-"""How a bulk call goes on, for whoever waits for it on the driver.
+"""Progress of a bulk call, shown on the driver.
 
     with watch("2026-11-16", url, total=orders.count()):
         call(orders, "score", url=url, run="2026-11-16").write.parquet("scored")
 
-Tasks are many processes on many machines, and Spark hears of their rows only when they end. The broker knows at any
-time: each task is a client of its own, named after the run, the partition and the attempt. So it is asked, now and
-then; that costs it nothing to speak of. Only jobs that are kept can be watched: other dialects have no names.
+Tasks run as many processes on many machines, and Spark learns about their rows only when they end. The broker knows at
+any time: each task is a client named after the run, the partition and the attempt. So the broker is polled, at
+negligible cost. Only durable jobs can be watched: clients of other dialects have no names.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from polydomo.sdk.sync import SyncClient
 
 
 class Progress(NamedTuple):
-    """So far."""
+    """Progress of a run so far."""
 
     run: str
-    rows: int  # answered
+    rows: int  # with a reply
     under_way: int
-    tasks: int  # that have begun, however often they were repeated
+    tasks: int  # started, not counting retries
     seconds: float
     total: int | None = None
 
@@ -38,7 +38,7 @@ class Progress(NamedTuple):
 
 
 class Tally:
-    """What was seen of a run's clients. Those that have gone count as they were seen last."""
+    """Counters of a run's clients. Clients that have left count as they were seen last."""
 
     def __init__(self, run: str, total: int | None = None) -> None:
         self.run = run
@@ -47,7 +47,7 @@ class Tally:
         self._answered: dict[str, dict[str, int]] = {}  # by partition and attempt
 
     def add(self, clients: list[dict[str, object]]) -> Progress:
-        """The broker's list of clients (`show_clients`)."""
+        """Update the counters from the broker's list of clients (`show_clients`) and return the progress."""
         under_way = 0
         for client in clients:
             name = str(client["name"])
@@ -59,7 +59,7 @@ class Tally:
             under_way += unanswered
             seen = self._answered.setdefault(partition, {})
             seen[attempt] = max(seen.get(attempt, 0), int(str(client["submitted"])) - unanswered)
-        # A repeated task finds what the one before it did: the better of them is how far the partition is.
+        # A retried task reattaches to its predecessor's jobs: the larger count is the partition's progress.
         rows = sum(max(attempts.values()) for attempts in self._answered.values())
         seconds = time.monotonic() - self._began
         return Progress(self.run, rows, under_way, len(self._answered), seconds, self.total)
@@ -74,8 +74,8 @@ def watch(
     every: float = 1.0,
     show: Callable[[Progress], None] | None = None,
 ) -> Iterator[None]:
-    """While an action on the result of `call(…, run=run)` runs inside: a line on standard error every second, or what
-    `show` makes of it. `total`: how many rows there are, if that is known."""
+    """Show progress while an action on the result of `call(…, run=run)` runs in the `with` block: a line on standard
+    error every `every` seconds, or whatever `show` does. `total`: the number of rows, if known."""
     end = threading.Event()
     tell = show or _line
     watching = threading.Thread(
@@ -99,7 +99,7 @@ def _watch(
             try:
                 clients = client.call("mmi.service.broker", {"task": "show_clients"}, codec="json")
             except PolydomoError:
-                continue  # it comes back, or the rows will say so
+                continue  # the broker returns, or the rows report the error
             show(tally.add(clients))
 
 

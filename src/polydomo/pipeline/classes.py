@@ -1,13 +1,12 @@
-"""Spark's classes, read and checked once: an archive that Java maps into memory instead of loading them one by one.
+"""An archive of Spark's classes (class data sharing), which Java maps into memory instead of loading them one by one.
 
-A third of the time that a small command on Spark takes goes into loading some sixteen thousand classes from three
-hundred jars. Java can keep them as it has them in memory (class data sharing). `make` lets a small pipeline run in a
-process of its own, which notes the classes that it needs, and has Java write the archive: once per Java and version
-of Spark, in the user's cache folder. The launcher (`java`) names it from then on.
+A third of the time of a small Spark command is spent loading about sixteen thousand classes from three hundred jars.
+`make` runs a small pipeline in its own process, records the classes it loads, and has Java write the archive: once per
+Java and Spark version, in the user's cache folder. The launcher (`java`) passes it to Java from then on.
 
-Java takes an archive only if the class path is the same, jar by jar, with the same sizes and dates; otherwise it goes
-on without. Spark's own class path cannot be archived as it is: it has a jar twice, and a folder that need not exist.
-The launcher puts the archive's in its place, and only in that one's: who has a class path of their own has no archive.
+Java uses an archive only if the class path is the same, jar by jar, with the same sizes and dates; otherwise it starts
+without one. Spark's own class path cannot be archived: it contains a jar twice, and a folder that may not exist. The
+launcher substitutes the archive's class path for exactly that one; a custom class path disables the archive.
 """
 
 from __future__ import annotations
@@ -25,17 +24,18 @@ from typing import Final, NamedTuple
 
 from polydomo.errors import PolydomoError
 
-# What the small pipeline is made of.
+# Jobs of the small pipeline.
 _JOBS: Final = 2000
 
-# Seconds that each of both steps may take.
+# Seconds for each of the two steps.
 _PATIENCE: Final = 600.0
 
 _QUICK: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class Archive(NamedTuple):
-    """`patterns`: the class paths of Spark's that `class_path` stands for, as a shell's `case` takes them."""
+    """An archive and its class path. `patterns`: the class paths of Spark that `class_path` replaces, as patterns of a
+    shell's `case`."""
 
     path: Path
     class_path: str
@@ -43,19 +43,19 @@ class Archive(NamedTuple):
 
 
 def cache() -> Path:
-    """Where all of it is."""
+    """Return the folder of archives and launchers."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "polydomo" / "java"
 
 
 def there(java_home: str, version: str) -> Archive | None:
-    """The archive for this Java and the Spark that is installed, if it was made."""
+    """Return the archive for this Java and the installed Spark, if it exists."""
     found = place(java_home, version)
     return found if found is not None and found.path.exists() else None
 
 
 def place(java_home: str, version: str) -> Archive | None:
-    """Where the archive is, or is to be. None: Spark is not installed."""
+    """Return the archive's location, whether or not it exists. None: Spark is not installed."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         return None
@@ -64,7 +64,7 @@ def place(java_home: str, version: str) -> Archive | None:
     if not jars or any(letter in str(jars[0].parent) for letter in '"$`\\'):
         return None
     facts = [f"{jar.name} {(stat := jar.stat()).st_size} {stat.st_mtime_ns}" for jar in jars]
-    # As Spark has it: the interface of its log first.
+    # The same order as Spark's: the logging interface first.
     jars.sort(key=lambda jar: not jar.name.startswith("slf4j-api-"))
     begin, end = f'"{spark}/conf:', f'{spark}/jars/*"'
     return Archive(
@@ -75,16 +75,16 @@ def place(java_home: str, version: str) -> Archive | None:
 
 
 def make(java_home: str, version: str, told: Callable[[float, str], None]) -> Archive:
-    """Takes half a minute to a minute, and 200 MB."""
+    """Create the archive. Takes 30 to 60 seconds and 200 MB."""
     archive = place(java_home, version)
     if archive is None:
-        raise PolydomoError("there is no Spark to prepare", hint="pip install 'polydomo[spark]'")
+        raise PolydomoError("Spark is not installed", hint="pip install 'polydomo[spark]'")
     archive.path.parent.mkdir(parents=True, exist_ok=True)
     remove(java_home, version)
     with tempfile.TemporaryDirectory(prefix="polydomo-classes-") as folder:
-        told(0.02, "which classes does a small pipeline need?")
+        told(0.02, "listing the classes that a small pipeline loads")
         needed = noted(folder)
-        told(0.5, "writing them down as Java has them in memory")
+        told(0.5, "writing the archive")
         made = f"{folder}/archive"
         _do(
             [
@@ -93,7 +93,7 @@ def make(java_home: str, version: str, told: Callable[[float, str], None]) -> Ar
                 *("-cp", archive.class_path),
             ]
         )
-        # In one file system, so that it appears whole.
+        # Renamed within one file system, so that the archive appears whole.
         aside = archive.path.with_name(f".{archive.path.name}-{os.getpid()}")
         shutil.copyfile(made, aside)
         aside.replace(archive.path)
@@ -101,7 +101,7 @@ def make(java_home: str, version: str, told: Callable[[float, str], None]) -> Ar
 
 
 def noted(folder: str) -> str:
-    """A file with the names of the classes that are needed."""
+    """Record the names of the loaded classes and return the file."""
     _do(
         [
             sys.executable,
@@ -114,7 +114,7 @@ def noted(folder: str) -> str:
 
 
 def remove(java_home: str, version: str) -> int:
-    """All archives for this Java and this Spark. How many bytes are free again."""
+    """Remove all archives for this Java and Spark and return the number of bytes freed."""
     archive = place(java_home, version)
     freed = 0
     for old in _of_the_same(archive) if archive is not None else []:
@@ -124,7 +124,7 @@ def remove(java_home: str, version: str) -> int:
 
 
 def exercise() -> None:
-    """A bit of everything, in a process of its own, which is told the file for the classes' names."""
+    """Run a small pipeline that loads the usual classes; argv[1] is the file for their names."""
     from polydomo.pipeline.lake import Lake
     from polydomo.pipeline.places import places_for
     from polydomo.pipeline.run import run
@@ -150,13 +150,13 @@ def _do(command: list[str]) -> None:
         subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=True)
     except subprocess.CalledProcessError as error:
         said = "\n".join((error.stderr or error.stdout or "").strip().splitlines()[-6:])
-        raise PolydomoError("the archive of Spark's classes could not be made", hint=said) from error
+        raise PolydomoError("the archive of Spark's classes could not be created", hint=said) from error
     except subprocess.TimeoutExpired as error:
-        raise PolydomoError(f"the archive of Spark's classes was not made in {_PATIENCE:.0f} s") from error
+        raise PolydomoError(f"creating the archive of Spark's classes took over {_PATIENCE:.0f} s") from error
 
 
 def _of_the_same(archive: Archive) -> list[Path]:
-    """Also of other versions, that were in the same places."""
+    """Return the archives of the same installation, of other versions too."""
     return sorted(archive.path.parent.glob(f"{archive.path.stem.rpartition('-')[0]}-*.jsa"))
 
 

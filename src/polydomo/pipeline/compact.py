@@ -1,8 +1,8 @@
-"""Tidying up: few large files instead of many small ones, no more history than readers need, nothing left behind.
+"""Table maintenance: merge small files, expire snapshots, remove unreferenced files.
 
-A stream adds a file per batch and day. `compact` puts the small ones of each day together, sorted by time, in one
-snapshot that adds no row and removes none. Whoever reads an older snapshot still finds its files: they are removed only
-when the snapshot is, and when they are older than `keep`.
+A stream adds a file per batch and day. `compact` merges the small ones of each day, sorted by time, in one snapshot
+that neither adds nor removes a row. Readers of an older snapshot still find its files: they are removed only after the
+snapshot, and only when older than `keep`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEEP: Final = timedelta(days=1)
 
 @dataclass
 class CompactResult:
-    """`before` and `after`: files of all tables."""
+    """Totals over all tables. `before` and `after`: numbers of files."""
 
     before: int = 0
     after: int = 0
@@ -49,13 +49,13 @@ def compact(
     target: int = TARGET,
     progress: Progress | None = None,
 ) -> CompactResult:
-    """All tables. Snapshots and files that are older than `keep` and not part of a table any more are removed."""
+    """Compact all tables. Snapshots and unreferenced files older than `keep` are removed."""
     with holding(lake.places, "compact"):
         prepare(spark)
         told = progress or (lambda share, text: None)
         result = CompactResult()
         began = time.monotonic()
-        # Nobody may depend on files that are about to go.
+        # No table may depend on files that are about to be removed.
         Ingest(spark, lake).follow()
         refresh(spark, lake, objectives(settings))
         before = datetime.now(UTC) - keep

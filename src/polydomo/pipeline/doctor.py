@@ -1,4 +1,4 @@
-"""Is everything there that the pipeline needs? One finding per thing that was looked at, with what to do about it."""
+"""Checks of everything the pipeline needs. Each check yields a finding with advice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OK: Final = "ok"
 WARNING: Final = "warning"
 WRONG: Final = "wrong"
 
-# Distribution: the oldest that will do, the first that will not.
+# Distribution: the oldest supported version, the first unsupported one.
 LIBRARIES: Final = {
     "pyspark": ((4, 2), (4, 4)),
     "pyarrow": ((17,), None),
@@ -34,7 +34,7 @@ INSTALL: Final = "pip install 'polydomo[spark]'"
 
 
 class Finding(NamedTuple):
-    """`name` is what was looked at."""
+    """Result of one check. `name`: what was checked."""
 
     name: str
     status: str
@@ -43,7 +43,7 @@ class Finding(NamedTuple):
 
 
 def before(settings: Settings) -> Iterator[Finding]:
-    """What can be looked at without Spark."""
+    """Yield the checks that do not need Spark."""
     missing = False
     for name, (oldest, first_not) in LIBRARIES.items():
         finding = library(name, oldest, first_not)
@@ -64,7 +64,7 @@ def before(settings: Settings) -> Iterator[Finding]:
 
 
 def library(name: str, oldest: tuple[int, ...], first_not: tuple[int, ...] | None) -> Finding:
-    """Is it there, and neither too old nor too new?"""
+    """Check that a library is installed in a supported version."""
     try:
         found = version(name)
     except PackageNotFoundError:
@@ -79,7 +79,7 @@ def library(name: str, oldest: tuple[int, ...], first_not: tuple[int, ...] | Non
 
 
 def check_java() -> Iterator[Finding]:
-    """Which one will be used, and does it start quickly?"""
+    """Find the Java that will be used and check its class archive."""
     try:
         found = java.find()
     except PolydomoError as error:
@@ -91,35 +91,35 @@ def check_java() -> Iterator[Finding]:
     if archive is not None:
         yield Finding("quick start", OK, f"{archive.path}: {archive.path.stat().st_size / 1e6:.0f} MB")
     elif classes.place(found.home, found.version) is not None:
-        hint = "'polydomo spark prepare' saves four seconds of each start: once, a minute and 200 MB"
+        hint = "'polydomo spark prepare' saves four seconds per start; it takes a minute and 200 MB, once"
         yield Finding("quick start", OK, "not prepared", hint)
 
 
 def ledger(places: Places, settings: Settings) -> Finding:
-    """Does a broker write one, and when did it last?"""
+    """Check that a broker writes a ledger, and report its size and age."""
     from polydomo.pipeline.files import is_local, local, names, stat
 
     if not is_local(places.ledger):
-        return Finding("ledger", OK, f"{places.ledger} (not looked at before Spark is there)")
+        return Finding("ledger", OK, f"{places.ledger} (remote: not checked without Spark)")
     folder = local(places.ledger)
     how = (
         "a broker writes it with 'polydomo broker --ledger auto', or with ledger.folder in its configuration"
     )
     if not folder.is_dir():
-        return Finding("ledger", WARNING, f"{folder}: there is none", how)
+        return Finding("ledger", WARNING, f"{folder}: does not exist", how)
     found = {table: names(f"{places.ledger}/{table}") for table in ("jobs", "attempts", "events")}
     looked = [stat(f"{places.ledger}/{table}/{name}") for table, there in found.items() for name in there]
-    segments = [segment for segment in looked if segment is not None]  # some may have been removed meanwhile
+    segments = [segment for segment in looked if segment is not None]  # a segment may have been removed
     if not segments:
         return Finding("ledger", WARNING, f"{folder}: no segments", how)
     size = sum(segment.size for segment in segments)
     counts = ", ".join(f"{len(there)} of {table}" for table, there in found.items() if there)
     age = max(0.0, time.time() - max(segment.modified for segment in segments) / 1e6)
-    return Finding("ledger", OK, f"{folder}: {counts}; {size / 1e6:.1f} MB, the newest {age:.0f} s old")
+    return Finding("ledger", OK, f"{folder}: {counts}; {size / 1e6:.1f} MB, newest {age:.0f} s old")
 
 
 def catalog(places: Places) -> Finding:
-    """Can it be opened, and which tables are in it?"""
+    """Check that the catalog can be opened, and count the tables with rows."""
     from polydomo.pipeline.lake import Lake
 
     shown = places.tables.removeprefix("file://")
@@ -134,15 +134,17 @@ def catalog(places: Places) -> Finding:
             "tables",
             WRONG,
             f"{shown}: {type(error).__name__}: {error}",
-            "look at spark.catalog and spark.tables",
+            "check spark.catalog and spark.tables",
         )
     if not there:
-        return Finding("tables", WARNING, f"{shown}: none yet", "'polydomo spark run --once' makes them")
+        return Finding(
+            "tables", WARNING, f"{shown}: none yet", "create them with 'polydomo spark run --once'"
+        )
     return Finding("tables", OK, f"{shown}: {len(there)} of {number} have rows")
 
 
 def tiny_job(spark: SparkSession) -> Finding:
-    """Java and Python both at work, on every executor there is."""
+    """Run a job that needs Java and Python on the executors."""
     start = time.monotonic()
     rows = spark.range(0, 100, 1, 2).mapInArrow(lambda batches: batches, "id bigint")
     total = rows.groupBy().sum("id").collect()[0][0]

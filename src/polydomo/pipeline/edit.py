@@ -1,4 +1,4 @@
-"""One change of one table: files are written first, then one commit makes them part of it."""
+"""A change of one table: files are written first, then one commit adds them."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 
 NOTE: Final = "polydomo."
 
-# Kinds of snapshots. Only what is appended is new to the tables that follow this one.
+# Kinds of snapshots. Only appended rows are new to the tables derived from this one.
 APPEND: Final = "append"  # new rows
 COMPACT: Final = "compact"  # the same rows in other files
-REBUILD: Final = "rebuild"  # everything anew
+REBUILD: Final = "rebuild"  # all rows replaced
 Kind = Literal["append", "compact", "rebuild", "merge"]
 
-# In the place of a snapshot's id: the table had none.
+# Stands for the snapshot id of a table that had no snapshot.
 NOTHING: Final = 0
 
-# The folders of a write are named after the partition, but not like it: the column stays in the files.
+# Name of the folders of a write. Not the partition column's own name, so that the column stays in the files.
 _FOLDER: Final = "part_day"
 
-# Files of one folder are opened by several threads: each is a footer to read.
+# Threads that read the footers of written files.
 _THREADS: Final = 8
 
 _EPOCH: Final = date(1970, 1, 1)
 
 
 class Conflict(PolydomoError):
-    """Somebody else changed a table while this process was about to."""
+    """A table was changed by another process during this change."""
 
     code = "conflict"
-    hint = "only one 'polydomo spark run', 'backfill' or 'compact' may be at work on the same tables"
+    hint = "run only one of 'polydomo spark run', 'backfill' and 'compact' on the same tables at a time"
 
 
 class Piece(NamedTuple):
-    """One file of a table. `data`: as the manifests have it."""
+    """One file of a table. `data`: its manifest entry."""
 
     path: str
     rows: int
@@ -60,7 +60,7 @@ class Piece(NamedTuple):
 
 
 class Edit:
-    """One change of one table, which must not change in between."""
+    """One change of one table, based on the current snapshot."""
 
     def __init__(
         self, spec: TableSpec, table: Table, read: Callable[[Table], list[Piece]], commits: threading.RLock
@@ -72,31 +72,31 @@ class Edit:
 
     @property
     def notes(self) -> dict[str, str]:
-        """Of the snapshot that is to be followed."""
+        """Return the notes of the current snapshot."""
         return notes_of(self._table.current_snapshot())
 
     @property
     def snapshot(self) -> int | None:
-        """Its id."""
+        """Return the id of the current snapshot."""
         head = self._table.current_snapshot()
         return head.snapshot_id if head is not None else None
 
     @property
     def location(self) -> str:
-        """The table's folder."""
+        """Return the table's folder."""
         return self._table.location()
 
     @property
     def table(self) -> Table:
-        """As pyiceberg has it."""
+        """Return the table as a pyiceberg object."""
         return self._table
 
     def pieces(self) -> list[Piece]:
-        """Its files, as they are."""
+        """Return the files of the current snapshot."""
         return self._read(self._table)
 
     def overlapping(self, column: str, low: Any, high: Any) -> list[Piece]:
-        """Those of its files that may have rows with `low` ≤ column ≤ `high`."""
+        """Return the files that may have rows with `low` ≤ column ≤ `high`."""
         from pyiceberg.conversions import from_bytes
 
         field = self._table.schema().find_field(column)
@@ -117,8 +117,8 @@ class Edit:
         return found
 
     def write(self, spark: SparkSession, rows: DataFrame) -> list[Piece]:
-        """Files with these rows, which are not part of the table yet. Spark writes them. If the table has an order, the
-        rows must have it."""
+        """Write these rows with Spark and return the files, which are not part of the table yet. If the table has a
+        sort order, the rows must be sorted by it."""
         from pyspark.sql import functions as F
 
         schema = self._table.schema()
@@ -139,7 +139,7 @@ class Edit:
         return self.described(found.path for found in files.listing(spark, folder, deep=True))
 
     def write_arrow(self, rows: pa.Table) -> list[Piece]:
-        """The same for a few rows, without Spark."""
+        """Write a few rows without Spark and return the files."""
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
@@ -159,7 +159,7 @@ class Edit:
         return self.described(paths)
 
     def described(self, paths: Iterable[str]) -> list[Piece]:
-        """Files as the manifests will have them: their footers are read for this."""
+        """Return manifest entries for these files, read from their footers."""
         wanted = list(paths)
         with ThreadPoolExecutor(_THREADS) as pool:
             return [piece_of(file) for file in pool.map(lambda path: data_file(self._table, path), wanted)]
@@ -172,10 +172,10 @@ class Edit:
         remove: Sequence[Piece] = (),
         notes: Mapping[str, str] | None = None,
     ) -> int:
-        """One snapshot: the new files are in, the old ones are out, and the notes say so. Its id."""
+        """Commit one snapshot that adds and removes files and carries the notes. Return its id."""
         with self._committing(kind, notes) as (transaction, summary):
             update = transaction.update_snapshot(snapshot_properties=summary)
-            # Only a merging append keeps the number of manifests down.
+            # Only a merging append limits the number of manifests.
             producer = update.overwrite() if remove else update.merge_append()
             with producer as change:
                 for piece in remove:
@@ -189,7 +189,7 @@ class Edit:
     def append_arrow(
         self, rows: pa.Table, notes: Mapping[str, str] | None = None, *, anew: bool = False
     ) -> None:
-        """A few rows, without Spark. `anew`: in the place of all that are there."""
+        """Append a few rows without Spark, or replace all existing rows by them."""
         with self._committing(REBUILD if anew else APPEND, notes) as (transaction, summary):
             if anew and self.pieces():
                 transaction.overwrite(rows, snapshot_properties=summary)
@@ -208,11 +208,11 @@ class Edit:
             with self._commits, self._table.transaction() as transaction:
                 yield transaction, summary
         except (CommitFailedException, ValidationException) as error:
-            raise Conflict(f"the table {self.spec.name} was changed by somebody else: {error}") from error
+            raise Conflict(f"the table {self.spec.name} was changed by another process: {error}") from error
 
 
 def _raw(value: Any) -> Any:
-    """A bound as the manifests have it: microseconds, or days, since 1970."""
+    """Convert a bound to the manifests' form: microseconds, or days, since 1970."""
     if isinstance(value, datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
@@ -220,7 +220,7 @@ def _raw(value: Any) -> Any:
 
 
 def piece_of(file: DataFile) -> Piece:
-    """As we see it."""
+    """Convert a manifest entry."""
     value = file.partition[0]
     if isinstance(value, int):
         value = _EPOCH + timedelta(days=value)
@@ -228,7 +228,7 @@ def piece_of(file: DataFile) -> Piece:
 
 
 def notes_of(snapshot: Snapshot | None) -> dict[str, str]:
-    """What it says of itself."""
+    """Return our notes from a snapshot's summary."""
     if snapshot is None or snapshot.summary is None:
         return {}
     said = snapshot.summary.additional_properties

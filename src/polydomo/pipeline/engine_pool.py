@@ -1,12 +1,12 @@
-"""The engine processes of the SQL service, kept running, and which of them runs a query.
+"""The engine processes of the SQL service: supervision and assignment of queries.
 
-There are two, each with a Java of its own. One takes the light queries (`guard.Checked.light`): those that end when
-they are told to and need little memory. The other one takes all the rest, and a query that cannot be ended there, or
-that uses up its memory, costs this one process, which is replaced. In the seconds that takes, light queries are
-answered as before and others wait: none of them is started unless another engine would survive it. If it is the first
-process that has ended, the second takes its queries until there is a new one.
+There are two engines, each with its own Java. One runs the light queries (`guard.Checked.light`), which can be
+cancelled and need little memory. The other one runs the rest; a query there that cannot be cancelled, or that exhausts
+the memory, costs only this process, which is replaced. During the replacement light queries are served as before and
+others wait: a heavy query is started only if another engine would survive it. If the light engine ends, the heavy one
+takes its queries until it is replaced.
 
-Nobody parses a query here: whether it is light is found out by the engine for light ones, which hands the others back.
+Queries are not parsed here: the light engine decides whether a query is light and hands heavy ones back.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ from polydomo.pipeline.sql import Bounds, Heavy, Progress, Request, SparkLost, T
 
 logger = structlog.get_logger("polydomo")
 
-# Seconds that a query gets to end after it was told to. Then its process is killed.
+# Seconds for a query to end after it was cancelled, before its process is killed.
 GRACE = 5.0
 
-# Seconds that an engine gets to start, and that a query waits for one.
+# Seconds for an engine to start, and for a query to wait for one.
 STARTING: Final = 300.0
 
-# Seconds before an engine that did not start is started again: the first time, and at most.
+# Seconds before a failed start is retried: the first time, and at most.
 SHORTEST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 
-# The engine for queries that may take everything leaves the processor to others.
+# Niceness of the heavy engine.
 NICE: Final = 5
 
-# Seconds that an engine gets to end by itself when the service stops.
+# Seconds for an engine to exit when the service stops.
 PATIENCE: Final = 10.0
 
 
 class Child(Protocol):
-    """An engine as the service has it: a pipe each way, and a way to end it for certain."""
+    """An engine as seen by the service: a pipe each way, and a way to kill it."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
     async def kill(self, patience: float = 0.0) -> None:
-        """End it, at once or after it had some seconds to end by itself, and remove what it leaves behind."""
+        """Kill the engine, after `patience` seconds to exit by itself, and remove its temporary files."""
 
 
 Launch = Callable[[int], Awaitable[Child]]
 
 
 class Lost(Exception):
-    """The engine ended while a query ran. `alone`: it was the only one there."""
+    """The engine ended while a query ran. `alone`: it was the only query there."""
 
     def __init__(self, alone: bool) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Lost(Exception):
 
 
 class Process:
-    """A child process (`pipeline.engine_process`) with a process group and a temporary folder of its own."""
+    """A child process (`pipeline.engine_process`) with its own process group and temporary folder."""
 
     def __init__(self, process: asyncio.subprocess.Process, folder: str) -> None:
         assert process.stdout is not None
@@ -84,11 +84,11 @@ class Process:
     def launcher(
         cls, master: str, conf: list[str], places: Places, bounds: Bounds, *, verbose: bool = False
     ) -> Launch:
-        """Return what starts such processes. `verbose`: what Spark says goes where our own errors go."""
+        """Return a function that starts such processes. `verbose`: Spark's stderr goes to ours."""
 
         async def launch(nice: int) -> Child:
             folder = tempfile.mkdtemp(prefix="polydomo-sql-")
-            # It must have a Java of its own, whatever this process was led to.
+            # The engine must start its own Java, even if this process was given one.
             env = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_GATEWAY_")}
             try:
                 process = await asyncio.create_subprocess_exec(
@@ -109,12 +109,12 @@ class Process:
         return launch
 
     async def kill(self, patience: float = 0.0) -> None:
-        """End the process and its Java. It ends by itself when its pipe does."""
+        """Kill the process and its Java. The process exits by itself when its pipe is closed."""
         self.writer.close()
         if patience:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), patience)
-        # Also if the process has ended: its Java may not have.
+        # Even if the process has exited: its Java may not have.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
@@ -122,7 +122,7 @@ class Process:
 
 
 class Link:
-    """One engine that is ready, and the queries that it runs."""
+    """One ready engine and the queries that it runs."""
 
     def __init__(self, child: Child, bounds: Bounds) -> None:
         self._child = child
@@ -130,7 +130,7 @@ class Link:
         self.on_free: Callable[[], None] = lambda: None
         self._numbers = itertools.count(1)
         self._asked: dict[int, asyncio.Queue[wire.About | Lost]] = {}
-        self._ending: dict[int, asyncio.TimerHandle] = {}  # told to end
+        self._ending: dict[int, asyncio.TimerHandle] = {}  # cancelled, not ended
         self._reading: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self.lost = asyncio.Event()
@@ -160,9 +160,9 @@ class Link:
         tell: Callable[[Progress], None],
         piece: Callable[[bytes], None],
     ) -> bytes:
-        """Return the last part of a query's result; `piece` gets those before it. Raise Heavy or Lost for a query that
-        may be run elsewhere. The time that a query may take begins here; if it is over, or the caller is cancelled,
-        the query ends, with its process if need be."""
+        """Return the last part of a query's result; `piece` gets the parts before it. Raise Heavy or Lost for a query
+        that may be run on another engine. The time limit starts here; at its end, or when the caller is cancelled, the
+        query is cancelled and, if necessary, its process killed."""
         number = next(self._numbers)
         said = self._asked[number] = asyncio.Queue()
         self._send(wire.Run(number, request, heavy))
@@ -190,11 +190,11 @@ class Link:
 
     @property
     def free(self) -> bool:
-        """Whether every query that was told to end has ended. If not, the engine may be about to be killed."""
+        """Return whether every cancelled query has ended. If not, the engine may be about to be killed."""
         return not self._ending
 
     async def close(self, patience: float = 0.0) -> None:
-        """End the engine, if it has not ended, and wait until nothing is left of it."""
+        """End the engine, if it is running, and wait for it."""
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._child.kill(patience))
         await asyncio.shield(self._closing)
@@ -206,7 +206,7 @@ class Link:
             self._child.writer.write(wire.encode(message))
 
     def _end(self, number: int) -> None:
-        """Nobody wants a query any more."""
+        """Cancel a query, and kill the engine if the query does not end within the grace period."""
         if self.lost.is_set():
             return
         self._send(wire.Cancel(number))
@@ -214,7 +214,7 @@ class Link:
         self._ending[number] = loop.call_later(GRACE, self._kill)
 
     def _kill(self) -> None:
-        """A query does not end: its process must."""
+        """Kill the process of a query that does not end."""
         if self._closing is None:
             logger.warning("killing a query engine: a query does not end", running=len(self._asked))
             self._closing = asyncio.get_running_loop().create_task(self._child.kill())
@@ -249,11 +249,11 @@ class Link:
 def _not_started(said: wire.ToService | None) -> ConfigError:
     if isinstance(said, wire.Failed):
         return ConfigError(said.message, hint=said.advice)
-    return ConfigError("the query engine does not start", hint="'polydomo spark doctor' says more")
+    return ConfigError("the query engine does not start", hint="run 'polydomo spark doctor'")
 
 
 class Lane:
-    """One engine after the other."""
+    """A role (light or heavy) and the engine that currently fills it."""
 
     def __init__(self, name: str, nice: int) -> None:
         self.name = name
@@ -262,16 +262,16 @@ class Lane:
 
 
 class Engines:
-    """Both of them: `async with` starts them, and ends them. Ready as soon as light queries can be run."""
+    """Both engines, as a context manager. Ready as soon as light queries can be run."""
 
     def __init__(self, launch: Launch, bounds: Bounds) -> None:
         self._launch = launch
         self._bounds = bounds
         self._light = Lane("light", 0)
         self._heavy = Lane("heavy", NICE)
-        self._changed = asyncio.Event()  # another one after each change
+        self._changed = asyncio.Event()  # replaced after each change
         self._keeping: list[asyncio.Task[None]] = []
-        self._links: set[Link] = set()  # those of which anything is left
+        self._links: set[Link] = set()  # not completely closed
 
     async def __aenter__(self) -> Engines:
         """Raise ConfigError if Spark does not start."""
@@ -288,8 +288,8 @@ class Engines:
     async def run(
         self, request: Request, tell: Callable[[Progress], None], piece: Callable[[bytes], None]
     ) -> bytes:
-        """Return the last part of a query's result; `piece` gets those before it. A query that was not to blame for the
-        end of its engine is run once more."""
+        """Return the last part of a query's result; `piece` gets the parts before it. A query that did not cause the
+        end of its engine is retried once."""
         heavy = not guard.may_be_light(request.sql)
         pieces = 0
         again = True
@@ -309,12 +309,12 @@ class Engines:
                 if lost.alone or pieces or not again:
                     raise SparkLost(
                         "the process that ran the query has ended",
-                        hint="perhaps it needed more memory than there is, or another query that ran there did",
+                        hint="this query, or another one in the same process, may have run out of memory",
                     ) from None
                 again = False
 
     async def _ready(self, heavy: bool) -> Link:
-        """Wait for the engine that is to run a query."""
+        """Wait for the engine that will run a query."""
         try:
             async with asyncio.timeout(STARTING):
                 while (link := self._choose(heavy)) is None:
@@ -327,7 +327,7 @@ class Engines:
         if not heavy:
             return self._light.link or self._heavy.link
         link = self._heavy.link
-        # Only while another one would be left.
+        # Only while the other engine is up.
         return link if link is not None and link.free and self._light.link is not None else None
 
     def _notify(self) -> None:

@@ -1,9 +1,8 @@
 """A process that runs queries for the SQL service: Spark, its Java, and the tables.
 
-Queries of strangers may keep a thread for ever or use up Java's memory. So they run here, where the service can put an
-end to them for certain: it kills this process and its Java (they are a process group of their own), and starts another.
-Java ends by itself when it is out of memory, and this process with it; and both end when the service does, however
-that happens, because the pipe to it ends.
+Untrusted queries may block a thread forever or exhaust Java's memory. They run here, where the service can end them for
+certain by killing this process and its Java (a process group) and starting another. Java exits when it is out of
+memory, and this process with it; both exit when the service does, however it ends, because the pipe is closed.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ from polydomo.pipeline import engine_wire as wire
 from polydomo.pipeline import sql
 from polydomo.pipeline.sql import MIB, Bounds, Engine, Heavy, Progress
 
-# Seconds between two looks at how far queries are.
+# Seconds between two progress checks.
 LOOK: Final = 0.25
 
-# Seconds that Java gets to end by itself.
+# Seconds for Java to exit by itself.
 PATIENCE: Final = 5.0
 
 
 def conf(bounds: Bounds) -> list[str]:
-    """What Spark is started with for queries of strangers, unless the user says otherwise."""
+    """Return Spark's settings for untrusted queries, which the user's settings override."""
     return [
         "spark.driver.memory=1g",
         "spark.scheduler.mode=FAIR",
         "spark.sql.variable.substitute=false",
-        # A result that is far too big ends its query before it fills the driver. Broadcasts count, too.
+        # A result far over the limit ends its query before it fills the driver. Broadcasts count, too.
         f"spark.driver.maxResultSize={max(4 * bounds.bytes, 64 * MIB)}",
-        # What is remembered of queries that have ended.
+        # History of ended queries.
         "spark.ui.retainedJobs=50",
         "spark.ui.retainedStages=50",
         "spark.sql.ui.retainedExecutions=10",
@@ -52,8 +51,7 @@ def conf(bounds: Bounds) -> list[str]:
 
 
 def java_options(folder: str) -> str:
-    """Return what Java must be started with, whatever else it is: it ends when it is out of memory, and leaves nothing
-    behind outside of `folder`."""
+    """Return the mandatory options of Java: exit when out of memory, and write no files outside of `folder`."""
     return (
         "-XX:+ExitOnOutOfMemoryError -XX:-UsePerfData "
         f'"-XX:ErrorFile={folder}/java.log" "-Djava.io.tmpdir={folder}"'
@@ -61,7 +59,7 @@ def java_options(folder: str) -> str:
 
 
 class Server:
-    """Runs the queries that come in and answers them, until there are no more. `on_lost`: Spark has ended."""
+    """Runs queries from `source` and writes replies to `sink` until `source` ends. `on_lost`: Spark has ended."""
 
     def __init__(
         self, engine: Engine, source: BinaryIO, sink: BinaryIO, on_lost: Callable[[], None] = lambda: None
@@ -70,16 +68,16 @@ class Server:
         self._source = source
         self._sink = sink
         self._on_lost = on_lost
-        self._running: dict[int, Progress | None] = {}  # what was told of each last; None: nothing shall be
+        self._running: dict[int, Progress | None] = {}  # the last progress sent; None: no progress wanted
         self._lock = threading.Lock()
-        # A query that was cancelled may take a moment to end: the next one need not wait for it.
+        # A cancelled query may take a moment to end: the next one does not wait for it.
         self._queries = ThreadPoolExecutor(2 * engine.bounds.queries, thread_name_prefix="query")
         self._looks = ThreadPoolExecutor(2, thread_name_prefix="look")
         self._over = threading.Event()
-        self._name = uuid4().hex  # groups of jobs are known to all that use the same Spark
+        self._name = uuid4().hex  # job groups are shared by all users of one Spark
 
     def serve(self) -> None:
-        """Return when the service has gone."""
+        """Run queries until the service closes the pipe."""
         self._looks.submit(self._watch)
         self._send(wire.Ready())
         while (message := wire.read(self._source)) is not None:
@@ -116,7 +114,7 @@ class Server:
         self._send(last)
 
     def _watch(self) -> None:
-        """Tell how far queries are, where that has changed."""
+        """Send the progress of queries when it changes."""
         while not self._over.wait(LOOK):
             for number, told in list(self._running.items()):
                 if told is None:
@@ -130,7 +128,7 @@ class Server:
                     self._send(wire.Told(number, seen))
 
     def _group(self, number: int) -> str:
-        """A query's name in Spark."""
+        """Return the name of a query's job group in Spark."""
         return f"sql-{self._name}-{number}"
 
     def _send(self, message: wire.ToService) -> None:
@@ -138,18 +136,18 @@ class Server:
             with self._lock:
                 self._sink.write(wire.encode(message))
                 self._sink.flush()
-        except (OSError, ValueError):  # the service has gone, and so shall we: `serve` sees it, too
+        except (OSError, ValueError):  # the service has exited: `serve` sees the end of the pipe and returns
             pass
 
 
 def main() -> None:
-    """Run queries for the service at the other end of stdin and stdout, until one of both ends."""
+    """Run queries for the service at the other end of stdin and stdout, until either is closed."""
     source, sink = _pipes()
     start = wire.read(source)
     if not isinstance(start, wire.Start):
         return
     tempfile.tempdir = start.folder
-    logging.getLogger("py4j").setLevel(logging.ERROR)  # it tells of every connection
+    logging.getLogger("py4j").setLevel(logging.ERROR)  # it logs every connection
     _when(lambda: _until_hung_up(source), start.folder)
     try:
         engine = _engine(start)
@@ -164,7 +162,7 @@ def main() -> None:
 
 
 def _pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Take stdin and stdout, so that neither Java nor what a library prints can get at them."""
+    """Take over stdin and stdout, so that neither Java nor a library's output can reach them."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -191,14 +189,14 @@ def _engine(start: wire.Start) -> Engine:
 
 
 def _java() -> subprocess.Popen[bytes] | None:
-    """The Java of this process; None: it has none yet."""
+    """Return the Java process; None before it is started."""
     from pyspark import SparkContext
 
     return getattr(SparkContext._gateway, "proc", None)
 
 
 def _when(happens: Callable[[], object], folder: str) -> None:
-    """Leave as soon as a call returns."""
+    """Exit as soon as a call returns."""
 
     def wait() -> None:
         happens()
@@ -208,7 +206,7 @@ def _when(happens: Callable[[], object], folder: str) -> None:
 
 
 def _until_hung_up(source: BinaryIO) -> None:
-    """Wait for the other end of the pipe to be closed, whether or not all of it was read."""
+    """Wait for the other end of the pipe to be closed, read or not."""
     poll = select.poll()
     poll.register(source.fileno(), 0)
     while not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
@@ -216,7 +214,7 @@ def _until_hung_up(source: BinaryIO) -> None:
 
 
 def _leave(folder: str) -> None:
-    """End Java, by its own means if it is quick, and this process; nothing stays behind."""
+    """End Java, gracefully if it is quick, remove the folder and end this process group."""
     with _leaving:
         java = _java() if "pyspark" in sys.modules else None
         if java is not None and java.stdin is not None:

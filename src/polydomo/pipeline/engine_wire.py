@@ -1,9 +1,9 @@
-"""What the SQL service and its engine processes say to each other, over a pipe each way.
+"""Protocol between the SQL service and its engine processes, over a pipe each way.
 
-A message is its length (four bytes, the most significant first) and a MessagePack object with its `type`. The service
-sends `Start` once, the engine answers `Ready` when it can take queries. Then the service sends `Run` for a query and
-`Cancel` for one that nobody wants any more; the engine answers each `Run` with any number of `Told` and `Piece`, and
-exactly one of `Done`, `Failed` and `TooHeavy`. The end of either pipe is the end of the engine.
+A message is its length (four bytes, big-endian) and a MessagePack object with its `type`. The service sends `Start`
+once, the engine answers `Ready` when it can run queries. Then the service sends `Run` for a query and `Cancel` for one
+whose caller is gone; the engine answers each `Run` with any number of `Told` and `Piece`, and exactly one of `Done`,
+`Failed` and `TooHeavy`. The engine exits when either pipe is closed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from polydomo.pipeline.sql import Bounds, Progress, Request
 
 
 class Start(msgspec.Struct, tag=True):
-    """What an engine needs to know. `folder`: for all temporary files of it and its Java; it is deleted behind it."""
+    """Configuration of an engine. `folder`: for all temporary files of the engine and its Java; deleted afterwards."""
 
     master: str
     conf: list[str]
@@ -31,7 +31,7 @@ class Start(msgspec.Struct, tag=True):
 
 
 class Run(msgspec.Struct, tag=True):
-    """A query. Unless `heavy`, the engine hands it back if it may take more than a little."""
+    """A query. Unless `heavy`, the engine hands it back if it is not light."""
 
     id: int
     request: Request
@@ -39,24 +39,24 @@ class Run(msgspec.Struct, tag=True):
 
 
 class Cancel(msgspec.Struct, tag=True):
-    """Of a query: its end is still told."""
+    """Cancellation of a query, which is still answered."""
 
     id: int
 
 
 class Ready(msgspec.Struct, tag=True):
-    """The engine is warm."""
+    """The engine is started and warm."""
 
 
 class Told(msgspec.Struct, tag=True):
-    """How far a query is."""
+    """Progress of a query."""
 
     id: int
     progress: Progress
 
 
 class Piece(msgspec.Struct, tag=True):
-    """A part of a result, before the last one."""
+    """A part of a result, except the last one."""
 
     id: int
     data: bytes
@@ -70,7 +70,7 @@ class Done(msgspec.Struct, tag=True):
 
 
 class Failed(msgspec.Struct, tag=True):
-    """An error of `pipeline.sql`, by the name of its class."""
+    """An error of `pipeline.sql`, by its class name."""
 
     id: int
     kind: str
@@ -78,12 +78,12 @@ class Failed(msgspec.Struct, tag=True):
     advice: str
 
     def error(self) -> PolydomoError:
-        """Return it as an exception."""
+        """Return the error as an exception."""
         return _ERRORS.get(self.kind, sql.QueryFailed)(self.message, hint=self.advice)
 
 
 class TooHeavy(msgspec.Struct, tag=True):
-    """The query was not run: see `Run.heavy`."""
+    """The query was not run because it is not light (`Run.heavy`)."""
 
     id: int
 
@@ -103,19 +103,19 @@ _to_service: Final = msgspec.msgpack.Decoder(ToService)
 
 
 def encode(message: ToEngine | ToService) -> bytes:
-    """Return a message as it goes over the pipe."""
+    """Return the message with its length."""
     body = _encoder.encode(message)
     return len(body).to_bytes(_HEAD) + body
 
 
 def read(stream: BinaryIO) -> ToEngine | None:
-    """Wait for a message of the service; None: there are no more."""
+    """Wait for a message from the service; None at the end of the pipe."""
     body = stream.read(int.from_bytes(head)) if len(head := stream.read(_HEAD)) == _HEAD else b""
     return _to_engine.decode(body) if body else None
 
 
 async def receive(stream: asyncio.StreamReader) -> ToService | None:
-    """Wait for a message of an engine; None: there are no more."""
+    """Wait for a message from an engine; None at the end of the pipe."""
     try:
         head = await stream.readexactly(_HEAD)
         found: ToService = _to_service.decode(await stream.readexactly(int.from_bytes(head)))

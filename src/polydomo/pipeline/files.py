@@ -1,7 +1,7 @@
-"""Folders and files, here or in an object store: what the pipeline does with them besides reading and writing rows.
+"""File operations, local or in an object store, other than reading and writing rows.
 
-A place on this machine is handled by Python. Any other place goes through Hadoop's file systems, which the session has
-anyway: whatever Spark can read, this can list.
+Local paths are handled by Python. All others go through Hadoop's file systems, which the session has anyway: whatever
+Spark can read can be listed.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ class Found(NamedTuple):
 
 
 def is_local(place: str) -> bool:
-    """On this machine, or mounted by it."""
+    """Return whether a path or URL is local or mounted."""
     return "://" not in place or place.startswith("file://")
 
 
 def local(place: str) -> Path:
-    """Of a place that is."""
+    """Return a local path or file:// URL as a Path."""
     return Path(place.removeprefix("file://"))
 
 
 def url(place: str) -> str:
-    """One form for both, absolute. A path without a scheme would be looked for in Spark's default file system, which
-    on a cluster is another one."""
+    """Return the absolute URL of a path. A path without a scheme would refer to Spark's default file system, which is
+    another one on a cluster."""
     return place.rstrip("/") if not is_local(place) else f"file://{os.path.abspath(local(place))}"
 
 
 def literal(path: str) -> str:
-    """For Spark, which takes paths for patterns."""
+    """Escape a path for Spark, which expands patterns."""
     return "".join(f"\\{letter}" if letter in "\\{}[]*?^," else letter for letter in path)
 
 
 def listing(spark: SparkSession, folder: str, *, deep: bool = False) -> list[Found]:
-    """Its files but those that begin with a dot or `_`. None, if there is no such folder."""
+    """Return the files except those that begin with a dot or `_`; an empty list if there is no such folder."""
     if is_local(folder):
         root = local(folder)
         return sorted(_local(str(root), deep)) if root.is_dir() else []
@@ -64,7 +64,7 @@ def listing(spark: SparkSession, folder: str, *, deep: bool = False) -> list[Fou
 
 
 def names(folder: str) -> list[str]:
-    """Of a folder on this machine: its visible files, without looking at each of them."""
+    """Return the visible files of a local folder without a stat of each."""
     try:
         with os.scandir(local(folder)) as entries:
             return [entry.name for entry in entries if entry.name[0] not in "._"]
@@ -73,7 +73,7 @@ def names(folder: str) -> list[str]:
 
 
 def stat(path: str) -> Found | None:
-    """Of a file on this machine."""
+    """Return size and time of a local file; None if it does not exist."""
     try:
         status = os.stat(local(path))
     except OSError:
@@ -82,7 +82,7 @@ def stat(path: str) -> Found | None:
 
 
 def remove(spark: SparkSession, path: str) -> None:
-    """A file, or a folder with all that is in it. It may be gone already."""
+    """Remove a file, or a folder and its contents, if it exists."""
     if not is_local(path):
         system, there = _hadoop(spark, path)
         system.delete(there, True)
@@ -95,7 +95,7 @@ def remove(spark: SparkSession, path: str) -> None:
 
 
 def write(spark: SparkSession, path: str, text: str) -> None:
-    """A small file that appears whole."""
+    """Write a small file atomically."""
     folder, _, name = path.rpartition("/")
     if is_local(path):
         aside = local(f"{folder}/.{name}")
@@ -116,7 +116,7 @@ def write(spark: SparkSession, path: str, text: str) -> None:
 
 
 def read(spark: SparkSession, path: str) -> str | None:
-    """A small file; None if there is none."""
+    """Return the text of a small file; None if it does not exist."""
     if is_local(path):
         try:
             return local(path).read_text(encoding="utf-8")
@@ -146,12 +146,12 @@ def _local(folder: str, deep: bool) -> list[Found]:
                     status = entry.stat()
                     found.append(Found(f"file://{entry.path}", status.st_size, status.st_mtime_ns // 1000))
             except FileNotFoundError:
-                continue  # removed while we were looking
+                continue  # removed during the listing
     return found
 
 
 def _hadoop(spark: SparkSession, place: str) -> tuple[Any, Any]:
-    """The file system of a place, and the place as it knows it."""
+    """Return Hadoop's file system of a URL, and its path object."""
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(place)
     jsc: Any = spark.sparkContext._jsc

@@ -1,19 +1,19 @@
-"""What strangers may ask in SQL: one query over the tables, and nothing else.
+"""Checks of untrusted SQL: only a single query over the tables is allowed.
 
-Spark's own parser reads the text, so that what is judged is what is run. Everything in the plan that it makes must be
-known here: operators, expressions, functions, relations. It is a list of what is allowed, not of what is forbidden:
-what a later Spark can do besides is refused until somebody has looked at it.
+Spark's own parser reads the text, so the plan that is checked is the plan that is run. Everything in it must be on an
+allow list: operators, expressions, functions, relations. Features of a later Spark are refused until they have been
+reviewed and added.
 
-A query is judged twice: as parsed, before Spark looks anything up or runs anything (commands run while they are
-analysed), and as analysed, where names have become what they mean. The second look decides what a name stands for:
-its relations must be our views, or made of the query's own rows, and its leaf expressions must not tell of the machine
-(`SELECT user` names no column and calls no function).
+A query is checked twice: as parsed, before Spark resolves or runs anything (commands run during analysis), and as
+analysed, where names are resolved. The second check covers what a name refers to: relations must be our views, or made
+of the query's own rows, and leaf expressions must not reveal the machine (`SELECT user` names no column and calls no
+function).
 
-Some allowed queries can still use up memory or keep a thread for ever. `Checked.light` tells those that cannot.
+Some allowed queries can still exhaust memory or block a thread forever. `Checked.light` marks those that cannot.
 
-Not on the list, among others: commands of every kind; relations that are files (``parquet.`/etc/…` ``); functions that
-call Java, run programs or read files; those that tell of the machine (`input_file_name`, `current_user`); those that
-make much out of little (`repeat`, `sequence`); hints; variables (`${env:HOME}` would be replaced by Spark's parser).
+Not allowed, among others: commands of every kind; relations that are files (``parquet.`/etc/…` ``); functions that
+call Java, run programs or read files; functions that reveal the machine (`input_file_name`, `current_user`); functions
+that expand small input (`repeat`, `sequence`); hints; variables (Spark's parser would substitute `${env:HOME}`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from polydomo.pipeline import guard_lists as lists
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Characters. A longer text is not a question but an attempt to keep the parser busy.
+# Characters. A longer text could keep the parser busy.
 LONGEST: Final = 64 * 1024
 
-# Nodes of a plan and what hangs on them. Every further one costs a third of a millisecond or so.
+# Nodes of a plan, with everything attached to them. Each costs about a third of a millisecond.
 MOST_NODES: Final = 20_000
 
-# A light query has at most so many characters, brackets, nodes as parsed, and nodes and SELECTs as analysed: nested
-# SELECTs multiply, and so do aliases that are used twice.
+# Limits of a light query: characters, brackets, nodes as parsed, and nodes and SELECTs as analysed. Nested SELECTs
+# multiply, and so do aliases that are used twice.
 LIGHT_TEXT: Final = 2_000
 LIGHT_BRACKETS: Final = 40
 LIGHT_PARSED: Final = 400
@@ -46,51 +46,49 @@ LIGHT_SELECTS: Final = 3
 
 
 class BadQuery(PolydomoError):
-    """It is not SQL, or names what is not there."""
+    """The text is not SQL, or refers to a missing name."""
 
     code = "bad-query"
 
 
 class NotAllowed(PolydomoError):
-    """It is SQL, but not one query over the tables."""
+    """The SQL is not a single query over the tables."""
 
     code = "not-allowed"
     hint = "one SELECT over the tables is allowed, with the functions that docs/how-to/sql-service.md lists"
 
 
 class Checked(NamedTuple):
-    """A query that may be run."""
+    """A query that is allowed to run."""
 
     sql: str
-    tables: frozenset[str]  # those it may read: a name may also be that of a WITH
-    light: bool = False  # it ends when it is told to, and needs little memory until then
+    tables: frozenset[str]  # tables it may read; a name may also be that of a WITH
+    light: bool = False  # can be cancelled, and needs little memory until then
 
 
 def check(session: SparkSession, sql: str, tables: Collection[str]) -> Checked:
-    """The query if it is allowed, else BadQuery or NotAllowed. `session`: its own, as it will be run in."""
+    """Return the query if it is allowed; raise BadQuery or NotAllowed. `session`: the one it will run in."""
     if not sql.strip():
         raise BadQuery(
-            "there is no query", hint="send SQL, such as SELECT service, count(*) FROM jobs GROUP BY 1"
+            "the query is empty", hint="send SQL, such as SELECT service, count(*) FROM jobs GROUP BY 1"
         )
     if len(sql) > LONGEST:
-        raise NotAllowed(f"a query of {len(sql)} characters: at most {LONGEST} are allowed", hint="")
+        raise NotAllowed(f"the query has {len(sql)} characters: at most {LONGEST} are allowed", hint="")
     if "${" in sql:
-        raise NotAllowed(
-            "'${' would be a variable of Spark's", hint="write '$' || '{' if it is meant as text"
-        )
+        raise NotAllowed("'${' starts a Spark variable", hint="write '$' || '{' if it is meant as text")
     visitor = _Visitor({name.lower() for name in tables})
     visitor.visit(_parse(session, sql))
     return Checked(sql, visitor.judged(), may_be_light(sql) and visitor.light)
 
 
 def may_be_light(sql: str) -> bool:
-    """Return whether a query's text is small enough to be parsed without fear."""
+    """Return whether a query's text is small enough to be parsed safely."""
     return len(sql) <= LIGHT_TEXT and sum(map(sql.count, "([<")) <= LIGHT_BRACKETS
 
 
 def check_analysed(frame: DataFrame, tables: Collection[str]) -> bool:
-    """Raise NotAllowed if the analysed query reads anything but `tables`, or tells of the machine. Return whether it is
-    small enough for a light one."""
+    """Raise NotAllowed if the analysed query reads anything but `tables`, or reveals the machine. Return whether it is
+    small enough for a light query."""
     jframe: Any = frame._jdf
     known = {name.lower() for name in tables}
     seen = selects = 0
@@ -104,8 +102,8 @@ def check_analysed(frame: DataFrame, tables: Collection[str]) -> bool:
 
 
 def _analysed(found: Any, tables: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Yield the nodes of a plan as Spark writes it in JSON, with the expressions and plans that hang on them, but for
-    what is below one of our views: a tree is a list of its nodes, each before its children."""
+    """Yield the nodes of a plan in Spark's JSON form, with the expressions and plans attached to them, but without what
+    is below one of our views. A tree is a list of its nodes, each before its children."""
     stack = [found]
     while stack:
         one = stack.pop()
@@ -121,7 +119,7 @@ def _analysed(found: Any, tables: Collection[str]) -> Iterator[dict[str, Any]]:
 
 
 def _without_views(tree: list[dict[str, Any]], tables: Collection[str]) -> Iterator[dict[str, Any]]:
-    skipped = 0  # nodes to come that are below a view of ours
+    skipped = 0  # remaining nodes below one of our views
     for node in tree:
         if skipped:
             skipped += node["num-children"] - 1
@@ -132,7 +130,7 @@ def _without_views(tree: list[dict[str, Any]], tables: Collection[str]) -> Itera
 
 
 def _is_ours(view: dict[str, Any], tables: Collection[str]) -> bool:
-    """Views of the session are ours: nobody else can make one."""
+    """Return whether a view is ours: a temporary view, which a query cannot create."""
     name = view["desc"]["identifier"]
     return bool(view["isTempView"]) and "database" not in name and name["table"].lower() in tables
 
@@ -142,60 +140,60 @@ def _parse(session: SparkSession, sql: str) -> Any:
     from pyspark.errors import ParseException, PySparkException
 
     jvm: Any = session._jvm
-    # The parser goes by the settings of the thread's session, whosever parser it is.
+    # The parser uses the settings of the thread's active session, even another session's parser.
     jvm.SparkSession.setActiveSession(session._jsparkSession)
     try:
         return session._jsparkSession.sessionState().sqlParser().parsePlan(sql)
     except ParseException as error:
         raise BadQuery(first_lines(str(error)), hint="") from None
-    except (Py4JJavaError, PySparkException) as error:  # it is understood, and switched off
+    except (Py4JJavaError, PySparkException) as error:  # parsed, but disabled
         said = str(getattr(error, "java_exception", None) or error)
         raise NotAllowed(first_lines(said[max(0, said.find("[")) :]), hint="") from None
 
 
 def first_lines(text: str) -> str:
-    """Of an error of Spark's: without the query and the plan that follow it."""
+    """Return the message of a Spark error without the query and the plan that follow it."""
     kept = text.strip().split("\n\n")[0].split("\n== SQL")[0].split(";\n")[0]
     return " ".join(kept.split())
 
 
 class _Visitor:
-    """Looks at everything that a plan holds, wherever it hangs: children, expressions, subqueries, CTEs, windows."""
+    """Checks every part of a plan: children, expressions, subqueries, CTEs, windows."""
 
     def __init__(self, tables: set[str]) -> None:
         self._tables = tables
         self._read: set[str] = set()
-        self._named: set[str] = set()  # by WITH
+        self._named: set[str] = set()  # names defined by WITH
         self._seen = 0
         self._heavy = False
 
     @property
     def light(self) -> bool:
-        """Whether all that was seen is on the list of what costs little."""
+        """Return whether every node is on the list of light ones."""
         return not self._heavy and self._seen <= LIGHT_PARSED
 
     def visit(self, node: Any) -> None:
-        """Down to the leaves."""
+        """Check a node and everything below it."""
         stack = [node]
         while stack:
             found = stack.pop()
             if found is None or isinstance(found, str | int | float | bytes | Decimal):
-                continue  # py4j has made it Python's own
+                continue  # py4j converted it to a Python value
             self._seen += 1
             if self._seen > MOST_NODES:
                 raise NotAllowed("the query is too large", hint="")
             stack.extend(self._inside(found))
 
     def judged(self) -> frozenset[str]:
-        """The tables that may be read, once everything has been seen. What a name means where is not decided here."""
+        """Return the tables that may be read, after the visit. Scoping of names is left to the analysed check."""
         unknown = sorted(self._read - self._tables - self._named)
         if unknown:
             known = ", ".join(sorted(self._tables)) or "none yet"
-            raise NotAllowed(f"there is no table {unknown[0]}", hint=f"there are {known}")
+            raise NotAllowed(f"there is no table {unknown[0]}", hint=f"tables: {known}")
         return frozenset(self._read & self._tables)
 
     def _inside(self, node: Any) -> Iterator[Any]:
-        """What hangs on a node, which must be one that is known."""
+        """Yield the parts of a node, which must be on the allow list."""
         name = node.getClass().getName()
         if name.startswith(lists.CATALYST):
             name = name.removeprefix(lists.CATALYST)
@@ -235,9 +233,9 @@ class _Visitor:
         parts = _strings(node.multipartIdentifier())
         shown = ".".join(parts)
         if len(parts) != 1:
-            raise NotAllowed(f"{shown} is not one of the tables", hint="a table's name has no dot in it")
+            raise NotAllowed(f"{shown} is not one of the tables", hint="table names have no dot")
         if node.isStreaming() or not node.options().isEmpty():
-            raise NotAllowed(f"{shown} is read as it is: without STREAM and options", hint="")
+            raise NotAllowed(f"{shown} must be read without STREAM and options", hint="")
         self._read.add(parts[0].lower())
 
 
@@ -257,7 +255,7 @@ def _strings(sequence: Any) -> list[str]:
 
 
 def _spoken(name: str) -> str:
-    """A class of Spark's as a person would call it: `ShowTables` is SHOW TABLES."""
+    """Return a readable name of a Spark class: `ShowTables` is SHOW TABLES."""
     last = name.rsplit(".", 1)[-1].rstrip("$").removeprefix("Unresolved").removesuffix("Command")
     words = "".join(f" {letter}" if letter.isupper() else letter for letter in last.split("$")[0])
     return words.strip().upper()

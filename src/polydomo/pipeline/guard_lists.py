@@ -1,4 +1,4 @@
-"""What queries of strangers may be made of: Spark's classes and functions that `pipeline.guard` lets pass."""
+"""Allow lists of `pipeline.guard`: the Spark classes and functions that untrusted queries may use."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ NODES: Final = frozenset(
     + _OTHERS.split()
 )
 
-# One relation at most, no subquery that depends on another, nothing that multiplies rows or columns: no joins, WITH,
-# CUBE, PIVOT, generators. None of what takes long for one row, either: Java tells such a thread to end in vain.
+# At most one relation, no correlated subquery, nothing that multiplies rows or columns: no joins, WITH, CUBE, PIVOT,
+# generators. Nothing that takes long for one row, either: Java cannot interrupt such a thread.
 _LIGHT_PLANS: Final = """
 Aggregate Distinct Filter GlobalLimit LocalLimit LocalRelation Offset OneRowRelation Project Sort SubqueryAlias
 """
@@ -80,12 +80,12 @@ LIGHT_NODES: Final = frozenset(
     + ["AliasIdentifier", "FunctionIdentifier"]
 )
 
-# As analysed.
+# Names in the analysed plan.
 VIEW: Final = "plans.logical.View"
 
 SELECTS: Final = frozenset(("plans.logical.Aggregate", "plans.logical.Project"))
 
-# What has no children: the query's own rows and values, and what it may know besides, which is the time.
+# Nodes without children: the query's own rows and values, and the current time.
 _LEAF_PLANS: Final = "CTERelationRef LocalRelation OneRowRelation Range UnionLoopRef"
 
 _LEAF_EXPRESSIONS: Final = """
@@ -100,7 +100,7 @@ LEAF_NODES: Final = frozenset(
     + [f"expressions.{name}" for name in _LEAF_EXPRESSIONS.split()]
 )
 
-# What a function gives back is never much longer than what it was given.
+# The output of a function must never be much longer than its input.
 _FUNCTIONS: Final = """
 abs acos acosh add_months aggregate any any_value approx_count_distinct approx_percentile array array_agg array_append
 array_compact array_contains array_distinct array_except array_intersect array_join array_max array_min array_position

@@ -1,4 +1,4 @@
-"""Our descriptions of tables and files in Iceberg's words."""
+"""Conversion of our table and file descriptions to Iceberg's."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ TYPES: Final[dict[str, IcebergType]] = {
 
 PROPERTIES: Final[dict[str, str]] = {
     "format-version": "2",
-    # What is added was compared with what was there: if that changed, adding it anyway would count rows twice.
+    # Added rows were compared with the existing ones: retrying after a concurrent change could count rows twice.
     "commit.retry.num-retries": "0",
-    # A stream commits often: without these, every commit would be slower than the one before.
+    # A stream commits often: without these, each commit would be slower than the previous one.
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "20",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -51,7 +51,7 @@ PROPERTIES: Final[dict[str, str]] = {
 
 
 def iceberg_schema(spec: TableSpec) -> Schema:
-    """All columns optional: a later version may add some, and old files do not have them."""
+    """Return a table's schema. All columns are optional: a later version may add some that old files do not have."""
     return Schema(
         *[
             NestedField(number, column.name, TYPES[column.kind], required=False, doc=column.doc)
@@ -61,7 +61,7 @@ def iceberg_schema(spec: TableSpec) -> Schema:
 
 
 def partition_by(schema: Schema, column: str) -> PartitionSpec:
-    """The column itself, not something computed from it: any reader understands that."""
+    """Partition by the column itself, without a transform, which any reader understands."""
     source = schema.find_field(column).field_id
     return PartitionSpec(
         PartitionField(source_id=source, field_id=1000, transform=IdentityTransform(), name=column)
@@ -69,23 +69,23 @@ def partition_by(schema: Schema, column: str) -> PartitionSpec:
 
 
 def missing(table: Table, spec: TableSpec) -> list[tuple[str, IcebergType, str]]:
-    """Columns that the description has and the table has not."""
+    """Return the columns that the spec has and the table does not."""
     there = set(table.schema().column_names)
     return [(c.name, TYPES[c.kind], c.doc) for c in spec.columns if c.name not in there]
 
 
 def data_file(table: Table, path: str) -> DataFile:
-    """A Parquet file that Spark wrote, as a manifest has it: partition, rows, bounds of its columns."""
+    """Return the manifest entry of a Parquet file: partition, row count, column bounds."""
     return parquet_file_to_data_file(table.io, table.metadata, path)
 
 
 def live(entries: Iterable[ManifestEntry]) -> list[DataFile]:
-    """The files that are part of the table."""
+    """Return the files that are part of the table."""
     return [entry.data_file for entry in entries if entry.status != ManifestEntryStatus.DELETED]
 
 
 def added(entries: Iterable[ManifestEntry]) -> dict[int, list[DataFile]]:
-    """The files that came with a snapshot, by its id."""
+    """Return the added files by snapshot id."""
     found: dict[int, list[DataFile]] = {}
     for entry in entries:
         number: Any = entry.snapshot_id

@@ -1,9 +1,9 @@
-"""One batch of segments into silver, exactly once.
+"""Ingestion of one batch of segments into silver, exactly once.
 
-In this order: check the segments; add their new rows to `jobs`, to `attempts` (which also follows `jobs`) and to
-`peers`, one snapshot each; write bronze's account of the batch; set bad segments aside. Each snapshot notes its batch.
-A batch that is done again after a crash passes over what is there already, and what a crash left unfinished is found by
-the same notes. Files that were written and never committed are nobody's; `compact` removes them.
+In this order: check the segments; add their new rows to `jobs`, to `attempts` (which is also derived from `jobs`) and
+to `peers`, one snapshot each; record the batch in bronze; quarantine bad segments. Each snapshot notes its batch. A
+batch repeated after a crash skips what is already committed, and the same notes identify what is missing. Files that
+were written and never committed are unreferenced; `compact` removes them.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 log = Log()
 
-# The ledger's tables and where their rows go.
+# Silver table of each ledger table.
 SILVER_OF: Final = {"jobs": "jobs", "attempts": "attempts", "events": "peers"}
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Batch(NamedTuple):
-    """`stream`: numbers of one stream only grow."""
+    """Id of a batch. `number` increases within one `stream`."""
 
     stream: str
     number: int
@@ -51,14 +51,14 @@ class Batch(NamedTuple):
         return f"{self.stream}:{self.number}"
 
     def is_in(self, notes: Mapping[str, str]) -> bool:
-        """By what a snapshot says."""
+        """Return whether a snapshot with these notes contains the batch."""
         stream, _, number = notes.get("batch", "").rpartition(":")
         return stream == self.stream and int(number) >= self.number
 
 
 @dataclass
 class Count:
-    """Of one table of the ledger, in one batch. rows = added + duplicates."""
+    """Counts of one ledger table in one batch. rows = added + duplicates."""
 
     segments: int = 0
     rejected: int = 0
@@ -69,7 +69,7 @@ class Count:
 
 @dataclass
 class Taken:
-    """What became of a batch."""
+    """Result of a batch."""
 
     counts: dict[str, Count] = field(default_factory=lambda: {name: Count() for name in SILVER_OF})
     rejected: list[Verdict] = field(default_factory=list)
@@ -77,8 +77,8 @@ class Taken:
 
 
 class Fresh(NamedTuple):
-    """Tables are filled anew: all their days, or those from `since` to `until`. `fewer`: even if there are fewer rows
-    than before."""
+    """Replacement of all days, or of those from `since` to `until`. `fewer`: allow the result to have fewer rows than
+    before."""
 
     since: date | None = None
     until: date | None = None
@@ -86,17 +86,17 @@ class Fresh(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """No day stays as it is."""
+        """Return whether all days are replaced."""
         return self.since is None and self.until is None
 
     def has(self, day: date | None) -> bool:
-        """It is one of the days."""
+        """Return whether a day is replaced."""
         if day is None or self.whole:
             return self.whole
         return (self.since or day) <= day <= (self.until or day)
 
     def select(self, name: str, rows: DataFrame) -> DataFrame:
-        """Rows of these days, of a table of the ledger."""
+        """Return the rows of these days of a ledger table."""
         day = F.to_date({"jobs": "finished", "attempts": "ended", "events": "at"}[name])
         if self.since is not None:
             rows = rows.where(day >= F.lit(self.since))
@@ -111,7 +111,7 @@ class _Derived(NamedTuple):
 
 
 class Ingest:
-    """`fresh`: what is in the tables is replaced at the commit. Otherwise it is added to."""
+    """Ingestion into a lake. `fresh`: replace existing rows at the commit; otherwise append."""
 
     def __init__(self, spark: SparkSession, lake: Lake, *, fresh: Fresh | None = None) -> None:
         self._spark = spark
@@ -120,10 +120,10 @@ class Ingest:
 
     @staticmethod
     def before(step: str) -> None:
-        """Each step that cannot be undone begins with this. Tests end the process here."""
+        """Mark the start of each irreversible step. Tests end the process here."""
 
     def take(self, batch: Batch, segments: Sequence[Segment]) -> Taken:
-        """All of it, whatever of it was done before."""
+        """Ingest a batch, skipping the steps that are already committed."""
         taken = Taken()
         if batch.is_in(self._lake.notes("segments")):
             return taken
@@ -131,7 +131,7 @@ class Ingest:
         verdicts = {verdict.segment: verdict for verdict in bronze.check(self._spark, segments)}
         clock.lap("check")
         with ThreadPoolExecutor(1, thread_name_prefix="peers") as pool:
-            # Attempts follow jobs; events follow nothing. Nothing is replaced before it is known that jobs can be.
+            # Attempts depend on jobs; events on nothing. No table is replaced until jobs can be.
             events = None
             if self._fresh is None:
                 events = pool.submit(self._table, batch, "events", verdicts, taken)
@@ -149,7 +149,7 @@ class Ingest:
         return taken
 
     def follow(self) -> None:
-        """`attempts` has an attempt for each job. A crash may have come in between."""
+        """Add missing attempts of jobs to `attempts`, after a crash between the two commits."""
         edit = self._lake.edit("attempts")
         more = self._attempts_of_jobs(edit, [])
         if more is not None:
@@ -173,7 +173,7 @@ class Ingest:
                 written = self._write(edit, name, mine, verdicts)
             count.rows = sum(verdicts[segment].rows for segment in mine if not verdicts[segment].reason)
             count.added = sum(piece.rows for piece in written)
-            if self._fresh is not None and not self._fresh.whole:  # what was not asked for is no duplicate
+            if self._fresh is not None and not self._fresh.whole:  # rows of other days are not duplicates
                 count.rows = count.added
             count.duplicates = count.rows - count.added
             if name == "attempts":
@@ -187,7 +187,7 @@ class Ingest:
             self.before(f"commit {edit.spec.name}")
             if written or remove or notes.get("from.jobs"):
                 edit.commit(kind, add=written, remove=remove, notes=notes)
-        # Only now is it known which of them could be read.
+        # Unreadable segments are known only now.
         bad = [verdicts[segment] for segment in mine if verdicts[segment].reason]
         count.segments, count.rejected = len(mine) - len(bad), len(bad)
         taken.rejected += bad
@@ -195,7 +195,7 @@ class Ingest:
     def _write(
         self, edit: Edit, name: str, mine: list[Segment], verdicts: dict[Segment, Verdict]
     ) -> list[Piece]:
-        """Files with the new rows. Segments that turn out to be damaged are left out and said to be bad."""
+        """Write files with the new rows. Segments that turn out to be damaged are excluded and rejected."""
         blamed: set[str] = set()
         while True:
             good = [verdicts[segment] for segment in mine if not verdicts[segment].reason]
@@ -235,37 +235,38 @@ class Ingest:
             suspects.unpersist()
 
     def _attempts_of_jobs(self, edit: Edit, lost: Sequence[Piece]) -> _Derived | None:
-        """Files with the attempts that ended jobs which are new since the last time. None: there are none.
+        """Write the final attempts of jobs that are new since the last time. None: there are none.
 
-        If all jobs are new (a backfill was interrupted here), so are these attempts: of those that are there, only the
-        lost ones stay.
+        If all jobs are new (after an interrupted backfill), all these attempts are replaced: only lost attempts are
+        kept.
         """
         seen = edit.notes.get("from.jobs", str(NOTHING))
         head, pieces = self._lake.news("jobs", int(seen))
-        anew = pieces is None or self._fresh is not None
-        if anew:
+        replace_all = pieces is None or self._fresh is not None
+        if replace_all:
             pieces = self._lake.pieces_at("jobs", head)
             pieces = pieces if self._fresh is None else self._replaced(pieces)
         if not pieces:
             return None
         there = [] if self._fresh is not None else edit.pieces()
-        near = there if anew else _lost_near(edit, pieces, self._lake)
+        near = there if replace_all else _lost_near(edit, pieces, self._lake)
         kept = self._lake.frame(self._spark, "attempts", [*near, *lost]).where("lost")
         rows = silver.ended(self._lake.frame(self._spark, "jobs", pieces))
         if near or lost:
-            # A dead letter's last attempt may be told twice: by its job, and among those that were lost.
+            # A dead letter's last attempt may be recorded twice: with its job, and among the lost ones.
             rows = rows.join(kept.select(*edit.spec.key), list(edit.spec.key), "left_anti")
         written = edit.write(self._spark, rows)
-        if anew and there:
+        if replace_all and there:
             written += edit.write(self._spark, self._lake.frame(self._spark, "attempts", there).where("lost"))
         notes = {"from.jobs": str(head)}
-        return _Derived(written, notes, there if anew else [], REBUILD if anew and there else APPEND)
+        kind: Kind = REBUILD if replace_all and there else APPEND
+        return _Derived(written, notes, there if replace_all else [], kind)
 
     def _find_bad(
         self, good: list[Verdict], verdicts: dict[Segment, Verdict], error: Exception, blamed: set[str]
     ) -> bool:
-        """After Spark failed: which segments are to blame? Those whose pages cannot be read; or the one that Spark
-        names twice, though it looks sound."""
+        """Find the segments that made Spark fail: those with unreadable pages, or the one that Spark names twice even
+        though its pages are sound."""
         found = False
         for verdict in bronze.check_pages(self._spark, [verdict.segment for verdict in good]):
             if verdict.reason:
@@ -289,12 +290,12 @@ class Ingest:
         return [] if self._fresh is None else [piece for piece in pieces if self._fresh.has(piece.day)]
 
     def _enough(self, edit: Edit, written: Sequence[Piece], remove: Sequence[Piece]) -> None:
-        """What the ledger has forgotten is only in the tables."""
+        """Refuse to replace rows by fewer: rows of deleted segments exist only in the tables."""
         new, old = (sum(piece.rows for piece in pieces) for pieces in (written, remove))
         if self._fresh is not None and not self._fresh.fewer and new < old:
             raise ConfigError(
-                f"{edit.spec.name} has {old} rows, and the ledger has only {new} of them",
-                hint="its older segments are gone: give a later first day, or say that fewer rows are wanted",
+                f"{edit.spec.name} has {old} rows, but the ledger has only {new} of them",
+                hint="older segments are gone: give a later first day, or allow fewer rows",
             )
 
     # Bronze
@@ -323,7 +324,7 @@ class Ingest:
             if count.segments or count.rejected
         ]
         self._note("batches", batch, counts)
-        # The last step: a segment that is written down here is in the tables, whatever happens now.
+        # The last step: the rows of a segment recorded here are committed.
         self.before("note segments")
         self._note("segments", batch, segments)
         for verdict in taken.rejected:
@@ -331,19 +332,19 @@ class Ingest:
 
     def _note(self, name: str, batch: Batch, rows: list[dict[str, Any]]) -> None:
         edit = self._lake.edit(name)
-        anew = self._fresh is not None and self._fresh.whole
-        if batch.is_in(edit.notes) or not (rows or anew):
+        replace_all = self._fresh is not None and self._fresh.whole
+        if batch.is_in(edit.notes) or not (rows or replace_all):
             return
         table = pa.Table.from_pylist(rows, schema=edit.table.schema().as_arrow())
-        if anew and name == "segments":
-            # What could not be taken then is still worth knowing.
+        if replace_all and name == "segments":
+            # Keep the record of earlier rejections.
             table = pa.concat_tables(
                 [table, edit.table.scan("accepted = false").to_arrow().cast(table.schema)]
             )
-        edit.append_arrow(table, {"batch": str(batch)}, anew=anew)
+        edit.append_arrow(table, {"batch": str(batch)}, anew=replace_all)
 
     def _aside(self, segment: Segment) -> str | None:
-        """Where a bad one goes. Only a ledger on this machine that we may write to is tidied up."""
+        """Return where a bad segment is moved. None if the ledger is not local or not writable."""
         if not files.is_local(segment.path) or not files.is_local(self._lake.places.quarantine):
             return None
         here = files.local(segment.path)
@@ -359,15 +360,15 @@ class Ingest:
                 there.parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(files.local(segment.path), there)
             except OSError as error:
-                log.warning("a bad segment could not be moved", path=segment.path, reason=str(error))
-        log.error("a segment was not taken", path=segment.path, reason=verdict.reason, moved_to=aside or "")
+                log.warning("cannot move a bad segment", path=segment.path, reason=str(error))
+        log.error("segment rejected", path=segment.path, reason=verdict.reason, moved_to=aside or "")
 
 
 def _segments(spark: SparkSession, table: ledger.Table, segments: Sequence[Segment]) -> DataFrame:
-    """Their rows. Columns that one of them does not have are null, those that nobody knows are left out."""
+    """Read segments. Columns that a segment does not have are null, unknown ones are ignored."""
     return (
         spark.read.schema(spark_schema(table))
-        # What is damaged must fail: that is how it is found.
+        # Damaged files must fail the read: that is how they are found.
         .option("ignoreCorruptFiles", "false")
         .option("ignoreMissingFiles", "false")
         .option("parquet.page.verify-checksum.enabled", "true")
@@ -378,7 +379,7 @@ def _segments(spark: SparkSession, table: ledger.Table, segments: Sequence[Segme
 def _once(
     rows: DataFrame, there: DataFrame | None, table: ledger.Table, suspects: DataFrame, by_id: bool
 ) -> DataFrame:
-    """Each row once, and none that is there. A row that was made from the store is the worse one of two."""
+    """Remove duplicates and existing rows. A row rebuilt from the store is dropped in favour of the original."""
     tagged = rows.withColumns({"_file": F.col("_metadata.file_path"), "_row": F.col("_metadata.row_index")})
     order = [F.col("rebuilt").asc()] if any(c.name == "rebuilt" for c in table.columns) else []
     mark = F.col(table.key[0]) if by_id else repeats.fingerprint(table.key)
@@ -388,7 +389,7 @@ def _once(
 
 
 def _near(edit: Edit, good: Sequence[Verdict]) -> tuple[list[Piece], tuple[str, datetime, datetime] | None]:
-    """Silver's files with rows that are as old as the new ones, and how old that is. None: it is not known."""
+    """Return silver's files in the time range of the new rows, and that range. None: the range is unknown."""
     bounds = [(verdict.low, verdict.high) for verdict in good if verdict.rows]
     lows = [low for low, _ in bounds if low is not None]
     highs = [high for _, high in bounds if high is not None]
@@ -399,7 +400,7 @@ def _near(edit: Edit, good: Sequence[Verdict]) -> tuple[list[Piece], tuple[str, 
 
 
 def _lost_near(edit: Edit, jobs: Sequence[Piece], lake: Lake) -> list[Piece]:
-    """Files of `attempts` that may have an attempt of these jobs."""
+    """Return the files of `attempts` that may have an attempt of these jobs."""
     bounds = lake.bounds("jobs", jobs, "dispatched")
     return [] if bounds is None else edit.overlapping("dispatched", *bounds)
 
@@ -413,7 +414,7 @@ def _time(microseconds: int) -> datetime:
 
 
 class _Clock:
-    """How long each step took."""
+    """Stopwatch for the steps of a batch."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self._seconds = seconds

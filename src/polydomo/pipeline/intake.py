@@ -1,10 +1,10 @@
-"""Which segments are new: the ledger's folders against what bronze knows.
+"""Discovery of new segments: the ledger's folders compared with the bronze tables.
 
-New segments are posted as lists, small files of names that the stream reads. Spark's own file source could watch the
-ledger's folders, but it knows a file by its name alone: it would never take a bad file's repaired successor, would
-pass over a segment that arrives with an old date, and would remember every name for ever. So Spark streams our lists,
-which are written once and in order, and the stream's checkpoint is small. It may even be deleted: the lists that still
-wait are read again, and rows that are known are not taken twice.
+New segments are written to lists, small files of names that the stream reads. Spark's own file source could watch the
+ledger's folders, but it identifies a file by name alone: it would never take the repaired version of a bad file, would
+skip a segment that arrives with an old date, and would remember every name forever. So Spark streams our lists, which
+are written once and in order, and the stream's checkpoint stays small. It may even be deleted: the pending lists are
+read again, and known rows are not added twice.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from polydomo.pipeline.lake import Lake
 
-# What a list's lines are.
+# Schema of a list's lines.
 LINE: Final = "list string, table string, path string, size bigint, modified bigint"
 
 _SUFFIX: Final = ".parquet"
 
 
 class Intake:
-    """Of one ledger into one lake."""
+    """Discovery of one ledger's segments for one lake."""
 
     def __init__(self, spark: SparkSession, lake: Lake, per_list: int) -> None:
         self._spark = spark
@@ -43,15 +43,15 @@ class Intake:
                 f"there is no ledger at {files.local(self._ledger)}",
                 hint="start the broker with a ledger (ledger.folder), or set spark.ledger",
             )
-        # By path: size and time of what was looked at, and still is where it was.
+        # Size and time of each examined segment that is still in place, by path.
         self._known: dict[str, tuple[int, int]] = {}
-        # Those of them that were not accepted and could not be moved: they may be repaired in their place.
+        # Rejected segments that could not be moved: they may be repaired in place.
         self._rejected: set[str] = set()
         self._number = 0
         self._first = True
 
     def open(self) -> None:
-        """Remember what was looked at before, and what waits in lists."""
+        """Load the examined segments and those in pending lists."""
         if files.is_local(self._folder):
             files.local(self._folder).mkdir(parents=True, exist_ok=True)
         self._known, self._rejected, looked_at = known(self._lake)
@@ -60,13 +60,13 @@ class Intake:
             self._number = max(self._number, int(name.partition("-")[0]))
             segments = _parse(files.read(self._spark, found.path) or "")
             if all((segment.path, segment.size, segment.modified) in looked_at for segment in segments):
-                self.done([name])  # its batch was over, and nobody had the time to remove it
+                self.done([name])  # its batch was committed before the list could be removed
                 continue
             for segment in segments:
                 self._known[segment.path] = (segment.size, segment.modified)
 
     def discover(self) -> list[Segment]:
-        """New segments, the oldest first."""
+        """Return new segments, the oldest first."""
         found: list[Segment] = []
         for table in BY_NAME:
             folder = f"{self._ledger}/{table}"
@@ -81,11 +81,11 @@ class Intake:
         return sorted(found, key=lambda segment: (segment.modified, segment.path))
 
     def note(self, rejected: Iterable[Segment]) -> None:
-        """These were not accepted: should they change, they are new."""
+        """Mark segments as rejected: if they change, they are new."""
         self._rejected.update(segment.path for segment in rejected)
 
     def post(self, segments: Sequence[Segment]) -> int:
-        """Lists for the stream. How many."""
+        """Write lists for the stream and return how many."""
         lists = 0
         for start in range(0, len(segments), self._per_list):
             self._number += 1
@@ -99,52 +99,52 @@ class Intake:
         return lists
 
     def waiting(self) -> int:
-        """Segments in lists."""
+        """Return the number of segments in pending lists."""
         return sum(
             len(_parse(files.read(self._spark, found.path) or ""))
             for found in files.listing(self._spark, self._folder)
         )
 
     def stream(self) -> DataFrame:
-        """The lists as Spark's stream, one in a batch."""
+        """Return the lists as a Spark stream, one list per batch."""
         return (
             self._spark.readStream.schema(LINE)
             .option("maxFilesPerTrigger", 1)
-            # A list is removed when its batch is in the tables. Should Spark not know that yet, it is not missed.
+            # A list is removed after its batch is committed, which Spark may not have recorded yet.
             .option("ignoreMissingFiles", "true")
-            # Spark passes over files that are so much older than the newest one.
+            # By default Spark skips files that are a week older than the newest one.
             .option("maxFileAge", "36500d")
             .json(self._folder)
         )
 
     def done(self, lists: Iterable[str]) -> None:
-        """Their segments are in the tables."""
+        """Remove lists whose segments are in the tables."""
         for name in lists:
             files.remove(self._spark, f"{self._folder}/{name}")
 
     def _all(self, table: str, folder: str) -> list[Segment]:
-        """Every file with its size and time: also finds what was replaced under its old name."""
+        """List every file with its size and time, which also finds files replaced under the same name."""
         here = [f for f in files.listing(self._spark, folder) if f.path.endswith(_SUFFIX)]
         self._forget(folder, {f.path for f in here})
         return [Segment(table, *f) for f in here if self._known.get(f.path) != (f.size, f.modified)]
 
     def _by_name(self, table: str, folder: str) -> list[Segment]:
-        """Only names that are new, or that were not accepted. A segment never changes once it was."""
+        """Check only new names and rejected segments. An accepted segment never changes."""
         paths = {f"{folder}/{name}" for name in files.names(folder) if name.endswith(_SUFFIX)}
         self._forget(folder, paths)
         looked = [files.stat(path) for path in paths if path not in self._known or path in self._rejected]
         return [Segment(table, *f) for f in looked if f and self._known.get(f.path) != (f.size, f.modified)]
 
     def _forget(self, folder: str, here: set[str]) -> None:
-        """What is no longer there: should it come again, it is new."""
+        """Forget removed files: if one returns, it is new."""
         for path in [p for p in self._known if p not in here and p.rpartition("/")[0] == folder]:
             del self._known[path]
             self._rejected.discard(path)
 
 
 def known(lake: Lake) -> tuple[dict[str, tuple[int, int]], set[str], set[tuple[str, int, int]]]:
-    """From bronze: what is where it was (the latest look at each path counts), which of it was not accepted, and all
-    that was ever looked at."""
+    """Read bronze: return the segments still in place (by the latest examination of each path), those of them that were
+    rejected, and all that were ever examined."""
     pieces = lake.pieces("segments")
     if not pieces:
         return {}, set(), set()
@@ -156,7 +156,7 @@ def known(lake: Lake) -> tuple[dict[str, tuple[int, int]], set[str], set[tuple[s
     for row in rows.sort_by("at").to_pylist():
         path = row["path"]
         looked_at.add((path, row["size"], row["modified"]))
-        if row["aside"] is not None:  # should it be put back, it is looked at again
+        if row["aside"] is not None:  # if it is put back, it is examined again
             found.pop(path, None)
             rejected.discard(path)
             continue

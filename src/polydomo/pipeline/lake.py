@@ -1,20 +1,20 @@
-"""The tables: Apache Iceberg, whose files Spark writes and reads and whose snapshots pyiceberg commits.
+"""The tables: Apache Iceberg. Spark reads and writes the files, pyiceberg commits the snapshots.
 
-A table changes by one snapshot at a time: new files are written first, under names that nobody has seen; then one
-commit makes them part of the table, or replaces others by them. A reader has the files of one snapshot, always whole.
-A commit fails if the table is not as it was when the change began: nothing is merged, nothing is tried again behind
-the writer's back, because what is added was compared with what was there.
+A table changes by one snapshot at a time: new files are written first, under unused names; then one commit adds them
+to the table or replaces others. A reader sees the files of one snapshot, always complete. A commit fails if the table
+has changed since the edit began: nothing is merged or retried automatically, because the added rows were compared with
+the existing ones.
 
-Each snapshot's summary carries notes (`polydomo.…`): which batch came last, and up to where the table follows those
-that it is made from. They are handed on from snapshot to snapshot, so the newest one has them all.
+Each snapshot's summary carries notes (`polydomo.…`): the last batch, and the snapshots of the source tables up to which
+the table is current. Notes are copied from snapshot to snapshot, so the newest one has them all.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from polydomo import private_files
@@ -51,20 +51,20 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import DataFrame, SparkSession
 
-# Manifests.
+# Maximum number of cached manifests.
 _REMEMBERED: Final = 2000
 
 
 @dataclass
 class _Known:
-    """What a manifest says never changes."""
+    """Contents of a manifest, which never change."""
 
     live: list[DataFile]
     added: dict[int, list[DataFile]]
 
 
 class Lake:
-    """All tables of one place."""
+    """All tables of one location."""
 
     def __init__(self, places: Places, gold: Sequence[GoldTable] | None = None) -> None:
         self.places = places
@@ -85,68 +85,60 @@ class Lake:
         self.close()
 
     def close(self) -> None:
-        """The catalog's connections."""
+        """Close the catalog's connections."""
         if self._catalog is not None:
             self._catalog.close()
             self._catalog = None
 
     def spec(self, name: str) -> TableSpec:
-        """Of a table, by its name."""
+        """Return a table's spec by name."""
         try:
             return self.specs[name]
         except KeyError:
             raise ConfigError(
-                f"there is no table {name!r}", hint=f"there are {', '.join(sorted(self.specs))}"
+                f"there is no table {name!r}", hint=f"tables: {', '.join(sorted(self.specs))}"
             ) from None
-
-    def of_layer(self, layer: str) -> list[TableSpec]:
-        """The tables of bronze, silver or gold."""
-        return [spec for spec in self.specs.values() if spec.layer == layer]
 
     # Reading
 
     def snapshot(self, name: str) -> int | None:
-        """The current one's id. None: the table has never been written to."""
+        """Return the id of the current snapshot. None: the table has never been written to."""
         table = self._load(name)
         head = table.current_snapshot() if table is not None else None
         return head.snapshot_id if head is not None else None
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
-        """All rows of the current snapshot, read by Spark itself."""
+        """Return all rows of the current snapshot as a DataFrame."""
         return self.frame(spark, name, self.pieces(name))
 
     def register(self, spark: SparkSession) -> None:
-        """All tables as temporary views, each as it is now."""
+        """Register the current snapshots of all tables as temporary views."""
         for name in self.specs:
             self.read(spark, name).createOrReplaceTempView(name)
 
     def pieces(self, name: str) -> list[Piece]:
-        """The files of the current snapshot."""
+        """Return the files of the current snapshot."""
         table = self._load(name)
         return [] if table is None else self._pieces(table, table.current_snapshot())
 
     def frame(self, spark: SparkSession, name: str, pieces: Sequence[Piece]) -> DataFrame:
-        """The rows of these files."""
+        """Return the rows of these files as a DataFrame."""
         spec = self.spec(name)
         if not pieces:
             return spark.createDataFrame([], spec.ddl())
         return spark.read.schema(spec.ddl()).parquet(*[files.literal(piece.path) for piece in pieces])
 
     def store(self, name: str) -> Store:
-        """What opens a table's files, in tasks of Spark's, too."""
+        """Return an accessor of a table's files that also works in Spark tasks."""
         return Store.of(self._made(name).io.properties)
 
     def notes(self, name: str) -> dict[str, str]:
-        """What the current snapshot says about itself."""
+        """Return the notes of the current snapshot."""
         table = self._load(name)
         return {} if table is None else notes_of(table.current_snapshot())
 
-    def added_since(self, name: str, snapshot: int | None) -> list[Piece] | None:
-        """The files with rows that are newer than a snapshot; None: that cannot be said, everything is new."""
-        return self.news(name, snapshot)[1]
-
     def news(self, name: str, snapshot: int | None) -> tuple[int | None, list[Piece] | None]:
-        """The current snapshot, and what it has that an earlier one had not."""
+        """Return the current snapshot, and the files appended since an earlier one. None: treat all rows as new."""
         table = self._load(name)
         head = table.current_snapshot() if table is not None else None
         if table is None or head is None:
@@ -167,15 +159,15 @@ class Lake:
         return head.snapshot_id, found if at is not None else None
 
     def pieces_at(self, name: str, snapshot: int | None) -> list[Piece]:
-        """The files of a snapshot."""
+        """Return the files of a snapshot."""
         table = self._load(name)
         if table is None or snapshot is None:
             return []
         return self._pieces(table, table.metadata.snapshot_by_id(snapshot))
 
     def bounds(self, name: str, pieces: Sequence[Piece], *columns: str) -> tuple[int, int] | None:
-        """The least and the greatest value of these columns in these files; None: all are null. Files that do not say
-        have any value."""
+        """Return the least and greatest value of these columns in these files; None: all are null. Files without bounds
+        are treated as unbounded."""
         from pyiceberg.conversions import from_bytes
 
         schema = self._made(name).schema()
@@ -198,40 +190,15 @@ class Lake:
     # Writing
 
     def edit(self, name: str) -> Edit:
-        """A change of the table as it is now. The table is made if it is new."""
+        """Return an edit of the current snapshot. Creates the table if necessary."""
         return Edit(self.spec(name), self._made(name), self._now, self._commits)
 
-    def append(
-        self, spark: SparkSession, name: str, rows: DataFrame, notes: Mapping[str, str] | None = None
-    ) -> int:
-        """Add rows in one snapshot. How many they were."""
-        edit = self.edit(name)
-        written = edit.write(spark, rows)
-        edit.commit(APPEND, add=written, notes=notes)
-        return sum(piece.rows for piece in written)
-
-    def replace(
-        self,
-        spark: SparkSession,
-        name: str,
-        rows: DataFrame,
-        days: Iterable[date] | None = None,
-        notes: Mapping[str, str] | None = None,
-    ) -> int:
-        """Put these rows in the place of all that are there, or of those of some days."""
-        edit = self.edit(name)
-        wanted = None if days is None else set(days)
-        gone = [piece for piece in edit.pieces() if wanted is None or piece.day in wanted]
-        written = edit.write(spark, rows)
-        edit.commit(REBUILD if wanted is None else "merge", add=written, remove=gone, notes=notes)
-        return sum(piece.rows for piece in written)
-
-    # Keeping
+    # Maintenance
 
     def expire(self, name: str, *, older_than: datetime | None = None, most: int | None = None) -> int:
-        """Forget snapshots: those before a time, or all but the newest `most`. How many. The files stay.
+        """Expire snapshots before a time, or all but the newest `most`, and return how many. The files stay.
 
-        What another table still has to follow is not forgotten.
+        Snapshots that a derived table has not processed yet are kept.
         """
         table = self._load(name)
         head = table.current_snapshot() if table is not None else None
@@ -262,7 +229,7 @@ class Lake:
         return len(gone)
 
     def referenced(self, name: str) -> set[str]:
-        """All files that a snapshot has, with those that say so. As plain paths, where they are on this machine."""
+        """Return all data and metadata files of all snapshots, local ones as plain paths."""
         table = self._load(name)
         if table is None:
             return set()
@@ -274,11 +241,11 @@ class Lake:
                 found.update(file.file_path for file in self._manifest(table, manifest).live)
         return {path.removeprefix("file://") for path in found}
 
-    # Within
+    # Internals
 
     @property
     def catalog(self) -> Catalog:
-        """Opened when it is first needed."""
+        """Return the catalog, opened on first use."""
         with self._commits:
             if self._catalog is None:
                 self._catalog = _open(self.places)
@@ -308,7 +275,7 @@ class Lake:
                     properties=PROPERTIES | {"comment": spec.doc},
                 )
         new = missing(table, spec)
-        if new:  # an older version of the product made it
+        if new:  # the table was created by an older version
             with self._commits, table.update_schema() as update:
                 for column, kind, doc in new:
                     update.add_column(column, kind, doc)
@@ -351,7 +318,7 @@ def _open(places: Places) -> Catalog:
 
     if files.is_local(places.tables):
         folder = files.local(places.tables)
-        private_files.make_folder(folder.parent)  # the broker's own, mostly
+        private_files.make_folder(folder.parent)  # usually the broker's data folder
         folder.mkdir(exist_ok=True)
     try:
         return load_catalog(places.catalog, **places.options)
@@ -359,7 +326,7 @@ def _open(places: Places) -> Catalog:
         shown = places.options.get("uri", places.catalog)
         raise ConfigError(
             f"cannot open the catalog {shown}: {error}",
-            hint="look at spark.catalog and spark.catalog_options",
+            hint="check spark.catalog and spark.catalog_options",
         ) from error
 
 

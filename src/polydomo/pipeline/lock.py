@@ -1,4 +1,4 @@
-"""One at a time changes the tables: `run`, `backfill`, `compact`. Readers need no lock."""
+"""A lock for writers of the tables: `run`, `backfill`, `compact`. Readers need no lock."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Busy(PolydomoError):
     hint = "wait until it is done, or stop it"
 
 
-# A lock of this process is no obstacle to this process, as far as the system is concerned.
+# flock does not exclude another thread of the same process.
 _held: set[Path] = set()
 _guard = threading.Lock()
 
 
 @contextmanager
 def holding(places: Places, what: str) -> Iterator[None]:
-    """While within, nobody else on this machine changes these tables. The lock goes with the process, however it ends.
+    """Hold the lock of these tables on this machine. The system releases it when the process ends.
 
-    Tables in an object store have no lock: there the catalog refuses whoever comes second.
+    Tables in an object store have no lock: there the catalog refuses the second writer.
     """
     path = places.lock
     if path is None:
@@ -71,5 +71,5 @@ def _holder(handle: int) -> str:
     try:
         note: dict[str, Any] = json.loads(os.pread(handle, 4096, 0))
     except ValueError:
-        return "somebody just took them"
+        return "just locked by another process"
     return f"{note.get('what')} by process {note.get('pid')} on {note.get('host')} since {note.get('since')}"

@@ -1,4 +1,4 @@
-"""Where everything is: the ledger that is read, the tables that are made, and what is kept beside them."""
+"""Locations of the ledger, the tables, and the state stored next to the tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from polydomo.pipeline.files import is_local, local, url
 from polydomo.server.data_dir import folder_for
 from polydomo.server.settings import AUTO, Settings
 
-# What is kept beside the tables and is none of them.
+# Folder next to the tables for everything that is not a table.
 STATE = "_state"
 
 NAMESPACE = "polydomo"
@@ -19,9 +19,9 @@ NAMESPACE = "polydomo"
 
 @dataclass(frozen=True)
 class Places:
-    """Folders here (file://…) or elsewhere (s3a://…, hdfs://…).
+    """URLs of folders, local (file://…) or remote (s3a://…, hdfs://…).
 
-    `options` are the catalog's, as pyiceberg takes them.
+    `options`: properties of pyiceberg's catalog.
     """
 
     ledger: str
@@ -32,39 +32,38 @@ class Places:
 
     @property
     def checkpoint(self) -> str:
-        """Spark's own notes on how far the stream is."""
+        """Return the folder of Spark's checkpoint of the stream."""
         return f"{self.tables}/{STATE}/checkpoint"
 
     @property
     def intake(self) -> str:
-        """Lists of segments that wait to be taken: what the stream reads."""
+        """Return the folder of pending lists of segments, which the stream reads."""
         return f"{self.tables}/{STATE}/intake"
 
     @property
     def quarantine(self) -> str:
-        """Segments that could not be read."""
+        """Return the folder of unreadable segments."""
         return f"{self.tables}/{STATE}/quarantine"
 
     @property
     def lock(self) -> Path | None:
-        """Whoever changes the tables holds it. None where a lock means nothing: in an object store, where the
-        catalog alone decides who comes first."""
+        """Return the lock file of writers. None for an object store, where only the catalog serialises commits."""
         return local(self.tables) / STATE / "lock" if is_local(self.tables) else None
 
 
 def places_for(settings: Settings) -> Places:
-    """From the configuration. Nothing is made or opened."""
+    """Return the locations from the configuration, without creating or opening anything."""
     spark = settings.spark
     data = folder_for(settings.broker.zmq) if settings.broker.data == AUTO else settings.broker.data
     ledger = spark.ledger or ("" if settings.ledger.folder == AUTO else settings.ledger.folder)
     if not ledger and not data:
         raise ConfigError(
-            "it is not known where the ledger is: broker.data is empty, and so is spark.ledger",
+            "the ledger's location is unknown: both broker.data and spark.ledger are empty",
             hint="set spark.ledger to the folder that the broker's ledger.folder names",
         )
     if not spark.tables and not data:
         raise ConfigError(
-            "it is not known where the tables are to be: broker.data is empty, and so is spark.tables",
+            "the location of the tables is unknown: both broker.data and spark.tables are empty",
             hint="set spark.tables",
         )
     tables = url(spark.tables or f"{data}/tables")
@@ -75,13 +74,13 @@ def places_for(settings: Settings) -> Places:
 
 
 def _catalog(said: str, tables: str) -> tuple[str, dict[str, str]]:
-    """Its name and its properties."""
+    """Return the catalog's name and properties."""
     if said and "://" not in said:
-        return said, {"warehouse": tables}  # pyiceberg's own configuration knows the rest
+        return said, {"warehouse": tables}  # the rest is in pyiceberg's own configuration
     if not said:
         if not is_local(tables):
             raise ConfigError(
-                f"the tables are at {tables}, where no SQLite catalog can be",
+                f"a SQLite catalog cannot be stored at {tables}",
                 hint="set spark.catalog to a database or a REST catalog",
             )
         said = f"sqlite:///{local(tables)}/catalog.db"

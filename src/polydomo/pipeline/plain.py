@@ -1,4 +1,4 @@
-"""Arrow's values as JSON has them: nothing is lost that JSON has no word for, it becomes text."""
+"""Conversion of Arrow values to JSON. Values without a JSON form become text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Convert = Callable[[Any], Any]
 
 
 def rows(table: pa.Table) -> list[list[Any]]:
-    """Row by row, each a list in the order of the columns."""
+    """Return the rows, each a list in the order of the columns."""
     columns = [_column(table.column(number)) for number in range(table.num_columns)]
     if not columns:
         return [[] for _ in range(table.num_rows)]
@@ -29,7 +29,7 @@ def _column(column: pa.ChunkedArray) -> list[Any]:
 
 
 def converter(kind: pa.DataType) -> Convert | None:
-    """For values of this type; None: they are fine as they are."""
+    """Return the converter for values of a type; None: they need none."""
     from pyarrow import types
 
     if types.is_floating(kind):
@@ -69,7 +69,7 @@ def _instant(value: datetime) -> str:
 
 
 def _pairs(kind: pa.MapType) -> Convert:
-    """A map with text for keys is an object, any other a list of pairs."""
+    """Convert a map with text keys to an object, any other to a list of pairs."""
     from pyarrow import types
 
     key = converter(kind.key_type) or _same

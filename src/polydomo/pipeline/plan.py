@@ -1,21 +1,21 @@
-"""How many workers does a service need? Its recorded jobs are replayed against so many, and the waits are looked at.
+"""Capacity planning: how many workers a service needs, by replaying its recorded jobs.
 
     found = plan(spark, lake.read(spark, "jobs"), target=0.2, percentile=0.95)
     found.recommended  # {"resize": 6, …}
 
-What is replayed are the jobs that a worker did: when each could be dispatched, and how long it took. The line is first
-come, first served, as the broker's is for jobs of one priority. Answers from memory are no work; attempts that were
-lost are, if the table of them is given.
+The jobs that workers ran are replayed: when each could be dispatched, and how long it ran. The queue is first in, first
+out, as the broker's is for jobs of one priority. Cached results are not work; lost attempts are, if their table is
+given.
 
-People size for the rush hour. So a plan looks at three windows of the same replay: all of it, the busiest 24 hours and
-the busiest hour; `window` says which one must meet the target. A trace shorter than a window is that window.
+Capacity is usually sized for the peak. So a plan examines three windows of the same replay: all of it, the busiest 24
+hours and the busiest hour; `window` says which one must meet the target. A trace shorter than a window is that window.
 
-Each service is a task of Spark's, which brackets the smallest number that will do: waits only become shorter with more
-workers. With `workers` every number in that range is tried, each service × number in a task of its own.
+Each service is one Spark task, which brackets the smallest sufficient number: waits only become shorter with more
+workers. With `workers` every number in that range is tried, each service × number in its own task.
 
-What a replay cannot know: clients that wait for an answer before they ask again would ask more often if they were
-served sooner; jobs that were refused or given up are not in it; and a worker that does several jobs at once is taken to
-do each as fast as before.
+Limits of a replay: clients that wait for a reply before the next request would send more if they were served sooner;
+refused and abandoned jobs are missing; and a worker that runs several jobs at once is assumed to run each at the same
+speed.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from polydomo.pipeline import replay
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# How much is done, from 0 to 1, and what.
+# Completed share, from 0 to 1, and a description.
 Progress = Callable[[float, str], None]
 
 Window = Literal["all", "day", "hour"]
 WINDOWS: Final[dict[str, float]] = {"all": np.inf, "day": 86_400.0, "hour": 3_600.0}
 
-# A service that needs more than this is not planned but designed.
+# Upper limit of the search.
 MOST: Final = 100_000
 
 _SCHEMA: Final = (
@@ -52,38 +52,38 @@ _SCHEMA: Final = (
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One service with so many workers, in one window. Seconds."""
+    """Result for one service, number of workers and window. Times in seconds."""
 
     service: str
     workers: int
     window: str
     jobs: int
-    load: float  # workers that the work would keep busy
-    utilisation: float  # the same as a share of those there are; from 1 on the queue only grows
-    mean: float  # of waits, as are the following
+    load: float  # average number of busy workers
+    utilisation: float  # load divided by the number of workers; from 1 on the queue only grows
+    mean: float  # of waits, like the following
     p50: float
     p95: float
     p99: float
-    asked: float  # the percentile that was asked for
+    asked: float  # the requested percentile
     longest: float
-    ok: bool  # `asked` is within the target
+    ok: bool  # `asked` meets the target
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a service needs. `workers` is None if no number in the range was enough."""
+    """Required workers of a service. `workers` is None if no number in the range was enough."""
 
     service: str
     workers: int | None
-    seen: int | None  # workers that did these jobs
+    seen: int | None  # workers that ran these jobs
     jobs: int
-    wait: float | None  # the percentile that was asked for, with so many
-    fewer: float | None  # the same with one worker less; None: there is no fewer
+    wait: float | None  # the requested percentile with this number
+    fewer: float | None  # the same with one worker less; None if not tried
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The answer. See the module's text."""
+    """A capacity plan: its parameters, everything that was tried, and the required workers."""
 
     target: float
     percentile: float
@@ -96,15 +96,15 @@ class Plan:
 
     @property
     def recommended(self) -> dict[str, int | None]:
-        """The smallest number of workers that meets the target, by service."""
+        """Return the smallest number of workers that meets the target, by service."""
         return {need.service: need.workers for need in self.needs}
 
     def frame(self) -> pd.DataFrame:
-        """All that was tried, a row per service, number of workers and window."""
+        """Return all results, a row per service, number of workers and window."""
         return pd.DataFrame([asdict(row) for row in self.rows], columns=list(PlanRow.__dataclass_fields__))
 
     def to_json(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the plan as plain JSON values."""
         found: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return found
 
@@ -124,16 +124,16 @@ def plan(
     attempts: DataFrame | None = None,
     progress: Progress | None = None,
 ) -> Plan:
-    """How many workers keep that percentile of waits within `target` seconds.
+    """Find the number of workers that keeps the percentile of waits within `target` seconds.
 
     - `jobs`: silver's `jobs`, the ledger's, or any frame with `service`, `queued` or `submitted`, and `run_s`.
     - `service`: only this one.
-    - `load`: what if there were so many times the jobs (see replay.loaded). `speed`: what if workers were so many times
-      as fast.
-    - `workers`: try these numbers, all of them, instead of looking for the smallest that will do.
-    - `window`: which part of the time must meet the target: `all`, the busiest `day`, or the busiest `hour`.
-    - `credit`: jobs that a worker does at once.
-    - `attempts`: silver's `attempts` or the ledger's: those that were lost also kept a worker busy.
+    - `load`: what if there were this many times the jobs (see replay.loaded). `speed`: what if workers were this many
+      times as fast.
+    - `workers`: try all these numbers instead of searching for the smallest sufficient one.
+    - `window`: the part of the time that must meet the target: `all`, the busiest `day`, or the busiest `hour`.
+    - `credit`: jobs that a worker runs at once.
+    - `attempts`: silver's `attempts` or the ledger's: lost attempts also kept a worker busy.
     """
     _check(target, percentile, load, speed, workers, window, credit)
     tell = progress or (lambda _share, _text: None)
@@ -157,8 +157,8 @@ def plan(
     tell(1.0, f"{len({row.service for row in rows})} services planned")
     if service is not None and not rows:
         raise ConfigError(
-            f"no worker has done a job of the service {service!r} yet",
-            hint="see which there are: polydomo spark sql",
+            f"no worker has run a job of the service {service!r} yet",
+            hint="list the services with 'polydomo spark sql'",
         )
     return Plan(
         target, percentile, window, load, speed, credit, tuple(rows), tuple(_needs(rows, window, seen))
@@ -166,7 +166,7 @@ def plan(
 
 
 class _Task:
-    """What is done for a service, where its jobs are."""
+    """The replay of one service, run in a Spark task."""
 
     def __init__(
         self, target: float, percentile: float, load: float, speed: float, window: str, credit: int
@@ -179,8 +179,8 @@ class _Task:
         self.credit = credit
 
     def search(self, jobs: pd.DataFrame) -> pd.DataFrame:
-        """Doubles the number until it will do, then halves the gap. The last two tried are neighbours, so that `one
-        worker fewer` is always among the rows."""
+        """Double the number until it is sufficient, then bisect. The last two tried are neighbours, so that one worker
+        fewer is always among the rows."""
         trace = self._trace(jobs)
         stretches = _stretches(trace)
         low = max(1, int(replay.load_within(trace, *stretches[self.window]) / self.credit))
@@ -191,7 +191,7 @@ class _Task:
                 tried[workers] = self._measure(trace, stretches, workers)
             return any(row[1] == self.window and row[-2] <= self.target for row in tried[workers])
 
-        # The load is a guess at where to begin, no bound: a patient target can do with less.
+        # The load is only a starting point: a lenient target needs fewer workers.
         while low > 1 and enough(low):
             low //= 2
         high = low
@@ -207,7 +207,7 @@ class _Task:
         return _frame(name, tried)
 
     def one(self, jobs: pd.DataFrame) -> pd.DataFrame:
-        """With the number of workers that the rows say."""
+        """Replay with the number of workers given in the rows."""
         trace = self._trace(jobs)
         workers = int(jobs["workers"].iloc[0])
         tried = {workers: self._measure(trace, _stretches(trace), workers)}
@@ -221,7 +221,7 @@ class _Task:
     def _measure(
         self, trace: replay.Trace, stretches: dict[str, tuple[float, float]], workers: int
     ) -> list[tuple[Any, ...]]:
-        """A row for each window but for the service's name."""
+        """Return a row per window, without the service's name."""
         waits = replay.waits(trace.arrivals, trace.seconds, workers * self.credit)
         found: list[tuple[Any, ...]] = []
         for window, (begin, end) in stretches.items():
@@ -247,7 +247,7 @@ def _frame(service: str, tried: dict[int, list[tuple[Any, ...]]]) -> pd.DataFram
 
 
 def _traces(jobs: DataFrame, service: str | None, attempts: DataFrame | None) -> DataFrame:
-    """service, came_us, run_s, counted: all the work that workers had."""
+    """Return service, came_us, run_s, counted for all the work of the workers."""
     came = F.coalesce(*(F.col(name) for name in ("queued", "submitted") if name in jobs.columns))
     if service is not None:
         jobs = jobs.where(F.col("service") == service)
@@ -278,7 +278,7 @@ def _traces(jobs: DataFrame, service: str | None, attempts: DataFrame | None) ->
 
 
 def _run(rows: DataFrame) -> Column:
-    """Seconds, from whichever of the two columns there is."""
+    """Return the run time in seconds, from whichever of the two columns exists."""
     if "run_s" in rows.columns:
         return F.col("run_s").cast("double")
     if "ran_us" in rows.columns:
@@ -289,7 +289,7 @@ def _run(rows: DataFrame) -> Column:
 
 
 def _seen(jobs: DataFrame, service: str | None) -> dict[str, int]:
-    """How many workers there were, by service; nothing if the rows do not say."""
+    """Return the number of workers by service; empty if the rows do not have it."""
     if "worker" not in jobs.columns:
         return {}
     some = jobs if service is None else jobs.where(F.col("service") == service)
@@ -324,17 +324,17 @@ def _check(
     window: str,
     credit: int,
 ) -> None:
-    """Everything that cannot be meant."""
+    """Raise ConfigError for invalid parameters."""
     if target < 0:
-        raise ConfigError(f"a wait of {target} s is no target", hint="give 0 or more seconds")
+        raise ConfigError(f"target is {target}", hint="give 0 or more seconds")
     if not 0 < percentile < 1:
-        raise ConfigError(f"{percentile} is no percentile", hint="a share between 0 and 1: 0.95 for p95")
+        raise ConfigError(f"percentile is {percentile}", hint="give a share between 0 and 1: 0.95 for p95")
     for name, value in (("load", load), ("speed", speed)):
         if not 0 < value < np.inf:
             raise ConfigError(f"{name} is {value}", hint="2 is twice as much, 0.5 is half")
     if window not in WINDOWS:
         raise ConfigError(f"there is no window {window!r}", hint=f"one of {', '.join(WINDOWS)}")
     if credit < 1:
-        raise ConfigError(f"a worker with room for {credit} jobs does nothing", hint="1 or more")
+        raise ConfigError(f"credit is {credit}", hint="give 1 or more jobs per worker")
     if workers is not None and (not len(workers) or min(workers) < 1):
-        raise ConfigError(f"{workers} has no number of workers to try", hint="range(1, 11), say")
+        raise ConfigError(f"{workers} has no valid number of workers", hint="for example range(1, 11)")

@@ -1,7 +1,7 @@
-"""The report's plots: SVG that takes its colours from the page around it, light or dark.
+"""The report's plots: SVG in the colours of the surrounding page, light or dark.
 
-matplotlib draws with two marker colours, for text and for lines in the background, which are replaced by the page's
-`currentColor` and `--line` afterwards. Text stays text, in the page's font.
+matplotlib draws text and grid lines in two placeholder colours, which are then replaced by the page's `currentColor`
+and `--line`. Text stays text, in the page's font.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 Rows = list[dict[str, Any]]
-dates: Any = untyped_dates  # its functions have no types
+dates: Any = untyped_dates  # no type hints
 
-# Seven that are told apart on white and on black, also by those who see few colours; the last is for all others.
+# Seven colours that are distinct on white and on black, also for colour-blind readers; the last is for all others.
 COLOURS: Final = ("#4c8bf5", "#e8913a", "#3fa66b", "#c2549d", "#8a6de0", "#b59a2f", "#8b949e")
 BAD: Final = "#e5534b"
 _INK: Final = "#010203"
@@ -31,7 +31,7 @@ TOP: Final = len(COLOURS) - 1  # services with a colour of their own
 
 _STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
-    "text.parse_math": False,  # a dollar in a name is a dollar
+    "text.parse_math": False,  # a dollar sign in a name is literal
     "font.size": 9,
     "font.family": "sans-serif",
     "text.color": _INK,
@@ -55,32 +55,32 @@ _STYLE: Final[dict[Any, Any]] = {
 
 
 def traffic(rows: Rows) -> str:
-    """Jobs per hour, the busiest services on top of each other, and failures below."""
+    """Plot jobs per hour, stacked by service, and failures below."""
     return _drawn("traffic", (9.6, 3.4), lambda figure: _traffic(figure, rows))
 
 
 def latency(rows: Rows, busiest: list[str]) -> str:
-    """p50 and p95 of each of the busiest services, day by day, in small pictures of one scale."""
+    """Plot p50, p95 and p99 of each of the busiest services by day, as small multiples."""
     return _drawn(
         "latency", (9.6, 1.0 + 1.7 * -(-len(busiest) // 3)), lambda figure: _latency(figure, rows, busiest)
     )
 
 
 def heat(rows: Rows) -> str:
-    """Busy workers by service and hour, as a share of those that were there in the whole time."""
+    """Plot busy workers by service and hour, as a share of the largest number of workers."""
     height = 0.9 + 0.24 * len({row["service"] for row in rows})
     return _drawn("heat", (9.6, height), lambda figure: _heat(figure, rows))
 
 
 def capacity(rows: Rows) -> str:
-    """Workers that are needed beside those that were there."""
+    """Plot the required number of workers next to the observed one."""
     return _drawn("capacity", (9.6, 0.8 + 0.26 * len(rows)), lambda figure: _capacity(figure, rows))
 
 
 def _drawn(name: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
-    # Ids in the picture are made from the salt: those of several pictures in one page must differ.
+    # Ids in an image are derived from the salt: those of several images in one page must differ.
     with mpl.rc_context({**_STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
-        # The reader's fonts draw the text, not ours: what ours cannot draw is no trouble.
+        # The reader's fonts draw the text: glyphs missing from ours do not matter.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
@@ -90,9 +90,9 @@ def _drawn(name: str, size: tuple[float, float], draw: Callable[[Figure], None])
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :].replace(_INK, "currentColor").replace(_LINE, "var(--line)")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # The names of things in a picture (axes_1, text_3) are the same in all of them, and nobody refers to them.
+    # Element ids (axes_1, text_3) repeat in all images and are not referenced.
     svg = re.sub(r' id="[\w.]+_\d+"', "", svg)
-    # As wide as the page, whatever that is.
+    # Let the image fill the page's width.
     for side in ("width", "height"):
         svg = re.sub(rf'(<svg[^>]*?) {side}="[^"]*"', r"\1", svg, count=1)
     return svg.replace("<svg", f'<svg role="img" aria-label="{name}"', 1)
@@ -184,7 +184,7 @@ def _capacity(figure: Figure, rows: Rows) -> None:
     axis = figure.subplots()
     place = np.arange(len(some))
     needed = [row["workers"] for row in some]
-    axis.barh(place, needed, height=0.6, color=COLOURS[0], label="needed")
+    axis.barh(place, needed, height=0.6, color=COLOURS[0], label="required")
     seen = [(at, row["seen"]) for at, row in zip(place, some, strict=True) if row["seen"]]
     if seen:
         axis.plot(
@@ -192,7 +192,7 @@ def _capacity(figure: Figure, rows: Rows) -> None:
             "o",
             color=COLOURS[1],
             markersize=5,
-            label="were there",
+            label="observed",
         )
         figure.legend(loc="outside upper right", ncols=2, handlelength=1)
     axis.set_yticks(place, [row["service"] for row in some])

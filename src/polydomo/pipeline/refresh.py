@@ -1,9 +1,9 @@
-"""Gold, kept up to date: what is new in silver, merged into the days that it touches.
+"""Incremental refresh of gold: new silver rows are merged into the days they touch.
 
-Each gold table notes the silver snapshots that it has. A refresh reads the files that silver got since, makes rows of
-them, reads the gold rows of the same days, merges both and puts the result in their place, in one snapshot that notes
-how far it is now. A crash in between changes nothing: the next refresh finds the same new files. Where a day has
-several files, those with minutes that nothing new can belong to are left alone.
+Each gold table notes the silver snapshots that it includes. A refresh reads the files added to silver since then,
+computes rows from them, merges these with the gold rows of the same days and replaces those, in one snapshot that notes
+the new position. A crash in between changes nothing: the next refresh finds the same new files. Where a day has several
+files, those whose minutes cannot be affected are left alone.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ _EPOCH: Final = date(1970, 1, 1)
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# If what is new lies within so many days, they are all merged; else only those that it touches, which takes another
-# look at it.
+# If the new rows span at most this many days, all of those days are merged; else only the days with new rows, which
+# takes another pass.
 _FEW_DAYS: Final = 4
 
-# Times that say nothing about the days that a row is counted in.
+# Times that do not determine the days in which a row is counted.
 _ELSEWHEN: Final = ("submitted", "first_partial", "deadline")
 
-# So many tables at once: while one waits for the driver, another one's tasks run.
+# Tables refreshed at once: while one waits for the driver, another one's tasks run.
 _AT_ONCE: Final = 3
 
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
-# Up to so many new rows are merged in this process, with so many old ones at most, in files of so many bytes: to plan
-# and compile a query takes Spark longer.
+# Limits for merging in this process: new rows, old rows, and bytes of the old files. Below them, planning and compiling
+# a query takes Spark longer than the merge.
 _NEW_HERE: Final = 500_000
 _OLD_HERE: Final = 2_000_000
 _BYTES_HERE: Final = 64 * 1024 * 1024
 
 
 class Span(NamedTuple):
-    """From the first to the last time of what is new, in microseconds since 1970."""
+    """Time range of the new rows, in microseconds since 1970."""
 
     first: int
     last: int
 
     def days(self) -> set[date | None]:
-        """All that it touches."""
+        """Return all days in the range."""
         first, last = (_EPOCH + timedelta(days=time // _DAY_US) for time in self)
         return {first + timedelta(days=off) for off in range((last - first).days + 1)}
 
 
 @dataclass(frozen=True)
 class Refreshed:
-    """What happened to a gold table. `days`: None if all were made anew."""
+    """Result of refreshing a gold table. `days`: None if all were rebuilt."""
 
     table: str
     source_rows: int
@@ -83,7 +83,7 @@ def refresh(
     rebuild: bool = False,
     done: Callable[[Refreshed], None] | None = None,
 ) -> list[Refreshed]:
-    """All gold tables that are behind silver. `rebuild`: from all of silver, whatever they have."""
+    """Refresh all gold tables that are behind silver. `rebuild`: compute them from all of silver."""
 
     def work(gold: GoldTable) -> Refreshed | None:
         found = refresh_one(spark, lake, gold, objectives, rebuild=rebuild)
@@ -103,7 +103,7 @@ def refresh_one(
     *,
     rebuild: bool = False,
 ) -> Refreshed | None:
-    """One of them; None if there is nothing new."""
+    """Refresh one gold table; return None if there is nothing new."""
     began = time.monotonic()
     edit = lake.edit(gold.spec.name)
     heads: dict[str, int | None] = {}
@@ -136,11 +136,11 @@ def refresh_one(
 
 
 def _session(spark: SparkSession) -> SparkSession:
-    """Of the same Spark, for large tables."""
+    """Return a session of the same Spark with settings for large tables."""
     made = spark.newSession()
     prepare(made)
-    # Rows that come in order are aggregated as they come. Spark would rather hash them, and sort them after all when
-    # there are many groups.
+    # Sorted rows are aggregated as a stream. Spark would otherwise hash them, and fall back to sorting when there are
+    # many groups.
     made.conf.set("spark.sql.execution.useObjectHashAggregateExec", "false")
     made.conf.set(_PARTITIONS, spark.conf.get(_PARTITIONS) or "")
     return made
@@ -153,7 +153,7 @@ def _delta(
     news: Mapping[str, Sequence[Piece]],
     objectives: tuple[Objective, ...],
 ) -> DataFrame:
-    """What these files add. A key may have several rows."""
+    """Compute the rows that these files add. A key may have several rows."""
     found = [
         scan(spark, lake.store(source), lake.spec(source), news[source], way, objectives)
         for source, way in gold.columnar.items()
@@ -169,8 +169,8 @@ def _here(
     objectives: tuple[Objective, ...],
     notes: dict[str, str],
 ) -> tuple[int, int] | None:
-    """A few new rows merged with those of their days, or of their minutes, without a query of Spark's. None: there are
-    too many of the latter."""
+    """Merge a few new rows with those of their days, or of their minutes, without a Spark query. None: there are too
+    many old rows."""
     batches = [
         batch
         for source, way in gold.columnar.items()
@@ -209,11 +209,11 @@ def _merge(
     span: Span | None,
     notes: dict[str, str],
 ) -> tuple[int, int]:
-    """`span`: when all that is new happened, as far as can be said from outside; None: that cannot be said."""
+    """Merge with Spark. `span`: the time range of the new rows from the files' bounds; None if unknown."""
     days = _around(list(span.days()), gold.reach) if span else set()
     old, written = _merged(spark, lake, edit, gold, delta, days, span) if days else ([], [])
     if not days or _strays(written, days):
-        # Used twice: for its days, and for its rows. It is small: that is what gold is for.
+        # Used twice: for its days, and for its rows. A gold delta is small enough to persist.
         delta = delta.persist()
         try:
             days = _around(
@@ -225,8 +225,8 @@ def _merge(
     strays = _strays(written, days)
     if strays:
         raise PolydomoError(
-            f"the merge of {gold.spec.name} made rows of {', '.join(strays)}, days that it was not given",
-            hint="this is an error in the table's merge, or its reach is too short",
+            f"the merge of {gold.spec.name} produced rows of {', '.join(strays)}, outside of its input's days",
+            hint="this is a bug in the table's merge, or its reach is too short",
         )
     edit.commit("merge", add=written, remove=old, notes=notes)
     return sum(piece.rows for piece in written), len(days)
@@ -241,7 +241,7 @@ def _merged(
     days: set[date | None],
     span: Span | None = None,
 ) -> tuple[list[Piece], list[Piece]]:
-    """The files of these days that what is new may concern, and those that are to take their place."""
+    """Return the files of these days that the new rows may affect, and the files that replace them."""
     there = edit.pieces()
     if span is not None and gold.minute is not None:
         there = edit.overlapping(gold.minute, span.first - span.first % _MINUTE_US, span.last)
@@ -256,7 +256,7 @@ def _strays(written: Sequence[Piece], days: set[date | None]) -> list[str]:
 
 
 def _span(lake: Lake, news: Mapping[str, Sequence[Piece]]) -> Span | None:
-    """From the first to the last time in these files, by what their footers say. None: too long, or they do not say."""
+    """Return the time range of these files from their bounds. None: too long, or unknown."""
     times: list[int] = []
     for source, pieces in news.items():
         if any(piece.day is None for piece in pieces):
@@ -270,7 +270,7 @@ def _span(lake: Lake, news: Mapping[str, Sequence[Piece]]) -> Span | None:
 
 
 def _by_day(rows: DataFrame, gold: GoldTable) -> DataFrame:
-    """One file per day; with the rows as they are to lie in it, if that matters. A merge keeps it."""
+    """Repartition to one file per day, sorted if the table has a sort order. A merge keeps it."""
     there = rows.repartition(gold.spec.partition)
     return there.sortWithinPartitions(*gold.spec.order) if gold.spec.order else there
 

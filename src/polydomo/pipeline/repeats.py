@@ -1,8 +1,8 @@
-"""Rows that were written twice: which ids to look at closely.
+"""Duplicate rows: finding the ids to examine closely.
 
-Almost no row is. So the keys alone are compared first, and where nothing is repeated the rows go on as they are,
-without being moved or sorted. A small batch's keys are compared by Arrow, here: that takes milliseconds, where a job of
-Spark's takes a tenth of a second before it begins. A large one's are compared by Spark.
+Almost no row is a duplicate. So only the keys are compared first, and without duplicates the rows are not moved or
+sorted. Arrow compares the keys of a small batch in this process: that takes milliseconds, while a Spark job takes a
+tenth of a second to start. Spark compares those of a large batch.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# So many rows, new and old, are compared here.
+# Up to this many rows, new and old, are compared in this process.
 SMALL: Final = 1_000_000
 
-# The column of suspects.
+# Name of the suspects' column.
 MARK: Final = "mark"
 
 
@@ -34,11 +34,11 @@ def by_arrow(
     key: tuple[str, ...],
     within: tuple[str, object, object] | None,
 ) -> DataFrame | None:
-    """First columns of keys that occur more than once in these files. None: there are none.
+    """Return the first column of keys that occur more than once in these files. None: there are none.
 
-    `within`: a column of the key's rows with its bounds; row groups beyond are not read.
+    `within`: a column and its bounds; row groups of `there` outside of them are not read.
     """
-    # The bounds' column is read, too, where it is not part of the key.
+    # The column of the bounds is read, too, even if it is not part of the key.
     columns = list(key)
     filters = None if within is None else [(within[0], ">=", within[1]), (within[0], "<=", within[2])]
     parts = [_read(path, columns, None) for path in new] + [_read(path, columns, filters) for path in there]
@@ -52,7 +52,7 @@ def by_arrow(
 
 
 def by_spark(rows: DataFrame, there: DataFrame | None, key: tuple[str, ...]) -> DataFrame:
-    """Fingerprints that occur more than once in `rows`, or in both. Only the key's columns are read and moved."""
+    """Return fingerprints that occur more than once in `rows`, or in both. Reads only the key's columns."""
     seen = rows.select(fingerprint(key).alias(MARK))
     if there is not None:
         seen = seen.unionAll(there.select(fingerprint(key).alias(MARK)))
@@ -60,7 +60,7 @@ def by_spark(rows: DataFrame, there: DataFrame | None, key: tuple[str, ...]) -> 
 
 
 def fingerprint(key: tuple[str, ...]) -> Column:
-    """Eight bytes for a key. Two rows with different ones are different."""
+    """Return an 8-byte hash of a key. Rows with different fingerprints are different."""
     return F.xxhash64(*key)
 
 
@@ -72,9 +72,9 @@ def without(
     mark: Column,
     order: Sequence[Column],
 ) -> DataFrame:
-    """`rows` without those that are in `there`, and of several with the same key only the first by `order`.
+    """Return `rows` without those in `there`, and of several rows with the same key only the first by `order`.
 
-    Only rows whose `mark` is among the suspects are looked at closely. All others pass as they are.
+    Only rows whose `mark` is among the suspects are examined. All others pass unchanged.
     """
     marked = rows.withColumn("_mark", mark)
     few = F.broadcast(suspects.withColumnRenamed(MARK, "_mark"))
@@ -89,7 +89,7 @@ def without(
 
 
 def _read(path: str, columns: list[str], filters: list[tuple[str, str, object]] | None) -> pa.Table:
-    """Timestamps of one unit and dictionaries undone, so that all files go together."""
+    """Read key columns with uniform types: timestamps in one unit, no dictionaries."""
     from polydomo.pipeline.tables.bronze import opened
 
     with opened(path) as source:

@@ -1,11 +1,11 @@
-"""One queue, several servers: what recorded jobs would have waited with another number of workers.
+"""Simulation of one queue with several servers: how long recorded jobs would have waited with other numbers of workers.
 
-A service's jobs wait in one line, and whoever is free takes the first: a G/G/c queue. Given when each job came and how
-long it took, its wait follows exactly: it begins when it is there and a server is free. That is the recursion of Kiefer
-and Wolfowitz, kept as a heap of the times at which servers become free. For one server it is Lindley's, which numpy can
-do for all jobs at once.
+A service's jobs wait in one queue, and a free worker takes the first: a G/G/c queue. Given arrival and run times, the
+waits follow exactly: a job starts when it has arrived and a server is free. That is the recursion of Kiefer and
+Wolfowitz, kept as a heap of the times at which servers become free. For one server it is Lindley's, which numpy
+computes for all jobs at once.
 
-Everything here is pure: seconds in, seconds out.
+The functions are pure: seconds in, seconds out.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-# Copies of a job, for a higher load, come that much later at most: so that they are no twins that come at once, and a
-# burst stays the burst it is. Also at most this share of the whole time.
+# Maximum delay of a job's copies at a higher load, in seconds, and as a share of the whole time: copies do not arrive
+# at the same instant, and bursts keep their shape.
 JITTER: Final = 60.0
 JITTER_SHARE: Final = 0.01
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Jobs in the order in which they came. `counted`: those whose wait matters; attempts that were lost are work, too,
-    but nobody waits for them in particular."""
+    """Jobs in the order of arrival. `counted`: jobs whose wait matters; lost attempts are work, too, but their waits
+    are not measured."""
 
     arrivals: Floats
     seconds: Floats
@@ -37,14 +37,9 @@ class Trace:
     def __len__(self) -> int:
         return len(self.arrivals)
 
-    @property
-    def work(self) -> float:
-        """Seconds of work in it."""
-        return float(self.seconds.sum())
-
 
 def trace(arrivals: Floats, seconds: Floats, counted: npt.NDArray[np.bool_] | None = None) -> Trace:
-    """From jobs in any order. Times are counted from the first arrival; a negative duration is none."""
+    """Make a trace from jobs in any order. Times start at the first arrival; negative durations become 0."""
     arrivals = np.asarray(arrivals, dtype=np.float64)
     seconds = np.maximum(np.asarray(seconds, dtype=np.float64), 0.0)
     counted = (
@@ -58,12 +53,12 @@ def trace(arrivals: Floats, seconds: Floats, counted: npt.NDArray[np.bool_] | No
 
 
 def waits(arrivals: Floats, seconds: Floats, servers: int) -> Floats:
-    """What each job waits. `arrivals` must not decrease."""
+    """Return the wait of each job. `arrivals` must not decrease."""
     if servers < 1:
-        raise ValueError(f"{servers} servers never begin")
+        raise ValueError(f"the number of servers is {servers}: it must be 1 or more")
     if servers == 1:
         return _one(arrivals, seconds)
-    free = [-np.inf] * servers  # when each server is free again; the earliest first
+    free = [-np.inf] * servers  # when each server becomes free; the earliest first
     found: list[float] = []
     note = found.append
     for came, takes in zip(arrivals.tolist(), seconds.tolist(), strict=True):
@@ -78,26 +73,26 @@ def waits(arrivals: Floats, seconds: Floats, servers: int) -> Floats:
 
 
 def _one(arrivals: Floats, seconds: Floats) -> Floats:
-    """A job begins when all the work before it is done: the sum of it since the server was last idle."""
+    """Return the waits with one server: a job starts when all work since the server was last idle is done."""
     if not len(arrivals):
         return np.zeros(0)
-    done = np.cumsum(seconds) - seconds  # work that came before each
+    done = np.cumsum(seconds) - seconds  # work that arrived before each
     idle = np.maximum.accumulate(arrivals - done)
     found = done + idle - arrivals
-    # What sums of many numbers leave behind is not a wait.
+    # Rounding errors of long sums are not waits.
     return np.where(found > 1e-9, found, 0.0)
 
 
 def loaded(jobs: Trace, factor: float, seed: int = 0) -> Trace:
-    """The same day with more jobs, or fewer.
+    """Return the trace with a multiple of its jobs.
 
-    Twice the load is every job twice: the copy comes somewhat later (see JITTER) and takes as long as some other job of
-    the trace. So mornings, bursts and nights stay where they are, and each is twice as high. (To play the trace at
-    twice the speed would halve a burst's length instead, which hides how far a queue grows in it.) A fraction copies,
+    At twice the load every job is repeated: the copy arrives slightly later (see JITTER) and runs as long as some other
+    job of the trace. So mornings, bursts and nights stay where they are, each twice as high. (Replaying the trace at
+    twice the speed would halve the length of a burst instead, which hides how far the queue grows.) A fraction copies,
     or drops, that share of the jobs.
     """
     if not factor > 0:
-        raise ValueError(f"a load of {factor} is none")
+        raise ValueError(f"the load factor is {factor}: it must be positive")
     if factor == 1.0 or not len(jobs):
         return jobs
     random = np.random.RandomState(seed)
@@ -110,7 +105,7 @@ def loaded(jobs: Trace, factor: float, seed: int = 0) -> Trace:
         some = np.ones(len(jobs), dtype=np.bool_) if copy < whole else kept
         late = random.uniform(0, jitter, len(jobs)) if copy else np.zeros(len(jobs))
         other = random.permutation(len(jobs)) if copy else np.arange(len(jobs))
-        # A copy is of one kind with the job whose duration it has.
+        # A copy takes both the duration and `counted` from the other job.
         came.append((jobs.arrivals + late)[some])
         takes.append(jobs.seconds[other][some])
         counts.append(jobs.counted[other][some])
@@ -118,7 +113,7 @@ def loaded(jobs: Trace, factor: float, seed: int = 0) -> Trace:
 
 
 def busiest(jobs: Trace, length: float) -> tuple[float, float]:
-    """The stretch of that many seconds with the most work in it, begin and end. It begins with a job."""
+    """Return begin and end of the interval of that length with the most work. It begins with a job."""
     if not len(jobs) or jobs.arrivals[-1] - jobs.arrivals[0] <= length:
         return 0.0, np.inf
     total = np.concatenate([[0.0], np.cumsum(jobs.seconds)])
@@ -130,9 +125,9 @@ def busiest(jobs: Trace, length: float) -> tuple[float, float]:
 
 
 def load_within(jobs: Trace, begin: float, end: float) -> float:
-    """How many servers the work that comes between these times keeps busy."""
+    """Return how many servers the work arriving in an interval keeps busy."""
     some = (jobs.arrivals >= begin) & (jobs.arrivals < end)
     span = min(end, float(jobs.arrivals[-1])) - max(begin, 0.0) if len(jobs) else 0.0
     work = float(jobs.seconds[some].sum())
-    # A trace that ends with its last arrival still has that job's work to do.
+    # The last job's work extends beyond the last arrival.
     return work / max(span, float(jobs.seconds.max()) if len(jobs) else 0.0, 1e-9)

@@ -1,9 +1,9 @@
-"""The report: one HTML file with everything in it, to be opened, mailed or kept.
+"""The report: one self-contained HTML file.
 
     report(tables(spark), "report.html")
 
-`report_data` (report_data.py) asks the tables; `page` makes HTML of that, with pictures from plots.py. There is nothing
-to load from elsewhere and no script: it looks the same offline, and in ten years.
+`report_data` (report_data.py) queries the tables; `page` renders HTML, with plots from plots.py. The file loads nothing
+and contains no script, so it works offline.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["page", "report", "report_data", "write_csv"]
 
 Rows = list[dict[str, Any]]
 
-SHOWN_SERVICES: Final = 6  # with a picture of their own
+SHOWN_SERVICES: Final = 6  # with their own plot
 
 _CSS: Final = """
 :root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --line: #d9dee4; --page: #fff; --card: #f6f8fa;
@@ -53,7 +53,7 @@ footer { margin-top: 48px; color: var(--soft); font-size: 13px }
 
 
 class _Column(NamedTuple):
-    """`show` makes text of a row's value; `mark` a class for the cell."""
+    """A column of an HTML table. `show` formats a value; `mark` returns a class for the cell."""
 
     heading: str
     name: str
@@ -72,7 +72,7 @@ def report(
     title: str = "Polydomo",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Writes the page, and one CSV file per section to the folder `csv` if it is given. Returns the data."""
+    """Write the page, and one CSV file per section to the folder `csv` if given. Return the data."""
     data = report_data(tables, begin=begin, end=end, plan=plan, progress=progress)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def report(
 
 
 def write_csv(data: dict[str, Any], folder: str | Path) -> list[Path]:
-    """A file for each section that has rows."""
+    """Write a file for each section that has rows and return the paths."""
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     found = []
@@ -95,26 +95,26 @@ def write_csv(data: dict[str, Any], folder: str | Path) -> list[Path]:
 
 
 def page(data: dict[str, Any], title: str = "Polydomo") -> str:
-    """The whole page, from what `report_data` gave, or from its JSON."""
+    """Render the page from the result of `report_data`, or from its JSON."""
     sections = [(name, heading, text) for name, heading, text in _sections(data) if text]
     links = "".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in sections)
     body = "".join(
         f'<section id="{name}"><h2>{escape(heading)}</h2>{text}</section>' for name, heading, text in sections
     )
     if not sections:
-        body = "<p>There are no jobs in the tables yet: polydomo spark run fills them.</p>"
+        body = "<p>There are no jobs in the tables yet: run polydomo spark run to fill them.</p>"
     span = f"{data['begin']} to {data['end']}" if data["begin"] else "nothing yet"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}: {span}</title><style>{_CSS}</style></head><body>"
         f"<h1>{escape(title)}</h1><p>{span}, times in UTC</p>{_tiles(data['totals'])}<nav>{links}</nav>{body}"
-        f"<footer>Made {escape(data['made'])} by polydomo {escape(__version__)}.</footer></body></html>\n"
+        f"<footer>Created {escape(data['made'])} by polydomo {escape(__version__)}.</footer></body></html>\n"
     )
 
 
 def _sections(data: dict[str, Any]) -> Iterable[tuple[str, str, str]]:
-    """Name, heading, HTML; no HTML, no section. Pictures are only drawn where there is something to draw."""
+    """Yield name, heading and HTML; sections without HTML are omitted. Plots are drawn only where there is data."""
     if not data["services"]:
         return
     from polydomo.pipeline import plots
@@ -130,16 +130,16 @@ def _sections(data: dict[str, Any]) -> Iterable[tuple[str, str, str]]:
         "latency",
         "Latency",
         _p(
-            "From submitted to finished, day by day: p50, p95 (bold) and p99 of the busiest services. Logarithmic."
+            "From submission to the end, by day: p50, p95 (bold) and p99 of the busiest services. Logarithmic."
         )
         + plots.latency(data["latency"], busiest),
     )
     yield (
         "anomalies",
-        "Days that were not like the others",
+        "Unusual days",
         _p(
-            "Compared with the same weekday, by medians. The score is how many usual differences a day is away; "
-            "what is below 5 is not shown."
+            "Compared with the median of the same weekday. The score is the distance in multiples of the usual spread; "
+            "scores below 5 are not shown."
         )
         + _table(_with_units(data["anomalies"]), _ANOMALIES)
         if data["anomalies"]
@@ -168,7 +168,7 @@ def _sections(data: dict[str, Any]) -> Iterable[tuple[str, str, str]]:
         )
     yield "slo", "Objectives", _table(data["slo"], _SLO)
     yield "clients", "Clients", _table(data["clients"], _CLIENTS)
-    yield "memo", "Answers from memory", _table(data["memo"], _MEMO)
+    yield "memo", "Cached results", _table(data["memo"], _MEMO)
     yield "dialects", "Protocols", _table(data["dialects"], _DIALECTS)
 
 
@@ -177,7 +177,7 @@ def _promise(plan: dict[str, Any]) -> str:
         plan["window"]
     ]
     text = (
-        f"The fewest workers with which {100 * plan['percentile']:.4g} % of the jobs wait at most "
+        f"The smallest number of workers with which {100 * plan['percentile']:.4g} % of the jobs wait at most "
         f"{_seconds(plan['target'])} {window}, by replaying these jobs."
     )
     if plan["load"] != 1:
@@ -194,7 +194,7 @@ def _tiles(totals: dict[str, Any]) -> str:
         (_count(totals["services"]), "services"),
         (_count(totals["outages"]), "outages"),
         (_count(totals["retries"]), "retries"),
-        (_count(totals["memo_hits"]), "from memory"),
+        (_count(totals["memo_hits"]), "from the cache"),
         (_long(totals["run_s"]), "of work"),
     )
     tiles = "".join(f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for value, name in shown)
@@ -276,7 +276,7 @@ def _bytes(value: Any) -> str:
 
 
 def _with_units(anomalies: Rows) -> Rows:
-    """Their figures in words: jobs, shares or seconds."""
+    """Format the values of anomalies: jobs, shares or seconds."""
     units = {"jobs": ("jobs", _count), "errors": ("errors", _share), "p95": ("p95 latency", _seconds)}
     found = []
     for row in anomalies:
@@ -306,7 +306,7 @@ _OUTAGES: Final = (
     _Column("until", "end", _moment),
     _Column("lasted", "duration_s", _long),
     _Column("failures", "failures", _count),
-    _Column("jobs lost to it", "jobs", _count),
+    _Column("jobs lost", "jobs", _count),
     _Column("attempts lost", "lost", _count),
 )
 _ANOMALIES: Final = (
@@ -319,24 +319,24 @@ _ANOMALIES: Final = (
 )
 _CAPACITY: Final = (
     _Column("service", "service", _text),
-    _Column("needed", "workers", _count),
+    _Column("required", "workers", _count),
     _Column(
-        "were there",
+        "observed",
         "seen",
         _count,
         lambda row: "bad" if row["seen"] and row["workers"] and row["seen"] < row["workers"] else "",
     ),
-    _Column("wait then", "wait", _seconds),
+    _Column("wait", "wait", _seconds),
     _Column("with one fewer", "fewer", _seconds),
     _Column("busy", "utilisation", _share),
-    _Column("jobs looked at", "jobs", _count),
+    _Column("jobs replayed", "jobs", _count),
 )
 _SLO: Final = (
     _Column("service", "service", _text),
     _Column("within", "objective_s", _seconds),
-    _Column("wanted", "objective_share", _share),
-    _Column("kept", "attainment", _share, lambda row: "good" if row["kept"] else "bad"),
-    _Column("days kept", "days_kept", _count),
+    _Column("target", "objective_share", _share),
+    _Column("attained", "attainment", _share, lambda row: "good" if row["kept"] else "bad"),
+    _Column("days attained", "days_kept", _count),
     _Column("of", "days", _count),
     _Column("error budget used", "budget_used", _times),
 )
@@ -352,7 +352,7 @@ _CLIENTS: Final = (
 )
 _MEMO: Final = (
     _Column("service", "service", _text),
-    _Column("from memory", "hits", _count),
+    _Column("cached", "hits", _count),
     _Column("share", "hit_rate", _share),
     _Column("workers’ time saved", "saved_s", _long),
     _Column("bytes", "bytes_out", _bytes),

@@ -1,7 +1,7 @@
-"""What a report says, as plain data: from the gold tables, by Spark, small enough for one page.
+"""The contents of a report as plain data, computed from the gold tables by Spark, small enough for one page.
 
-`report_data` gives dictionaries and lists of text, numbers and None, which JSON can hold; every list of rows can also
-be written as CSV. Times are text in ISO 8601, in UTC.
+`report_data` returns dictionaries and lists of text, numbers and None, which JSON can represent; every list of rows can
+also be written as CSV. Times are text in ISO 8601, in UTC.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 Progress = Callable[[float, str], None]
 Rows = list[dict[str, Any]]
 
-# Rows of the longer lists.
+# Maximum lengths of the longer lists.
 MOST_CLIENTS: Final = 20
 MOST_OUTAGES: Final = 50
 MOST_ANOMALIES: Final = 50
 
 _ERRORS: Final = ("failed", "dead", "refused")
 
-# The lists of rows in a report, in the order in which they are shown.
+# The lists of rows in a report, in the order of the report.
 SECTIONS: Final = (
     "services",
     "traffic",
@@ -57,9 +57,9 @@ def report_data(
     threshold: float = THRESHOLD,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """From tables by name (`polydomo.spark.tables()`, say). Only days from `begin` up to and including `end`.
+    """Compute the report from tables by name (for example `polydomo.spark.tables()`), from `begin` to `end` inclusive.
 
-    `plan`: what the planner found, for the section on capacity.
+    `plan`: result of the planner, for the section on capacity.
     """
     tell = progress or (lambda _share, _text: None)
     steps: list[tuple[str, Callable[[], Rows]]] = []
@@ -110,7 +110,7 @@ def report_data(
 
 
 def to_csv(rows: Rows) -> str:
-    """A list of rows with its headings; empty text if there are none. No cell is a formula to a spreadsheet."""
+    """Return rows as CSV with a header; empty text if there are none. Spreadsheet formulas are escaped."""
     if not rows:
         return ""
     text = io.StringIO()
@@ -121,7 +121,7 @@ def to_csv(rows: Rows) -> str:
 
 
 def _services(minutes: DataFrame) -> Rows:
-    """Each service over the whole time; percentiles from the merged sketches of all its minutes."""
+    """Return each service over the whole time; percentiles from the merged sketches of all its minutes."""
     start = F.lit(datetime(1970, 1, 1, tzinfo=UTC)).cast("timestamp")
     merged = service_minutes.merge(minutes.withColumns({"minute": start, "day": F.to_date(start)}))
     ranks = [f"{of}_{rank}" for of in ("total", "wait", "run") for rank in ("p50", "p95", "p99")]
@@ -160,7 +160,7 @@ def _outages(pieces: DataFrame) -> Rows:
 
 
 def _utilisation(minutes: DataFrame) -> Rows:
-    """Busy workers per service and hour, on average, and how many there were."""
+    """Return the average number of busy workers, and the number of workers, per service and hour."""
     hourly = minutes.groupBy("service", F.date_trunc("hour", "minute").alias("hour")).agg(
         (F.sum("busy_s") / 3600).alias("busy"), F.count_distinct("worker").alias("workers")
     )
@@ -222,8 +222,8 @@ def _dialects(days: DataFrame) -> Rows:
 
 
 def _anomalies(daily: Rows, traffic: Rows, threshold: float) -> Rows:
-    """The first and the last day count only if there is something in their first and last hours: a ledger that begins
-    at noon has few jobs on that day, and nothing is wrong."""
+    """Find anomalies. The first and the last day are used only if their first and last hours have jobs: a ledger that
+    begins at noon has few jobs on that day without being anomalous."""
     hours = sorted({row["hour"] for row in traffic})
     odd = set()
     if hours and hours[0][11:13] > "03":
@@ -311,7 +311,7 @@ def _rows(frame: DataFrame) -> Rows:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold."""
+    """Convert a value to a JSON type."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC).isoformat()
     return value.isoformat() if isinstance(value, date) else value

@@ -1,4 +1,4 @@
-"""Small files put together, and files that are nobody's removed. Both change no row, and no reader notices."""
+"""Compaction of small files and removal of unreferenced ones. Neither changes rows or disturbs readers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from polydomo.pipeline.tables.spec import FILE_ROWS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# A file of this size is read quickly and planned easily.
+# File size that is quick to read and cheap to plan.
 TARGET: Final = 128 * 1024 * 1024
 
-# Rewritten in one go, at most.
+# Maximum size of one rewrite.
 _AT_ONCE: Final = 32 * TARGET
 
 
 def rewrite(spark: SparkSession, lake: Lake, name: str, target: int = TARGET, at_least: int = 2) -> int:
-    """Put the small files of each day that has so many of them together. How many rows that were."""
+    """Merge the small files of each day that has at least `at_least` of them. Return the number of rows rewritten."""
     done = 0
-    # Where files have few rows on purpose, one with half of them is large enough.
+    # For tables with a row limit per file, half of the limit counts as large enough.
     most = FILE_ROWS if lake.spec(name).order else None
     small = [
         piece
@@ -39,8 +39,8 @@ def rewrite(spark: SparkSession, lake: Lake, name: str, target: int = TARGET, at
         written = edit.write(spark, _sorted(lake, name, lake.frame(spark, name, pieces), pieces, target))
         if sum(piece.rows for piece in written) != rows:
             raise PolydomoError(
-                f"{rows} rows of {name} became {sum(piece.rows for piece in written)} when they were put together",
-                hint="nothing was changed; please report this",
+                f"{rows} rows of {name} became {sum(piece.rows for piece in written)} during compaction",
+                hint="nothing was committed; please report this bug",
             )
         edit.commit(COMPACT, add=written, remove=pieces)
         done += rows
@@ -48,7 +48,7 @@ def rewrite(spark: SparkSession, lake: Lake, name: str, target: int = TARGET, at
 
 
 def _sorted(lake: Lake, name: str, rows: DataFrame, pieces: list[Piece], target: int) -> DataFrame:
-    """By day and time, in as many parts as large files will come of it."""
+    """Sort by day and time, into as many partitions as there will be large files."""
     spec = lake.spec(name)
     order = spec.order or ((spec.partition, TIME[name]) if name in TIME else (spec.partition, *spec.key))
     parts = math.ceil(sum(piece.size for piece in pieces) / target)
@@ -57,7 +57,7 @@ def _sorted(lake: Lake, name: str, rows: DataFrame, pieces: list[Piece], target:
 
 
 def _portions(pieces: list[Piece], at_least: int) -> Iterator[list[Piece]]:
-    """Files of days that have several, so many that one job can do them."""
+    """Yield groups of files, of days that have several, each small enough for one job."""
     days: dict[object, list[Piece]] = {}
     for piece in pieces:
         days.setdefault(piece.day, []).append(piece)
@@ -74,8 +74,8 @@ def _portions(pieces: list[Piece], at_least: int) -> Iterator[list[Piece]]:
 
 
 def orphans(spark: SparkSession, lake: Lake, name: str, before: datetime) -> list[files.Found]:
-    """Remove files that no snapshot has: of changes that failed, and of snapshots that are gone. Young ones may be part
-    of a change that is under way elsewhere."""
+    """Remove files that no snapshot references: of failed changes, and of expired snapshots. Recent ones are kept: they
+    may belong to a change in progress in another process."""
     removed: list[files.Found] = []
     known = lake.referenced(name)
     limit = int(before.timestamp() * 1e6)
@@ -95,7 +95,7 @@ def _plain(path: str) -> str:
 
 
 def _empty_folders(location: str, before: datetime) -> None:
-    """Of files that are gone, and what Spark leaves behind in them."""
+    """Remove empty folders, with the marker files that Spark leaves in them."""
     data = files.local(location) / "data"
     if not data.is_dir():
         return

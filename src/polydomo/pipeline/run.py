@@ -1,7 +1,7 @@
-"""The tables' whole way, from the ledger's segments to gold: as a stream, once, or all over again.
+"""The pipeline from the ledger's segments to gold: as a stream, once, or as a backfill.
 
-`run` is Structured Streaming: the stream's batches are lists of segments (`intake`), each batch goes into silver
-exactly once (`ingest`), and gold follows (`refresh`). `backfill` is the same functions as one batch.
+`run` uses Structured Streaming: the stream's batches are lists of segments (`intake`), each batch is added to silver
+exactly once (`ingest`), then gold is refreshed (`refresh`). `backfill` runs the same functions as one batch.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ if TYPE_CHECKING:
 
 log = Log()
 
-# (how much of the work is done, 0 to 1; what is being done)
+# Completed share, from 0 to 1, and a description.
 Progress = Callable[[float, str], None]
 
-# Spark's notes on a stream grow with its batches. After so many, a new stream takes over.
+# Spark's checkpoint grows with the batches. After this many, a new stream is started.
 _BATCHES: Final = 2000
 
-# Snapshots that a table keeps. Its description, written with each commit, lists them all.
+# Snapshots that a table keeps. Its metadata, written with each commit, lists them all.
 _HISTORY: Final = 100
 
-# So many small files of one day are put together. Seconds between two looks at that.
+# This many small files of one day are merged. Seconds between two checks.
 _SMALL_FILES: Final = 64
 _KEEPING: Final = 600.0
 
-# A query that takes longer than this may miss files that were replaced after it began.
+# A query that takes longer than this may miss files that were replaced after it started.
 _READERS: Final = timedelta(hours=2)
 
-# While segments keep coming, gold is refreshed this often, in seconds; less often if that would take more than this
-# share of the time.
+# While segments keep coming, gold is refreshed at this interval, in seconds; less often if that would take more than
+# this share of the time.
 _GOLD: Final = 30.0
 _GOLD_SHARE: Final = 0.25
 
-# For silver's share of the progress bar.
+# Silver's share of the progress.
 _SILVER: Final = 0.7
 
 
 @dataclass
 class RunResult:
-    """What a run, or a backfill, did. `seconds` by stage."""
+    """Totals of a run or a backfill. `seconds`: by stage."""
 
     batches: int = 0
     segments: int = 0
@@ -78,7 +78,7 @@ class RunResult:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def take(self, taken: Taken) -> None:
-        """Count a batch."""
+        """Add the counts of a batch."""
         self.batches += 1
         for name, count in taken.counts.items():
             mine = self.counts.setdefault(name, Count())
@@ -93,13 +93,13 @@ class RunResult:
             self.spend(step, seconds)
 
     def refreshed(self, found: list[Refreshed]) -> None:
-        """Count rows that gold got, or got anew."""
+        """Add the rows written to gold."""
         for one in found:
             self.gold[one.table] = self.gold.get(one.table, 0) + one.rows
             self.spend(f"gold {one.table}", one.seconds)
 
     def spend(self, step: str, seconds: float) -> None:
-        """Add to a stage."""
+        """Add seconds to a stage's total."""
         self.seconds[step] = self.seconds.get(step, 0.0) + seconds
 
 
@@ -112,8 +112,8 @@ def run(
     progress: Progress | None = None,
     stop: threading.Event | None = None,
 ) -> RunResult:
-    """Take what is new. `once`: what is there now. Otherwise until `stop` is set or, if there is none, until SIGTERM or
-    Ctrl-C; then the batch in hand is finished, and gold is brought up to date."""
+    """Ingest new segments. `once`: those that exist now. Otherwise until `stop` is set or, without it, until SIGTERM or
+    Ctrl-C; then the current batch is finished and gold is refreshed."""
     with holding(lake.places, "run"):
         prepare(spark)
         work = _Run(spark, lake, settings, progress)
@@ -135,11 +135,11 @@ def backfill(
     fewer: bool = False,
     progress: Progress | None = None,
 ) -> RunResult:
-    """All tables anew, from all segments that are there; or some days of them (`until` is one of these), while the
-    others stay. Each table is replaced in one step, and a later `run` goes on from there.
+    """Rebuild all tables from all existing segments, or some days of them (`until` inclusive) and keep the others. Each
+    table is replaced in one step, and a later `run` continues from there.
 
-    The ledger forgets old segments, the tables do not: if fewer rows would be left than are there, nothing is changed,
-    unless that is wanted (`fewer`)."""
+    The ledger deletes old segments, the tables keep their rows: if fewer rows would remain, nothing is changed, unless
+    `fewer` allows it."""
     with holding(lake.places, "backfill"):
         prepare(spark)
         told = progress or (lambda share, text: None)
@@ -153,7 +153,7 @@ def backfill(
         result.take(ingest.take(Batch(f"backfill-{uuid.uuid4().hex[:8]}", 0), segments))
         told(_SILVER, "gold")
         _gold(spark, lake, settings, result, told, rebuild=True)
-        # What waited for the stream is in, now.
+        # The segments in pending lists are ingested now.
         for found in files.listing(spark, lake.places.intake):
             files.remove(spark, found.path)
         result.spend("all", time.monotonic() - began)
@@ -162,7 +162,7 @@ def backfill(
 
 
 def objectives(settings: Settings) -> tuple[Objective, ...]:
-    """From `spark.slo`."""
+    """Return the objectives in `spark.slo`."""
     found = []
     for text in settings.spark.slo:
         words = text.split()
@@ -174,12 +174,12 @@ def objectives(settings: Settings) -> tuple[Objective, ...]:
         except ValueError as error:
             raise ConfigError(
                 f"{text!r} in spark.slo is not SERVICE LATENCY PERCENT: {error}",
-                hint='like "echo 200ms 99.9%"',
+                hint='for example "echo 200ms 99.9%"',
             ) from None
         if not 0 < objective.share < 1 or objective.seconds <= 0:
             raise ConfigError(
-                f"{text!r} in spark.slo cannot be met or missed",
-                hint="the latency is above 0, the share between 0% and 100%",
+                f"{text!r} in spark.slo is not a valid objective",
+                hint="the latency must be above 0, the share between 0% and 100%",
             )
         found.append(objective)
     return tuple(found)
@@ -197,7 +197,7 @@ class _Run:
         self._ingest = Ingest(spark, lake)
         self._intake = Intake(spark, lake, settings.spark.files)
         self._stream = ""
-        # The stream's thread and this one take turns.
+        # The stream's thread and this one exclude each other.
         self._turn = threading.Lock()
         self._stopping = False
         self._error: BaseException | None = None
@@ -237,7 +237,7 @@ class _Run:
             self._tidy()
 
     def _until(self, stop: threading.Event) -> None:
-        """One stream after the other."""
+        """Run one stream after the other until stopped."""
         while True:
             self._follow(stop)
             if stop.is_set():
@@ -246,7 +246,7 @@ class _Run:
             self._first = self._result.batches
 
     def _follow(self, stop: threading.Event) -> None:
-        """Look for segments every so often; the stream finds the lists by itself. Ends when it has had its batches."""
+        """Discover segments at an interval; the stream finds their lists. Return after _BATCHES batches or on stop."""
         interval = self._settings.spark.interval
         query = self._start(available_now=False)
         try:
@@ -277,7 +277,7 @@ class _Run:
         return writer.trigger(processingTime=f"{int(pause * 1000)} milliseconds").start()
 
     def _wait(self, query: StreamingQuery) -> None:
-        """Until it ends. What went wrong in our own code is raised as it was, not as Spark wraps it."""
+        """Wait for the end of the query. An error in our own code is raised without Spark's wrapper."""
         try:
             query.awaitTermination()
         except Exception:
@@ -286,7 +286,7 @@ class _Run:
             raise
 
     def _halt(self, query: StreamingQuery) -> None:
-        """After the batch in hand. The next one, should it begin meanwhile, ends at once."""
+        """Stop after the current batch. A batch that begins in the meantime ends at once."""
         self._stopping = True
         with self._turn:
             pass
@@ -308,7 +308,7 @@ class _Run:
 
     def _take(self, rows: DataFrame, number: int) -> None:
         found = rows.collect()
-        # That this batch began means that Spark knows of the end of the last one.
+        # The start of this batch means that Spark has recorded the end of the last one.
         self._tidy()
         segments = [Segment(row.table, row.path, row.size, row.modified) for row in found]
         taken = self._ingest.take(Batch(self._stream, number), segments)
@@ -325,7 +325,7 @@ class _Run:
             self._gold()
 
     def _tidy(self) -> None:
-        """Lists whose batch is over."""
+        """Remove lists of completed batches."""
         self._intake.done(self._lists)
         self._lists = set()
 
@@ -342,7 +342,7 @@ class _Run:
             self._keep()
 
     def _keep(self) -> None:
-        """What a stream does again and again must not make the next time slower."""
+        """Expire snapshots, merge small files and remove orphans, so that the stream does not slow down over time."""
         before = datetime.now(UTC) - _READERS
         for name in self._lake.specs:
             changed = self._lake.expire(name, most=_HISTORY)
@@ -354,7 +354,7 @@ class _Run:
 
 @contextmanager
 def _until_told() -> Iterator[threading.Event]:
-    """Set by SIGTERM or Ctrl-C: Java is not told before the batch is over, and ends with this process."""
+    """Yield an event that SIGTERM and Ctrl-C set. Java is not signalled: it exits with this process."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -370,7 +370,7 @@ def _until_told() -> Iterator[threading.Event]:
 
 
 class _Stopped(Exception):
-    """The stream is to end before the next batch."""
+    """Ends the stream before the next batch."""
 
 
 def _gold(
@@ -394,9 +394,9 @@ def _gold(
 
 
 def _stream_name(spark: SparkSession, lake: Lake, *, new: bool = False) -> str:
-    """The stream goes on under its name, as long as Spark's notes on it are there and not too long.
+    """Return the name of the current stream, as long as its checkpoint exists and is not too long; else a new one.
 
-    Without them Spark would count its batches from 0 again; under the old name they would be taken for done.
+    Without a checkpoint Spark would number its batches from 0 again; under the old name they would count as done.
     """
     path = f"{lake.places.tables}/{STATE}/stream"
     name = (files.read(spark, path) or "").strip()

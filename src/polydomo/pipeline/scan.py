@@ -1,7 +1,7 @@
-"""Whole files of a table, read by Arrow in Spark's tasks, for what is worked out from columns (`spec.Columnar`).
+"""Whole files of a table, read by Arrow in Spark tasks, for computations on columns (`spec.Columnar`).
 
-To hand rows that Spark has read to a Python function takes longer than most of what such a function does. So it gets
-the files' names, and reads them itself: those columns that it needs, some hundred thousand rows at a time.
+Passing rows from Spark's reader to a Python function costs more than most such functions. So the function gets the
+names of the files and reads them itself: only the needed columns, some hundred thousand rows at a time.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
     from polydomo.pipeline.edit import Piece
 
-# So many tasks per core: the last ones are short.
+# Tasks per core: small tasks balance the load.
 _TASKS: Final = 4
 
-# Rows that are read at once.
+# Rows read at once.
 _ROWS: Final = 500_000
 
-# How the properties of pyiceberg begin that are about files.
+# Prefixes of pyiceberg's properties that concern files.
 _FILES: Final = ("s3.", "gcs.", "adls.", "hdfs.", "oss.", "hf.", "client.", "py-io-impl")
 
 
 class Store(NamedTuple):
-    """Where files are opened, in any process: on this machine or, as pyiceberg does it, elsewhere."""
+    """Access to files from any process: local ones directly, others through pyiceberg."""
 
     properties: dict[str, str]
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Store:
-        """From a catalog's: what says how to get at files. Its own address and password are none of the tasks'."""
+        """Select the file properties of a catalog. Its own address and password are not passed to tasks."""
         return cls({key: value for key, value in properties.items() if key.startswith(_FILES)})
 
     def open(self, path: str) -> Any:
-        """For reading."""
+        """Open a file for reading."""
         if files.is_local(path):
             return pa.OSFile(str(files.local(path)), "rb")
         from pyiceberg.io import load_file_io
@@ -58,7 +58,7 @@ def scan(
     columnar: Columnar,
     objectives: tuple[Objective, ...] = (),
 ) -> DataFrame:
-    """What these files of a table add."""
+    """Compute the rows that these files add, in Spark tasks."""
     shares = _dealt(pieces, _TASKS * spark.sparkContext.defaultParallelism)
     kinds = _kinds(spec, columnar.columns)
     words, work = columnar.words, columnar.work
@@ -78,7 +78,7 @@ def scan_here(
     columnar: Columnar,
     objectives: tuple[Objective, ...] = (),
 ) -> list[pa.RecordBatch]:
-    """The same, without Spark."""
+    """Compute the rows that these files add, without Spark."""
     paths = [piece.path for piece in pieces]
     return list(
         columnar.work(_rows(store, paths, _kinds(spec, columnar.columns), columnar.words), objectives)
@@ -86,7 +86,7 @@ def scan_here(
 
 
 def read_here(store: Store, spec: TableSpec, pieces: Sequence[Piece]) -> list[pa.RecordBatch]:
-    """All rows of these files of a table."""
+    """Return all rows of these files of a table."""
     return list(_rows(store, [piece.path for piece in pieces], _kinds(spec, spec.names()), ()))
 
 
@@ -95,7 +95,7 @@ def _kinds(spec: TableSpec, wanted: Sequence[str]) -> dict[str, pa.DataType]:
 
 
 def _dealt(pieces: Sequence[Piece], most: int) -> list[list[str]]:
-    """The files, in shares of about the same size."""
+    """Distribute the files over shares of about the same size."""
     shares: list[list[str]] = [[] for _ in range(min(most, len(pieces)))]
     sizes = [0] * len(shares)
     for piece in sorted(pieces, key=lambda piece: piece.size, reverse=True):
@@ -116,7 +116,7 @@ def _rows(
 
 
 def _whole(batch: pa.RecordBatch, kinds: dict[str, pa.DataType], words: tuple[str, ...]) -> pa.RecordBatch:
-    """With all columns, in their types: an older file may lack some, and all batches must go together."""
+    """Return the batch with all columns in their types: an older file may lack some."""
     found = {}
     for name, kind in kinds.items():
         wanted = pa.dictionary(pa.int32(), kind) if name in words else kind

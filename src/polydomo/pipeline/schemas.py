@@ -1,4 +1,4 @@
-"""The ledger's tables as Spark's schemas, and the same form for the tables that are made from them."""
+"""The ledger's tables as Spark schemas."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ TYPES: Final[dict[str, DataType]] = {
 
 
 def spark_schema(table: Table) -> StructType:
-    """For reading segments. All nullable: what must not be missing is checked, not assumed."""
+    """Return the schema for reading segments. All columns are nullable: required values are checked, not assumed."""
     return StructType([StructField(column.name, TYPES[column.kind], True) for column in table.columns])

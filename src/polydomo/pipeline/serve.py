@@ -1,10 +1,9 @@
-"""SQL as a service: a worker whose function is a query, for any client of any protocol.
+"""SQL as a service: a worker that runs queries for clients of any protocol.
 
-The worker speaks NFP, whatever its clients speak: of the dialects of workers it is the one with a word for everything
-that is needed. Progress goes out as partial answers, which the broker passes on as each client's protocol has them
-(MDP's PARTIAL, NFP's STREAM, HTTP's `partial` events; MemoDB has none, there only the result arrives). A job that is
-cancelled (DELETE over HTTP or NFP, a deadline) is cancelled here, and its query with it. Queries run in processes of
-their own (`engine_pool`): there is no Spark here.
+The worker speaks NFP, whatever its clients speak, because NFP supports everything needed here. Progress is sent as
+partial replies, which the broker forwards in each client's protocol (MDP's PARTIAL, NFP's STREAM, HTTP's `partial`
+events; MemoDB has none and gets only the result). A cancelled job (DELETE over HTTP or NFP, a deadline) cancels its
+query. Queries run in separate processes (`engine_pool`): this one has no Spark.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "sql"
 
-# Seconds that queries get to finish when the service is told to stop. Others are given to another worker, if there is.
+# Seconds for queries to finish when the service stops. Others are requeued to another worker.
 GRACE: Final = 10.0
 
 
 def nfp_url(url: str) -> str:
-    """The same broker in NFP: it is on the same port as all that is ZeroMQ."""
+    """Return the broker's URL with the scheme nfp: all ZeroMQ dialects share a port."""
     dialect, separator, rest = url.partition("://")
     name, plus, transport = dialect.partition("+")
     if not separator or name not in ("mdp", "dcp", "nfp"):
         raise ConfigError(
             f"{url}: the SQL service speaks NFP, to one of the broker's ZeroMQ endpoints",
-            hint="write nfp://HOST:PORT, whatever its clients speak",
+            hint="write nfp://HOST:PORT, whatever the clients speak",
         )
     found = f"nfp{plus}{transport}://{rest}"
     parse(found)
@@ -46,8 +45,8 @@ def nfp_url(url: str) -> str:
 def make_worker(
     url: str, engines: Engines, *, service: str = SERVICE, bounds: Bounds = sql.USUAL, name: str = ""
 ) -> Worker:
-    """Return a worker that is ready to `run`."""
-    # Tracebacks tell more of this machine than of the query.
+    """Return a worker, ready for `run`."""
+    # Tracebacks would reveal more of this machine than of the query.
     worker = Worker(
         nfp_url(url), concurrency=bounds.queries, codec="raw", tracebacks=False, name=name, grace=GRACE
     )
@@ -56,13 +55,13 @@ def make_worker(
 
 
 class Service:
-    """One query per call."""
+    """Handler of the service: one query per call."""
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
 
     async def perform(self, body: Any, ctx: Context) -> bytes:
-        """From a request to its answer; see `pipeline.sql` for both."""
+        """Run a request and return its reply; `pipeline.sql` defines both."""
         request = sql.read_request(body if isinstance(body, bytes) else b"".join(body))
 
         def tell(progress: Progress) -> None:
@@ -71,5 +70,5 @@ class Service:
         try:
             return await self._engines.run(request, tell, ctx.progress)
         except PolydomoError as error:
-            # What is wrong is in the words; the way to it would only fill the log.
+            # The message says what is wrong; a traceback would only fill the log.
             raise error.with_traceback(None) from None

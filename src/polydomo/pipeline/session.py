@@ -1,4 +1,4 @@
-"""A Spark session as the pipeline needs it: quick to start on a laptop, the same code on a cluster."""
+"""Spark sessions with the pipeline's settings: quick to start on a laptop, the same code on a cluster."""
 
 from __future__ import annotations
 
@@ -20,63 +20,63 @@ if TYPE_CHECKING:
 
 APP: Final = "polydomo"
 
-# For every master. Timestamps are UTC in the ledger, in the tables and in what comes out of them.
+# For every master. Timestamps are UTC in the ledger, in the tables and in results.
 EVERYWHERE: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Else each step of each expression asks Java three times more, to name its line in an error message.
+    # Otherwise each step of each expression makes three more calls to Java, to name its line in error messages.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    # So many groups' sketches (5 kB each) has a task in memory before it sorts what is left. The default, 128, is ten
-    # minutes of a dozen services.
+    # A task keeps the sketches (5 kB each) of this many groups in memory before it sorts the rest. The default, 128, is
+    # ten minutes of a dozen services.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "8192",
-    # A refresh of all tables has more than two hundred pieces of generated code. The default, 100, would forget each of
-    # them before it is needed again, and compile it anew with every refresh.
+    # A refresh of all tables has more than two hundred pieces of generated code. With the default, 100, each would be
+    # evicted before its next use and compiled again with every refresh.
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # A snapshot's files are known by name: to look for them in a job of its own takes longer than the work.
+    # A snapshot's files are known by name: a Spark job to list them takes longer than the work.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "5000",
-    # Committed by rename on a file system that has one; the tables' snapshots make a batch visible, not this.
+    # A snapshot makes a batch visible, not this marker file.
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.ui.enabled": "false",
-    # How far Spark is, is told as it is now, not as it was when something else happened last.
+    # Report the progress as it is now, not as of the last event.
     "spark.ui.liveUpdate.period": "0",
     "spark.log.level": "ERROR",
 }
 
-# Of these, what our reads and writes of files need.
+# The settings that reading and writing files depends on.
 _FOR_FILES: Final = (
     "spark.sql.session.timeZone",
     "spark.sql.parquet.outputTimestampType",
     "spark.sql.sources.parallelPartitionDiscovery.threshold",
 )
 
-# With everything on this machine.
+# For masters on this machine.
 LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.showConsoleProgress": "false",
 }
 
-# With all of it in one process.
+# For local masters: driver and executors in one process.
 ALONE: Final[Mapping[str, str]] = {
-    # Nobody minds a pause of a few milliseconds here; what counts is how much gets done.
-    # Room for Spark's many classes from the start: else the heap is searched each time that it is made larger.
+    # Throughput matters here, pauses of a few milliseconds do not. MetaspaceSize: room for Spark's many classes from
+    # the start, which avoids a collection at each growth.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:MetaspaceSize=256m",
-    # With as many partitions as there are cores there is little to adapt, and planning each stage again is a good part
-    # of a small refresh.
+    # With as many partitions as cores there is little to adapt, and planning each stage again is a good part of a small
+    # refresh.
     "spark.sql.adaptive.enabled": "false",
 }
 
-# With executors elsewhere: their Python must be in the same time zone as ours.
+# For remote executors: their Python must use the same time zone.
 CLUSTER: Final[Mapping[str, str]] = {
     "spark.executorEnv.TZ": "UTC",
     "spark.ui.showConsoleProgress": "false",
 }
 
-# Seconds that Java gets to end by itself.
+# Seconds for Java to exit by itself.
 PATIENCE: Final = 15.0
 
 
@@ -87,13 +87,13 @@ def session(
     app: str = APP,
     stderr: IO[Any] | None = None,
 ) -> SparkSession:
-    """The session of this process: made if there is none. `conf` wins over all that is set here. `stderr`: where Java
-    and the Python workers say what they have to say, if not where we do."""
+    """Return the session of this process, created if necessary. `conf` overrides all other settings. `stderr`: the
+    standard error of Java and the Python workers, if not ours."""
     spark = active()
     if spark is not None:
         return spark
     java.use(java.find())
-    # Times come out of `collect()` in the process's own time zone, whatever the session's is.
+    # `collect()` returns times in the process's time zone, whatever the session's is.
     os.environ["TZ"] = "UTC"
     time.tzset()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -111,15 +111,15 @@ def session(
         return builder.getOrCreate()
     except Exception as error:
         if "GATEWAY" in str(error):
-            raise ConfigError("Java does not start", hint="'polydomo spark doctor' says more") from error
+            raise ConfigError("Java does not start", hint="run 'polydomo spark doctor'") from error
         raise
 
 
 def prepare(spark: SparkSession) -> None:
-    """What our reads and writes need of a session, whoever made it."""
+    """Apply the settings that our reads and writes require, also to a session created elsewhere."""
     for key, value in {
         **{key: EVERYWHERE[key] for key in _FOR_FILES},
-        # A task writes the files of several days at once, instead of sorting its rows by day.
+        # A task writes the files of several days at once instead of sorting its rows by day.
         "spark.sql.maxConcurrentOutputFileWriters": "64",
         "spark.sql.parquet.fieldId.write.enabled": "true",
     }.items():
@@ -128,7 +128,7 @@ def prepare(spark: SparkSession) -> None:
 
 @contextmanager
 def entered(spark: SparkSession) -> Iterator[None]:
-    """Makes it the thread's session: some calls go by that, whosever method they are. After it the former one is."""
+    """Make this the thread's active session, which some calls use whatever session they are made on, and restore it."""
     jvm: Any = spark._jvm
     former = jvm.SparkSession.getActiveSession()
     jvm.SparkSession.setActiveSession(spark._jsparkSession)
@@ -142,17 +142,17 @@ def entered(spark: SparkSession) -> Iterator[None]:
 
 
 def end(spark: SparkSession) -> None:
-    """Spark and its Java, also if a call to it was interrupted. Java ends when its input does; what it must do then, it
-    does by itself, as when the machine is shut down."""
+    """End Spark and its Java, even after an interrupted call. Java exits when its input is closed and runs its shutdown
+    hooks."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    if process is None:  # somebody else's
+    if process is None:  # started elsewhere
         spark.stop()
         return
     context: Any = spark.sparkContext
-    context._accumulatorServer.handle_error = lambda *_: None  # it would complain that Java hangs up
+    context._accumulatorServer.handle_error = lambda *_: None  # it would report the closed connection
     assert process.stdin is not None
     process.stdin.close()
     try:
@@ -169,7 +169,7 @@ def end(spark: SparkSession) -> None:
 
 
 def _launch(master: str, settings: Mapping[str, str], stderr: IO[Any] | None) -> None:
-    """The Java that the builder will find."""
+    """Start the Java that the builder will use."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -183,11 +183,11 @@ def _launch(master: str, settings: Mapping[str, str], stderr: IO[Any] | None) ->
 
 
 def settings_for(master: str, conf: Iterable[str] | Mapping[str, str] = ()) -> dict[str, str]:
-    """Spark's settings for this master, with what the user set on top."""
+    """Return Spark's settings for this master, overridden by the user's."""
     found = dict(EVERYWHERE)
     if not master.startswith("local"):
         found |= CLUSTER
-        # A master of this machine: so are its workers, and no other address of ours need be right.
+        # The master is on this machine, so its workers are: loopback addresses are enough.
         if urlsplit(master.split(",")[0]).hostname in ("127.0.0.1", "localhost", "::1"):
             found |= LOCAL
     else:
@@ -198,7 +198,7 @@ def settings_for(master: str, conf: Iterable[str] | Mapping[str, str] = ()) -> d
 
 
 def cores(master: str) -> int:
-    """Of a local master."""
+    """Return the number of cores of a local master."""
     number = re.fullmatch(r"local\[(\d+|\*)(?:,\d+)?\]", master)
     if number is None:
         return 1
@@ -206,7 +206,7 @@ def cores(master: str) -> int:
 
 
 def active() -> SparkSession | None:
-    """The session that there is already."""
+    """Return the existing session, if any."""
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark.sql import SparkSession

@@ -1,13 +1,13 @@
-"""Queries for strangers: checked, bounded, each in a session of its own, and stopped when nobody wants them any more.
+"""Untrusted queries: checked, limited, each in its own session, and cancelled when the caller is gone.
 
 A request is SQL as text, or a JSON object:
 
     {"sql": "SELECT …", "format": "json", "limit": 1000, "stream": false, "progress": true}
 
-JSON answers are `{"columns": [{"name", "type"}, …], "rows": [[…], …], "count", "truncated", "seconds"}`. In them dates
-and times are ISO 8601 (times in UTC, with a Z), decimals are text (they are exact), binary is base64, intervals are
-seconds, NaN and the infinities are text. Arrow answers are one IPC stream, `polydomo.truncated` in its schema's
-metadata. With `stream` the rows come in pieces before the end: `{"rows": [[…], …]}`, or parts of the IPC stream.
+A JSON reply is `{"columns": [{"name", "type"}, …], "rows": [[…], …], "count", "truncated", "seconds"}`. Dates and times
+are ISO 8601 (times in UTC, with a Z), decimals are text (to stay exact), binary is base64, intervals are seconds, NaN
+and the infinities are text. An Arrow reply is one IPC stream, with `polydomo.truncated` in its schema's metadata. With
+`stream` the rows come in parts before the end: `{"rows": [[…], …]}`, or parts of the IPC stream.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MIB: Final = 1024 * 1024
 
-# Of every query's own session, whatever the process's says.
+# Settings of every query's session, which override the process's.
 SESSION: Final = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.scripting.enabled": "false",
@@ -39,23 +39,21 @@ SESSION: Final = {
 
 
 class TooBig(PolydomoError):
-    """More bytes than a result may have."""
+    """The result exceeds the limit in bytes."""
 
     code = "too-big"
     hint = "ask for fewer rows or columns, or aggregate in the query"
 
 
 class TooLong(PolydomoError):
-    """More time than a query may take."""
+    """The query exceeds the time limit."""
 
     code = "too-long"
-    hint = (
-        "ask for less, a day instead of everything, say; service_minute answers what jobs would take long for"
-    )
+    hint = "ask for less, for example one day; service_minute answers many questions faster than jobs"
 
 
 class Stopped(PolydomoError):
-    """Nobody wants the answer any more."""
+    """The query was cancelled."""
 
     code = "cancelled"
 
@@ -67,31 +65,31 @@ class SparkLost(PolydomoError):
 
 
 class QueryFailed(PolydomoError):
-    """Spark began, and could not finish."""
+    """Spark failed while running the query."""
 
     code = "query-failed"
 
 
 class Heavy(Exception):
-    """The query is allowed, but is none that costs little for certain (`guard.Checked.light`)."""
+    """The query is allowed, but not light (`guard.Checked.light`)."""
 
 
 class Bounds(NamedTuple):
-    """What one query may cost."""
+    """Limits of one query."""
 
-    rows: int = 10_000  # where a request does not say
+    rows: int = 10_000  # default limit
     most_rows: int = 1_000_000
     bytes: int = 32 * MIB  # of a result
     seconds: float = 300.0
     queries: int = 4  # at once
-    piece: int = 256 * 1024  # bytes of a streamed piece, about
+    piece: int = 256 * 1024  # approximate bytes of a streamed part
 
 
 USUAL: Final = Bounds()
 
 
 class Tables(Protocol):
-    """Where the rows are (`pipeline.lake.Lake`)."""
+    """The tables that can be queried (`pipeline.lake.Lake`)."""
 
     @property
     def specs(self) -> Mapping[str, object]: ...
@@ -99,7 +97,7 @@ class Tables(Protocol):
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
-    """See the module's text. `limit`: 0 is only the columns."""
+    """A query and its options. `limit` 0 returns only the columns."""
 
     sql: str
     format: Literal["json", "arrow"] = "json"
@@ -109,7 +107,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far Spark is."""
+    """Progress of a query in Spark."""
 
     stages: int = 0
     stages_done: int = 0
@@ -120,7 +118,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Result(NamedTuple):
-    """Of a query."""
+    """Result of a query."""
 
     columns: list[dict[str, str]]
     table: pa.Table
@@ -129,8 +127,8 @@ class Result(NamedTuple):
 
 
 def read_request(body: bytes) -> Request:
-    """SQL, a JSON object, a JSON text (what a client that encodes everything as JSON makes of SQL), or a task as
-    norfab's clients send it."""
+    """Parse a request: SQL, a JSON object, a JSON string (SQL from a client that encodes everything as JSON), or a task
+    in the form of norfab's clients."""
     text = body.strip()
     try:
         if text[:1] == b'"':
@@ -143,12 +141,12 @@ def read_request(body: bytes) -> Request:
             members = ({"sql": args[0]} if args else {}) | kwargs
         request = msgspec.convert(members, Request)
     except UnicodeDecodeError:
-        raise BadQuery("the request is not text in UTF-8", hint="") from None
+        raise BadQuery("the request is not valid UTF-8", hint="") from None
     except (msgspec.MsgspecError, TypeError) as error:
         example = '{"sql": "SELECT …", "format": "json", "limit": 100}'
         raise BadQuery(f"the request cannot be read: {error}", hint=f"send SQL, or {example}") from None
     if request.limit is not None and request.limit < 0:
-        raise BadQuery(f"limit is {request.limit}", hint="0 or more")
+        raise BadQuery(f"limit is {request.limit}", hint="give 0 or more")
     return request
 
 
@@ -163,16 +161,16 @@ class Engine:
         self._tracker = self._context.statusTracker()
         self._since: dict[str, float] = {}
         self._stopped: set[str] = set()
-        self._reading = threading.Lock()  # the catalog is opened and read by one at a time
+        self._reading = threading.Lock()  # the catalog is used by one thread at a time
 
     def run(self, request: Request, group: str, *, heavy: bool = True) -> Result:
-        """The rows. `group`: a name for this query, for `progress` and `cancel`. Unless `heavy`, raise Heavy for a
-        query that may take more than a little."""
+        """Run a query and return its rows. `group`: its name for `progress` and `cancel`. Unless `heavy`, raise Heavy
+        for a query that is not light."""
         start = self._since[group] = time.monotonic()
         context = self._context
         try:
             context.setJobGroup(group, "a query", interruptOnCancel=True)
-            # So that a small query is not behind a large one. As many pools as threads, not as many as queries.
+            # A small query must not wait for a large one. One pool per thread, not per query.
             context.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
             frame = self._prepare(request, group, heavy)
             limit = min(self.bounds.rows if request.limit is None else request.limit, self.bounds.most_rows)
@@ -194,7 +192,7 @@ class Engine:
         return Result(columns, table.slice(0, limit), truncated, time.monotonic() - start)
 
     def _leave_session(self) -> None:
-        """The thread is none of the query's any more. Java may have ended with an error that does not say so."""
+        """Detach the thread from the query's session. Java may have ended with an error that does not say so."""
         jvm: Any = self.spark._jvm
         try:
             jvm.SparkSession.setActiveSession(self.spark._jsparkSession)
@@ -202,12 +200,12 @@ class Engine:
             raise self._explained(error, "") from None
 
     def warm(self) -> None:
-        """The first query takes seconds, because Java reads its classes then. It need not be a client's."""
+        """Run a first query, which takes seconds because Java loads its classes, before a client does."""
         for name in ["", *self.published()[:1]]:
             self.run(Request(f"SELECT count(*) AS n FROM {name}" if name else "SELECT 1 AS one"), "warm")
 
     def progress(self, group: str) -> Progress:
-        """Of a query that runs."""
+        """Return the progress of a running query."""
         since = self._since.get(group)
         if since is None:
             return Progress()
@@ -225,17 +223,17 @@ class Engine:
         return Progress(stages, stages_done, tasks, done, running, round(time.monotonic() - since, 3))
 
     def published(self) -> list[str]:
-        """The tables that may be asked. Bronze tells of files, and nothing else."""
+        """Return the tables that may be queried. Bronze is excluded: it only describes files."""
         return [name for name, spec in self.tables.specs.items() if getattr(spec, "layer", "") != "bronze"]
 
     def cancel(self, group: str) -> None:
-        """Its jobs end now, and it begins no further one."""
+        """Cancel a query's jobs and prevent further ones."""
         self._stopped.add(group)
         scala: Any = self._context._jsc.sc()
         scala.cancelJobGroupAndFutureJobs(group)
 
     def _prepare(self, request: Request, group: str, heavy: bool) -> DataFrame:
-        """A session of its own that knows the tables it names and no others."""
+        """Check a query and return its DataFrame, in a session that has only the tables named in it."""
         try:
             session = self.spark.newSession()
             for key, value in SESSION.items():
@@ -260,12 +258,12 @@ class Engine:
     def _collect(self, frame: DataFrame, limit: int, group: str) -> pa.Table:
         self._go_on(group)
         try:
-            # One more than wanted: that there are more is worth knowing.
+            # One more than requested, to detect truncation.
             table = frame.limit(limit + 1).toArrow()
         except Exception as error:
             raise self._explained(error, group) from None
         self._go_on(group)
-        if table.nbytes > self.bounds.bytes * 2:  # in memory it is larger than in an answer
+        if table.nbytes > self.bounds.bytes * 2:  # a table in memory is larger than its reply
             raise self._too_big()
         return table
 
@@ -277,14 +275,12 @@ class Engine:
         return TooBig(f"the result has more than {self.bounds.bytes} bytes")
 
     def _explained(self, error: Exception, group: str) -> PolydomoError:
-        """An error of Spark's for those who asked: what is wrong with the query, and nothing about the machine."""
+        """Convert a Spark error for the caller: what is wrong with the query, and nothing about the machine."""
         from py4j.protocol import Py4JNetworkError
         from pyspark.errors import AnalysisException, PySparkException
 
         if isinstance(error, Py4JNetworkError | OSError | EOFError):
-            return SparkLost(
-                "Spark ended while the query ran", hint="perhaps it needed more memory than there is"
-            )
+            return SparkLost("Spark ended while the query ran", hint="it may have run out of memory")
         said = str(getattr(error, "java_exception", None) or error)
         if "stopped SparkContext" in said:
             return SparkLost("Spark ended while the query ran", hint="")
@@ -297,14 +293,14 @@ class Engine:
         if isinstance(error, PySparkException) and "UNSUPPORTED" in (error.getCondition() or ""):
             hint = "cast such columns to string"
             return BadQuery(guard.first_lines(said), hint=hint)
-        marked = said.find("[")  # Spark's own errors of a query carry their condition in brackets
+        marked = said.find("[")  # Spark's query errors carry their condition in brackets
         said = guard.first_lines(said[marked:]) if marked >= 0 else type(error).__name__
-        said = re.sub(r"\b[a-z0-9]+:/\S+", "…", said)  # where the tables' files are is nobody's business
-        return QueryFailed(f"Spark could not run it: {said}", hint="")
+        said = re.sub(r"\b[a-z0-9]+:/\S+", "…", said)  # do not reveal the location of the tables
+        return QueryFailed(f"Spark could not run the query: {said}", hint="")
 
 
 def pieces(result: Result, request: Request, bounds: Bounds) -> Iterator[bytes]:
-    """The answer: the last one is the final one, those before it are partial ones (if `stream` was asked for)."""
+    """Yield the parts of the reply: the last one is final, those before it are partial (only with `stream`)."""
     made = _arrow(result, request, bounds) if request.format == "arrow" else _json(result, request, bounds)
     total = 0
     for piece in made:
@@ -327,7 +323,7 @@ def _arrow(result: Result, request: Request, bounds: Bounds) -> Iterator[bytes]:
     if not request.stream:
         yield sink.getvalue().to_pybytes()
         return
-    # An IPC stream is its schema, its batches and an end; whoever joins the pieces has it whole.
+    # An IPC stream is its schema, its batches and an end marker; the joined parts are a complete stream.
     end = (0xFFFFFFFF).to_bytes(4, "little") + (0).to_bytes(4, "little")
     yield sink.getvalue().to_pybytes().removesuffix(end)
     for batch in table.to_batches(max_chunksize=each):
@@ -357,7 +353,7 @@ def _json(result: Result, request: Request, bounds: Bounds) -> Iterator[bytes]:
 
 
 def _rows_in(table: pa.Table, size: int) -> int:
-    """How many rows make about so many bytes."""
+    """Return how many rows have about `size` bytes."""
     return max(1, int(table.num_rows) * size // max(1, int(table.nbytes)))
 
 

@@ -1,13 +1,13 @@
-"""Ledgers of brokers that never were: for benchmarks, demonstrations and tests.
+"""Synthetic ledgers for benchmarks, demonstrations and tests.
 
     synth(spark, "ledger", jobs=10_000_000, seed=7)
 
-writes all three tables, as a broker would: segments that each cover a span of time and appear whole. What is in them
-is realistic rather than right for any particular broker: days and weeks, bursts, long tails, queues that follow the
-load, outages with retries and dead letters, five protocols, memoised answers, few clients that ask most. The same
-arguments give the same rows and files, on whatever number of cores.
+writes all three tables as a broker would: segments that each cover a span of time and appear whole. The contents are
+realistic without modelling a particular broker: days and weeks, bursts, long tails, queues that follow the load,
+outages with retries and dead letters, five protocols, cached results, a few clients with most of the requests. The same
+arguments give the same rows and files, on any number of cores.
 
-synth_world.py decides what happens, synth_rows.py makes rows of it; here they are written.
+synth_world.py decides what happens, synth_rows.py computes the rows; here they are written.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from polydomo.pipeline.synth_world import LOST, RUN_DAYS, START, WRONG, World, i
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# What, how many of it are done, of how many.
+# Table, number of rows written, total number.
 Progress = Callable[[str, int, int], None]
 
-ROWS: Final = 250_000  # in a segment: as many as a broker writes at most
-BATCH: Final = 1_250_000  # jobs that are written by one command of Spark's; progress is told after each
+ROWS: Final = 250_000  # per segment: the maximum of a broker
+BATCH: Final = 1_250_000  # jobs written by one Spark command; progress is reported after each
 
-# Spark compiles a chain of expressions to one method, and Java refuses to compile methods as long as ours would be:
-# several times slower than without.
+# Spark compiles a chain of expressions to one method, and Java does not compile methods as long as ours: several times
+# slower than without.
 _SETTING: Final = "spark.sql.codegen.wholeStage"
 _PART: Final = re.compile(r"part-(\d+)-.*\.parquet")
 
 
 @dataclass(frozen=True)
 class Synthetic:
-    """What was written."""
+    """Description of a written ledger."""
 
     folder: str
     seed: int
@@ -61,7 +61,7 @@ class Synthetic:
     outages: tuple[tuple[str, datetime, datetime, str], ...]  # service, from, until, what is wrong
 
     def to_json(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the description as plain JSON values."""
         return {
             "folder": self.folder,
             "seed": self.seed,
@@ -93,11 +93,11 @@ def synth(
     rows: int = ROWS,
     progress: Progress | None = None,
 ) -> Synthetic:
-    """Writes the ledger to `folder`, a path or a URL that Spark can write to. `rows`: in a segment, about."""
+    """Write a ledger to `folder`, a path or a URL that Spark can write to. `rows`: per segment, approximately."""
     numbers = {"jobs": jobs, "days": days, "services": services, "clients": clients, "rows": rows}
     for name, value in numbers.items():
         if value < 1:
-            raise ConfigError(f"{name} is {value}", hint="it must be 1 or more")
+            raise ConfigError(f"{name} is {value}", hint="must be 1 or more")
     tell = progress or (lambda _what, _done, _of: None)
     tell("jobs", 0, jobs)
     world = imagine(jobs, seed, days, services, clients, start)
@@ -143,7 +143,7 @@ def synth(
 
 
 def _cells(world: World, rows: int) -> pd.DataFrame:
-    """With the number of the file that each belongs to."""
+    """Return the cells with the number of the file that each belongs to."""
     cells = world.cells
     found = pd.DataFrame({name: getattr(cells, name) for name in cells.__dataclass_fields__})
     found.insert(0, "file", pd.factorize(cells.first // rows)[0])
@@ -151,7 +151,7 @@ def _cells(world: World, rows: int) -> pd.DataFrame:
 
 
 def _frame(spark: SparkSession, cells: pd.DataFrame, world: World, low: int, high: int) -> DataFrame:
-    """Cells with what is to be known about their services; each file's in a partition of its own."""
+    """Return the cells joined with their services' parameters; one partition per file."""
     numbers = spark.range(low, high, 1, high - low).select(F.col("id").cast("int").alias("file"))
     return (
         numbers.join(F.broadcast(spark.createDataFrame(cells)), "file")
@@ -161,7 +161,7 @@ def _frame(spark: SparkSession, cells: pd.DataFrame, world: World, low: int, hig
 
 
 def _write(spark: SparkSession, rows: DataFrame, place: str, table: str, names: list[str]) -> int:
-    """One segment per partition. Spark writes them where nobody looks; then they get their names."""
+    """Write one segment per partition: to a hidden folder first, then renamed."""
     aside = f"{place}/.synth-{table}"
     rows.write.mode("overwrite").option("compression", "zstd").parquet(aside)
     number = 0
@@ -199,7 +199,7 @@ def _in_pieces(spark: SparkSession) -> Iterator[None]:
 
 
 def _events(world: World) -> list[tuple[Any, ...]]:
-    """Runs of the broker begin and end, workers come and go, clients visit."""
+    """Return the events: the broker starts and stops, workers and clients join and leave."""
     found: list[tuple[datetime, str, str, str | None, str | None, str | None, str | None]] = []
     moment = timedelta(seconds=2)
     begin = world.start
@@ -223,7 +223,7 @@ def _events(world: World) -> list[tuple[Any, ...]]:
                 found.append((world.at(outage.end), "joined", *who, None))
     for day in range(world.days):
         for client in range(0, world.clients, 3):
-            # A time of day that is its own, and not the same every day.
+            # A time of day that depends on the client and varies by day.
             come = world.start + timedelta(days=day, seconds=21_600 + (client * 7919 + day * 613) % 14_400)
             visitor = ("client", f"client-{client + 1000}", None, None)
             kind = "denied" if (client + day) % 97 == 0 else "joined"

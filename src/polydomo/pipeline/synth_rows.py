@@ -1,10 +1,9 @@
-"""A world's cells (synth_world.py) as rows of the ledger: Spark's own expressions, no Python per row.
+"""Rows of the ledger from a world's cells (synth_world.py): Spark expressions, no Python per row.
 
-Every random number is the hash of the job's number and a constant made of the seed and a name. So a row is the same
-whoever computes it, in whatever partition, once or twice: `attempts` are computed from the same expressions as `jobs`,
-and agree with them.
+Every random number is the hash of the job's number and a constant derived from the seed and a name. So a row is the
+same in whatever task and partition it is computed: `attempts` use the same expressions as `jobs` and agree with them.
 
-Words are numbers until the last step: numbers are cheap to hand from one step to the next.
+Words are represented by numbers until the last step, because numbers are cheap to pass between steps.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ MDP, DCP, NFP, MEMO, HTTP = range(len(DIALECTS))
 ERRORS: Final = (None, "worker-error", "retries-exhausted", "queue-full", "cancelled")
 FINE, RAISED, EXHAUSTED, FULL, CANCELLED = range(len(ERRORS))
 
-# By client: some of a hundred clients each.
+# Dialects of a hundred clients.
 _DIALECTS_IN: Final = (MDP,) * 40 + (NFP,) * 20 + (HTTP,) * 20 + (DCP,) * 10 + (MEMO,) * 10
 _TEAMS: Final = ("atlas", "borealis", "cygnus", "dorado", "eridanus", "fornax", "gemini", "hydra")
 
 _MOST_ATTEMPTS: Final = 3
 _BACKOFF_US: Final = 500_000
-_LOSSES: Final = 0.0004  # share of attempts that lose their worker in good times
+_LOSSES: Final = 0.0004  # share of attempts that lose their worker in normal operation
 _LOSSES_BAD: Final = 0.35
 _FAILURES_BAD: Final = 0.8
 _CANCELLED: Final = 0.0015
 _LONGEST: Final = 1800.0  # seconds: the service's timeout
 
-# Jobs of NFP for several workers: one with three parts.
+# Fan-out jobs of NFP: one parent with three parts.
 _FAMILY: Final = 4
 _FAMILIES: Final = 0.02
 
@@ -55,27 +54,27 @@ class Dice:
         self._seed = seed
 
     def bits(self, name: str, column: str = "id") -> Column:
-        """64 of them."""
-        # The column holds small numbers, so that no two names can give the same number to the hash.
+        """Return 64 random bits."""
+        # The column holds small numbers, so two names never give the hash the same input.
         salt = hashlib.blake2b(f"{self._seed}/{name}".encode(), digest_size=8).digest()
         return F.xxhash64(
             F.col(column).cast("bigint").bitwiseXOR(F.lit(int.from_bytes(salt, "big", signed=True)))
         )
 
     def __call__(self, name: str, column: str = "id") -> Column:
-        """One of 2^53 numbers in [0, 1)."""
+        """Return a uniform number in [0, 1), one of 2^53."""
         return F.shiftrightunsigned(self.bits(name, column), 11) * F.lit(2.0**-53)
 
     def normal(self, name: str) -> Column:
-        """Box and Muller's."""
+        """Return a standard normal number (Box and Muller)."""
         return F.sqrt(-2 * F.ln(1 - self(name))) * F.cos(2 * math.pi * self(f"{name}'"))
 
     def exponential(self, name: str) -> Column:
-        """With mean 1."""
+        """Return an exponential number with mean 1."""
         return -F.ln(1 - self(name))
 
     def hex(self, name: str, column: str = "id") -> Column:
-        """32 digits. The first of each half is never 0, so that there are always as many."""
+        """Return 32 hex digits. The first of each half is never 0, so the length is constant."""
         halves = [
             F.hex(F.shiftrightunsigned(self.bits(half, column), 1).bitwiseOR(F.lit(1 << 62)))
             for half in (name, f"{name}'")
@@ -84,7 +83,7 @@ class Dice:
 
 
 def nature(world: World) -> pd.DataFrame:
-    """What a job must know about its service, to be joined to the cells."""
+    """Return the services' parameters, to be joined to the cells."""
     found = [
         (
             index,
@@ -109,7 +108,7 @@ def nature(world: World) -> pd.DataFrame:
 
 
 def jobs(cells: DataFrame, world: World) -> DataFrame:
-    """All columns of the ledger's `jobs`, in their order. `cells` have the columns of Cells and of `nature`."""
+    """Return all columns of the ledger's `jobs`, in order. `cells` has the columns of Cells and of `nature`."""
     dice = Dice(world.seed)
     col = F.col
     ran = col("ran_us").isNotNull()
@@ -169,8 +168,8 @@ def jobs(cells: DataFrame, world: World) -> DataFrame:
 
 
 def attempts(cells: DataFrame, world: World) -> DataFrame:
-    """All columns of the ledger's `attempts`: those that were lost, but for the last one of a job that is dead, which
-    ended it."""
+    """Return all columns of the ledger's `attempts`: the lost ones, except the last one of a dead job, which is part of
+    the job's row."""
     dice = Dice(world.seed)
     col = F.col
     rows = _fates(cells, world, dice).where(col("lost") > 0)
@@ -196,15 +195,15 @@ def attempts(cells: DataFrame, world: World) -> DataFrame:
 
 
 def _fates(cells: DataFrame, world: World, dice: Dice) -> DataFrame:
-    """One row per job, with what happens to it. Times in microseconds.
+    """Return one row per job, with everything that happens to it. Times in microseconds.
 
-    Columns are added a few at a time: what several others are made from must be computed once.
+    Columns are added a few at a time: those that several others depend on must be computed once.
     """
     col = F.col
     slot_us = world.slot_seconds * US
     rows = cells.select(F.explode(F.sequence(col("first"), col("first") + col("count") - 1)).alias("id"), "*")
-    # Who asks: a few clients ask most (the logarithm of a client's rank is uniform), and every service has some of
-    # its own.
+    # A few clients submit most jobs (the logarithm of a client's rank is uniform), and every service has some clients
+    # of its own.
     rank = F.floor(F.pow(F.lit(float(world.clients)), dice("client"))) - 1
     own = F.when(dice("own") < 0.3, col("service") * 7).otherwise(F.lit(0))
     within = col("id") - col("first")
@@ -237,7 +236,7 @@ def _fates(cells: DataFrame, world: World, dice: Dice) -> DataFrame:
         ).alias("submitted_us"),
         F.when(col("fate") < col("refused"), F.lit(0.0))
         .otherwise((col("fate") - col("refused")) / (1 - col("refused") + 1e-12) / fails)
-        .alias("luck"),  # below 1: it fails, if somebody does it
+        .alias("luck"),  # below 1: the job fails, if it is run
         (~col("family") & (col("fate") < col("refused"))).alias("full"),
     )
     memo = ~col("family") & ~col("full") & (col("special") < col("memo"))
@@ -251,7 +250,7 @@ def _fates(cells: DataFrame, world: World, dice: Dice) -> DataFrame:
     works = ~col("memo_hit") & ~col("repeat") & ~col("full") & ~col("parent_row")
     bad = F.when(col("wrong") == LOST, F.lit(_LOSSES_BAD)).otherwise(F.lit(_LOSSES))
     rows = rows.select("*", works.alias("works"), F.when(works, bad).otherwise(F.lit(0.0)).alias("bad"))
-    # `lost` attempts come before the one that counts; a job that lost all of them is dead.
+    # `lost` attempts precede the final one; a job that lost all of them is dead.
     lost = (
         F.when(col("loss") >= col("bad"), F.lit(0))
         .when(col("loss") >= col("bad") * col("bad"), F.lit(1))
@@ -271,11 +270,11 @@ def _fates(cells: DataFrame, world: World, dice: Dice) -> DataFrame:
 
 
 def _times(rows: DataFrame, dice: Dice) -> DataFrame:
-    """`first_us`: in the queue. `lost_us`: in attempts that were lost. `ran_us`: in the one that was not."""
+    """Add times. `first_us`: in the queue. `lost_us`: in lost attempts. `ran_us`: in the final attempt."""
     col = F.col
     usual = F.exp(col("sigma") * dice.normal("run"))
     run = F.when(dice("tail") < col("tail"), 5 * F.pow(1 - dice("far"), col("power"))).otherwise(usual)
-    # What fails does so early, as a rule.
+    # Failures usually happen early.
     factor = F.when(col("wrong") == SLOW, F.lit(SLOWER)).otherwise(F.lit(1.0))
     factor = factor * F.when(col("why") == RAISED, F.lit(0.4)).otherwise(F.lit(1.0))
     run = F.least(col("median") * run * factor, F.lit(_LONGEST))
@@ -303,7 +302,7 @@ def _times(rows: DataFrame, dice: Dice) -> DataFrame:
         F.floor(col("median") * 3 * US * (1 + dice("brood"))).alias("family_us"),
         partials.otherwise(F.lit(0)).alias("partials"),
     )
-    # The last of several lost attempts is the one that the job's own row tells of.
+    # The last of several lost attempts is recorded in the job's own row.
     before = F.least(col("lost"), F.lit(_MOST_ATTEMPTS - 1))
     return rows.select(
         "*",
@@ -316,7 +315,7 @@ def _times(rows: DataFrame, dice: Dice) -> DataFrame:
 
 
 def _job_id(dice: Dice, world: World) -> Column:
-    """As brokers have them: jobs that are kept have an id of their own, others the run's name and a number."""
+    """Return ids like a broker's: durable jobs have a UUID, others the run's name and a number."""
     own = F.concat(_run(world), F.lit("-"), F.col("id").cast("string"))
     return F.when(F.col("durable"), dice.hex("job")).otherwise(own)
 
@@ -331,7 +330,7 @@ def _start_us(world: World) -> int:
 
 
 def _word(words: Sequence[str], index: Column) -> Column:
-    """One of some constants; counted from 0. As text: one call to the Java side, not one for each."""
+    """Return one of several constants, by index. One SQL text needs one call to Java, not one per constant."""
     return F.expr("array({})".format(", ".join(f"'{word}'" for word in words)))[index.cast("int")]
 
 

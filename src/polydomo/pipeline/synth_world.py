@@ -1,12 +1,12 @@
-"""An imagined broker's world: its services, their load over time, their outages. Plain numpy, the same for one seed.
+"""A simulated broker's world: its services, their load over time, their outages. Plain numpy, deterministic per seed.
 
-Time is cut into slots of some minutes. For every slot and service there is a cell: how many jobs come, how long they
-wait, what is wrong. The load follows the hour (offices by day, batches by night, machines always), the weekday, a noise
-of its own, and bursts. Waits follow from the load by two old rules of thumb: what a service cannot do at once is a
-backlog that it works off (a fluid queue), and below that jobs wait as in a queue with so many servers (Sakasegawa's
-approximation of M/G/c). A queue is bounded: what does not fit is refused.
+Time is cut into slots of some minutes. Each slot and service has a cell: how many jobs arrive, how long they wait, what
+is wrong. The load follows the hour (offices by day, batches by night, machines always), the weekday, noise, and bursts.
+Waits follow from the load by two approximations: work beyond the capacity is a backlog that is worked off later (a
+fluid queue), and below that jobs wait as in a queue with that many servers (Sakasegawa's approximation of M/G/c). A
+queue is bounded: jobs that do not fit are refused.
 
-The rows themselves are made by Spark from the cells (synth_rows.py).
+Spark computes the rows from the cells (synth_rows.py).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Ints = npt.NDArray[np.int64]
 # A Monday, so that weeks are whole.
 START: Final = date(2026, 1, 5)
 DAY: Final = 86_400
-RUN_DAYS: Final = 7  # the broker is restarted that often
-QUEUE_SECONDS: Final = 300.0  # work that a queue holds, at most
+RUN_DAYS: Final = 7  # days between restarts of the broker
+QUEUE_SECONDS: Final = 300.0  # maximum work in a queue
 
-# What is wrong with a service in an outage.
+# Kinds of outages.
 FAILING: Final = 1  # its code raises
-LOST: Final = 2  # its workers vanish, and half of them stay away
+LOST: Final = 2  # its workers disconnect, and half of them stay away
 SLOW: Final = 3  # everything takes longer
 WRONG: Final = {FAILING: "failing", LOST: "lost", SLOW: "slow"}
 SLOWER: Final = 6.0
@@ -64,7 +64,7 @@ _DIALECTS_OUT: Final = ("mdp", "mdp", "mdp", "dcp", "nfp", "nfp", "memo")
 
 
 class Service(NamedTuple):
-    """A service and its nature. Times are seconds."""
+    """A service and its parameters. Times are seconds."""
 
     name: str
     share: float  # of all jobs
@@ -74,21 +74,21 @@ class Service(NamedTuple):
     alpha: float
     workers: int
     dialect: str  # of its workers
-    durable: bool  # whoever asks
-    memo: float  # share of answers from memory
-    errors: float  # share that fails in good times
+    durable: bool  # for all clients
+    memo: float  # share of cached results
+    errors: float  # share of failures in normal operation
     bytes_in: float
     bytes_out: float
 
     @property
     def mean(self) -> float:
-        """Of its run times."""
+        """Return the mean run time."""
         usual = self.median * float(np.exp(self.sigma**2 / 2))
         return (1 - self.tail) * usual + self.tail * 5 * self.median * self.alpha / (self.alpha - 1)
 
 
 class Outage(NamedTuple):
-    """Both ends are numbers of slots; the last one is not in it."""
+    """An outage from slot `begin` to `end`, exclusive."""
 
     service: int
     begin: int
@@ -104,8 +104,8 @@ class Cells:
     count: Ints
     slot: Ints
     service: Ints
-    backlog: Floats  # seconds that everybody waits
-    chance: Floats  # that a job waits beyond that
+    backlog: Floats  # seconds that every job waits
+    chance: Floats  # probability of a wait beyond that
     wait: Floats  # how long then, on average
     refused: Floats  # share
     wrong: Ints
@@ -113,7 +113,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class World:
-    """See the module's text."""
+    """Everything that is simulated: services, outages and cells."""
 
     seed: int
     start: datetime
@@ -125,22 +125,22 @@ class World:
     cells: Cells
 
     def at(self, slot: int) -> datetime:
-        """When a slot begins."""
+        """Return the start of a slot."""
         return self.start + timedelta(seconds=slot * self.slot_seconds)
 
     def run(self, slot: int) -> str:
-        """The broker's run at that time."""
+        """Return the name of the broker's run at that slot."""
         return run_name(self.seed, slot * self.slot_seconds // (RUN_DAYS * DAY))
 
 
 def run_name(seed: int, number: int) -> str:
-    """Of the broker's runs, in order."""
+    """Return the name of the broker's run with this number."""
     return f"synth{seed % 2**32:x}r{number:03d}"
 
 
 def imagine(jobs: int, seed: int, days: int, services: int, clients: int, start: date = START) -> World:
-    """A world with exactly so many jobs."""
-    # The old generator, because its numbers are promised to stay the same in later releases of numpy.
+    """Create a world with exactly this number of jobs."""
+    # The legacy generator, because numpy guarantees its sequence across releases.
     random = np.random.RandomState(seed % 2**32)
     slot_seconds = _slot_seconds(days, services)
     slots = days * DAY // slot_seconds
@@ -154,14 +154,14 @@ def imagine(jobs: int, seed: int, days: int, services: int, clients: int, start:
 
 
 def _slot_seconds(days: int, services: int) -> int:
-    """As fine as is possible with half a million cells."""
+    """Return the finest slot length with at most half a million cells."""
     return next(
         (size for size in (60, 120, 300, 600, 1200) if days * DAY // size * services <= 500_000), 3600
     )
 
 
 def _load(random: np.random.RandomState, slots: int, slot_seconds: int, services: int, start: date) -> Floats:
-    """How busy each service is in each slot (rows: slots), in no particular unit."""
+    """Return the relative load of each service in each slot (rows: slots)."""
     seconds = np.arange(slots) * slot_seconds
     hour = seconds[:, None] % DAY / 3600
     weekend = ((seconds // DAY + start.weekday()) % 7 >= 5)[:, None]
@@ -184,7 +184,7 @@ def _load(random: np.random.RandomState, slots: int, slot_seconds: int, services
 
 
 def _exactly(jobs: int, shapes: Floats) -> Ints:
-    """Whole numbers in these proportions that add up to `jobs`: what is rounded off here comes in the next cell."""
+    """Return integers in these proportions with the sum `jobs`: each rounding error is carried to the next cell."""
     running = np.cumsum(shapes.ravel())
     edges = np.floor(running / running[-1] * jobs + 0.5).astype(np.int64)
     counts: Ints = np.diff(edges, prepend=np.int64(0)).reshape(shapes.shape)
@@ -195,7 +195,7 @@ def _services(
     random: np.random.RandomState, number: int, counts: Ints, slot_seconds: int
 ) -> tuple[Service, ...]:
     total = max(int(counts.sum()), 1)
-    # Enough workers for nearly every slot. Smoothed over a quarter of an hour: nobody sizes for a burst.
+    # Enough workers for nearly every slot, smoothed over a quarter of an hour so that bursts do not count.
     width = max(1, 900 // slot_seconds)
     cut = counts[: len(counts) // width * width].reshape(-1, width, number).sum(axis=1)
     busy = np.percentile(cut, 99, axis=0) / (width * slot_seconds)
@@ -217,7 +217,7 @@ def _services(
             bytes_in=float(np.exp(random.uniform(np.log(60), np.log(20_000)))),
             bytes_out=float(np.exp(random.uniform(np.log(60), np.log(100_000)))),
         )
-        # As slow as keeps some workers busy, up to a limit of its own; then as many as that takes after all.
+        # Run times that keep some workers busy, up to a limit per service; then the number of workers that requires.
         rate = max(float(busy[index]) * (1 - made.memo), 1e-9)
         median = random.randint(1, 12) * 0.8 / rate / made.mean
         made = made._replace(
@@ -230,13 +230,13 @@ def _services(
 def _outages(
     random: np.random.RandomState, slots: int, slot_seconds: int, services: int
 ) -> tuple[Outage, ...]:
-    """Of each kind at least one, of the busier services; no two of a service at once."""
+    """Create outages, at least one of each kind, mostly of busy services; outages of one service do not overlap."""
     days = slots * slot_seconds / DAY
     number = max(3, round(days * services * 0.02))
     found: list[Outage] = []
     for index in range(number):
         service = min(int(services ** random.random_sample()) - 1 + index % min(3, services), services - 1)
-        # By day, when it is noticed.
+        # In working hours.
         day = random.randint(max(1, int(days)))
         begin = int((day * DAY + random.uniform(9, 17) * 3600) // slot_seconds) % slots
         length = max(1, round(random.uniform(1200, 5400) / slot_seconds))
@@ -258,7 +258,7 @@ def _cells(
     workers = np.array([nature.workers for nature in natures], dtype=np.float64)
     servers = np.where(wrong == LOST, np.maximum(1, np.floor(workers / 2)), workers)
     each = np.where(wrong == SLOW, mean * SLOWER, mean)
-    work = counts * asked * each  # seconds of it that come in a slot
+    work = counts * asked * each  # seconds of work that arrive in a slot
     load = work / (servers * slot_seconds)
 
     backlog = np.zeros(counts.shape)

@@ -1,4 +1,4 @@
-"""A broker with jobs of every kind in its store, and the workers that did them."""
+"""A broker with jobs of every kind in its store, and the workers that ran them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.broker import BrokerProcess
 
 DONE, FAILED = 30, 5
 
-# What takes longer than it may, and is not tried again, is a dead letter.
+# A job that exceeds its timeout, without retries, becomes a dead letter.
 TOML = """
 [services.mortal]
 timeout = "200ms"
@@ -23,7 +23,7 @@ retries = 0
 
 
 class Live(NamedTuple):
-    """A running broker. `url` is an MDP one, as most people have it."""
+    """A running broker. `url` is its MDP URL, the most common form."""
 
     broker: BrokerProcess
     url: str

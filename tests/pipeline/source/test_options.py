@@ -1,4 +1,4 @@
-"""Options of the data source: what is wrong is said with the value and what to do, before anything is asked."""
+"""Tests of the data source's options: errors name the value and the remedy before the broker is contacted."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from polydomo.pipeline.source.options import Wanted, reading, writing
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"tabel": "jobs"}, "no option tabel for reading (there are url, table"),
+        ({"tabel": "jobs"}, "unknown option tabel for reading (options: url, table"),
         ({"table": "job"}, "no table 'job' (option table is one of jobs, results, dead, events"),
         ({"url": "http://x"}, "'http://x' is not a broker's URL"),
-        ({"state": "open"}, "no state 'open' (there are waiting"),
+        ({"state": "open"}, "no state 'open' (states: waiting"),
         ({"table": "dead", "state": "done"}, "the table dead has no jobs in state done"),
-        ({"table": "events", "key": "k"}, "events cannot be asked for by state or key"),
-        ({"since": "yesterday"}, "since='yesterday' is no time (write 2026-11-16"),
-        ({"partitions": "0"}, "partitions='0' (it is a whole number from 1"),
-        ({"page": "many"}, "page='many' (it is a whole number"),
-        ({"timeout": "-1"}, "timeout='-1' (it is a number of seconds"),
+        ({"table": "events", "key": "k"}, "events cannot be filtered by state or key"),
+        ({"since": "yesterday"}, "since='yesterday' is not a time (write 2026-11-16"),
+        ({"partitions": "0"}, "partitions='0' (must be a whole number from 1"),
+        ({"page": "many"}, "page='many' (must be a whole number"),
+        ({"timeout": "-1"}, "timeout='-1' (must be a positive number of seconds"),
         ({"maxRowsPerBatch": "1.5"}, "maxRowsPerBatch='1.5'"),
-        ({"startingOffset": "7"}, "startingOffset='7' (it is earliest or latest"),
+        ({"startingOffset": "7"}, "startingOffset='7' (must be earliest or latest"),
     ],
 )
 def test_wrong_options_for_reading(given, said):
@@ -34,8 +34,8 @@ def test_wrong_options_for_reading(given, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"table": "jobs"}, "no option table for writing"),
-        ({"url": "memo://127.0.0.1:1"}, "MemoDB's jobs are not kept"),
+        ({"table": "jobs"}, "unknown option table for writing"),
+        ({"url": "memo://127.0.0.1:1"}, "MemoDB has no durable jobs"),
         ({"window": "5000"}, "window='5000'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The batch source against a real broker: every table, filters pushed down, several partitions, clear errors."""
+"""Tests of the batch source with a real broker: every table, filter push-down, several partitions, clear errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOBODY = "mdp://127.0.0.1:1"
 
 
 def rows_of(reader: Reader) -> list[dict[str, object]]:
-    """What the broker gives, without Spark in between that could filter."""
+    """Return the broker's rows directly, without Spark's own filters."""
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     return [row for batch in batches for row in batch.to_pylist()]
 
@@ -139,7 +139,7 @@ def test_spark_reads_and_pushes_filters_down(spark, live, capsys):
     assert doubled[0][0] == sum(2 * number for number in range(DONE))
     wanted.explain()
     shown = capsys.readouterr().out
-    assert "= anna" in shown  # left to Spark; the others are not, and yet were met above
+    assert "= anna" in shown  # left to Spark; the other filters were pushed down
     assert "= double" not in shown
     assert "2026-01-01" not in shown
     by_state = {row["state"]: row["count"] for row in source.load().groupBy("state").count().collect()}
@@ -166,14 +166,14 @@ def test_errors_come_before_any_task_and_say_what_to_do(spark, live):
     with pytest.raises(PySparkException, match=r"no table 'job' .option table is one of jobs, results"):
         read(url=live.url, table="job")
     with pytest.raises(
-        PySparkException, match=r"cannot reach a broker at mdp://127.0.0.1:1.*is it running there"
+        PySparkException, match=r"cannot reach a broker at mdp://127.0.0.1:1.*check that it is running"
     ):
         read(url=NOBODY, timeout="0.5").count()
 
 
 def test_an_unreachable_broker_and_one_that_keeps_nothing(live):
     with pytest.raises(
-        Unreachable, match=r"cannot reach a broker at mdp://127.0.0.1:1: .*option url says where"
+        Unreachable, match=r"cannot reach a broker at mdp://127.0.0.1:1: .*option url gives its address"
     ):
         Reader(reading({"url": NOBODY, "timeout": "0.5"})).partitions()
     with SyncClient(live.url) as client:

@@ -1,4 +1,4 @@
-"""The streaming source and the sink against a real broker: nothing lost, nothing doubled, stopped and resumed."""
+"""Tests of the streaming source and the sink with a real broker: no loss, no duplicates, stop and resume."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read(reader: StreamReader, start: dict[str, int], end: dict[str, int]) -> li
 
 
 def stored(live, **options):
-    """How many jobs the broker's store has."""
+    """Return the jobs in the broker's store."""
     from tests.pipeline.source.test_reading import Reader, rows_of
 
     return rows_of(Reader(reading({"url": live.url, **options})))
@@ -37,7 +37,7 @@ def test_offsets_are_ends_of_jobs_and_admit_as_many_rows_as_allowed(live):
     sizes = []
     while (end := reader.latestOffset(start, limit)) != start:
         rows = read(reader, start, end)
-        assert read(reader, start, end) == rows  # a batch that is repeated is the same
+        assert read(reader, start, end) == rows  # a repeated batch is identical
         sizes.append(len(rows))
         seen += rows
         start = end
@@ -110,14 +110,14 @@ def test_the_sink_submits_each_row_once_however_often_it_is_repeated(spark, live
 
     write("one")
     write("one")
-    assert len(stored(live, service="sunk")) == 40  # rows that are the same are jobs of their own
+    assert len(stored(live, service="sunk")) == 40  # identical rows are separate jobs
     write("two")
     assert len(stored(live, service="sunk")) == 80
 
     keyed = spark.range(2).selectExpr("'{}' AS body", "concat('k', id) AS key", "cast(id AS int) AS priority")
     keyed.write.format("polydomo").mode("append").options(url=live.nfp, service="keyed").save()
     found = [(row["key"], row["priority"], row["state"]) for row in stored(live, service="keyed")]
-    assert sorted(found) == [  # two tasks write at once
+    assert sorted(found) == [  # two tasks write at the same time
         ("k0", 0, "waiting"),
         ("k1", 1, "waiting"),
     ]
@@ -132,7 +132,7 @@ def test_the_sink_submits_each_row_once_however_often_it_is_repeated(spark, live
         query.start().awaitTermination(120)
 
     stream()
-    (tmp_path / "checkpoint" / "commits" / "0").unlink()  # as if it had been killed before it was noted
+    (tmp_path / "checkpoint" / "commits" / "0").unlink()  # as if killed before the commit was recorded
     (tmp_path / "checkpoint" / "commits" / ".0.crc").unlink()
     stream()
     assert len(stored(live, service="streamed")) == 10
@@ -143,8 +143,8 @@ def test_what_the_sink_refuses(spark, live):
     register(spark)
     for rows, options, said in (
         ("id AS body", {"service": "s"}, "column 'body' is bigint"),
-        ("'x' AS text", {"service": "s"}, "column 'text' cannot be written .there are service, body, key"),
-        ("'x' AS body", {}, "nobody to send the rows to"),
+        ("'x' AS text", {"service": "s"}, "column 'text' cannot be written .columns: service, body, key"),
+        ("'x' AS body", {}, "no service to send the rows to"),
         (
             "'x' AS body",
             {"service": "s", "url": "mdp://127.0.0.1:1", "patience": "0.3"},

@@ -1,4 +1,4 @@
-"""Silver rows made by hand, for tests of what is made from them."""
+"""Hand-made silver rows, for tests of the tables computed from them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from polydomo.pipeline.tables.silver import ATTEMPTS, JOBS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# In the middle of a minute.
+# The middle of a minute.
 NOON: Final = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)
 
 _numbers = count(1)
 
 
 def at(seconds: float) -> datetime:
-    """So long after NOON."""
+    """Return the time this many seconds after NOON."""
     return NOON + timedelta(seconds=seconds)
 
 
 def job(ended: float = 0.0, **given: Any) -> dict[str, Any]:
-    """Done so many seconds after NOON, after 10 ms in the queue and 30 ms of work, unless told otherwise."""
+    """Return a job that ended this many seconds after NOON, after 10 ms in the queue and 30 ms of work, by default."""
     finished = at(ended)
     wait, run = given.get("wait_s", 0.01), given.get("run_s", 0.03)
     total = given.get("total_s", (wait or 0.0) + (run or 0.0))
@@ -66,7 +66,7 @@ def job(ended: float = 0.0, **given: Any) -> dict[str, Any]:
 
 
 def attempt(ended: float = 0.0, **given: Any) -> dict[str, Any]:
-    """One that ended its job so many seconds after NOON, unless told otherwise."""
+    """Return an attempt that ended its job this many seconds after NOON, by default."""
     run = given.get("run_s", 0.03)
     row: dict[str, Any] = dict.fromkeys(ATTEMPTS.names()) | {
         "job_id": f"job-{next(_numbers)}",
@@ -88,7 +88,7 @@ def attempt(ended: float = 0.0, **given: Any) -> dict[str, Any]:
 def silver(
     spark: SparkSession, jobs: Iterable[dict[str, Any]] = (), attempts: Iterable[dict[str, Any]] = ()
 ) -> dict[str, DataFrame]:
-    """As the gold tables take them."""
+    """Return silver tables as the gold tables take them."""
     found = {}
     for spec, rows in ((JOBS, jobs), (ATTEMPTS, attempts)):
         values = [tuple(row[name] for name in spec.names()) for row in rows]

@@ -1,4 +1,4 @@
-"""Segments that can be taken, and segments that cannot: each for its own reason."""
+"""Tests of segment checks: valid segments, and every kind of invalid one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def renamed(column: str, to: str) -> Callable[[pa.Table], pa.Table]:
 
 
 def damage(path: Path, where: float) -> None:
-    """Some bytes in the middle of the data, and nothing else."""
+    """Overwrite some bytes in the middle of the data, and nothing else."""
     data = bytearray(path.read_bytes())
     at = int(len(data) * where)
     for offset in range(at, at + 64):
@@ -90,8 +90,8 @@ def test_narrower_numbers_and_coarser_times_are_read(tmp_path: Path) -> None:
         (retyped("finished", pa.timestamp("us")), "finished is not timestamp"),
         (retyped("error", pa.list_(pa.string())), "error is not string, but nested"),
         (retyped("service", pa.binary()), "service is not string"),
-        (renamed("service", "Service"), "service is spelt otherwise"),
-        (lambda t: t.append_column("SERVICE", t["service"]), "service is there twice"),
+        (renamed("service", "Service"), "service is spelled differently"),
+        (lambda t: t.append_column("SERVICE", t["service"]), "service occurs twice"),
         (nulled("job_id"), "job_id is null"),
     ],
 )
@@ -122,16 +122,16 @@ def test_files_that_are_no_segments(tmp_path: Path) -> None:
     assert "cannot be read" in said(b"not Parquet at all")
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     assert "cannot be read" in said(whole[:footer] + bytes(100) + whole[footer + 100 :])
-    assert said(None) == "it was gone before it could be read"
+    assert said(None) == "the file was removed before it could be read"
     other = write_segment(tmp_path, "attempts", [{}])
-    assert look(segment(other, "jobs")).reason == "a segment of attempts among those of jobs"
+    assert look(segment(other, "jobs")).reason == "the file is a segment of attempts, not of jobs"
 
 
 @pytest.mark.parametrize("checksums", [False, True])
 def test_a_damaged_page_is_found_by_reading_it(tmp_path: Path, checksums: bool) -> None:
     rows = [{"job_id": f"{number:032x}", "key": f"{number * 7919:064x}"} for number in range(5000)]
     path = write_segment(tmp_path, "jobs", rows)
-    codec = "none" if checksums else "zstd"  # without a codec that notices, only a checksum does
+    codec = "none" if checksums else "zstd"  # without a codec that detects damage, only a checksum does
     pq.write_table(pq.read_table(path), path, compression=codec, write_page_checksum=checksums)
     damage(path, 0.3)
     assert look(segment(path)).reason == ""

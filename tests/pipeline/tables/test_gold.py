@@ -1,4 +1,4 @@
-"""Each gold table from a few rows, by hand; and all of them, cut in two and merged again."""
+"""Tests of each gold table with a few hand-made rows, and of all of them computed in parts and merged."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from polydomo.pipeline.tables import columns
 from polydomo.pipeline.tables.gold import GOLD
 from polydomo.pipeline.tables.spec import GoldTable, Objective
 from tests.pipeline.tables.silver_rows import at, attempt, job, silver
+from tests.support.gold import delta
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,9 +32,9 @@ def rows_of(
     jobs: list[dict[str, Any]] | None = None,
     attempts: list[dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
-    """What becomes of them, in the order of the table's key."""
+    """Return the table's rows for these inputs, in the order of its key."""
     table = TABLES[name]
-    made = table.delta(silver(spark, jobs or (), attempts or ()), OBJECTIVES)
+    made = delta(table, silver(spark, jobs or (), attempts or ()), OBJECTIVES)
     assert made.columns == table.spec.names()
     assert [kind for _, kind in made.dtypes] == [column.kind for column in table.spec.columns]
     rows = [row.asDict() for row in made.collect()]
@@ -45,7 +46,7 @@ def picked(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
 
 
 def minute(number: int) -> datetime:
-    """After 12:00."""
+    """Return the minute this many minutes after 12:00."""
     return datetime(2026, 3, 1, 12, number)
 
 
@@ -60,12 +61,14 @@ def test_a_service_s_minute(spark: SparkSession) -> None:
             job(1, outcome="dead"),
             job(1, outcome="refused", queued=None, wait_s=None, run_s=None),
             job(2, memo_hit=True, wait_s=None, run_s=None, total_s=0.0001),
-            job(3, repeat=True),  # not counted at all
+            job(3, repeat=True),  # not counted
             job(3, service="mail"),
             job(3, service="mail", **PART),
-            job(3, service="mail", **WHOLE, total_s=9.0),  # did not run itself
-            job(3, service="mail", **WHOLE | {"outcome": "failed", "error": "expired"}),  # nobody was there
-            job(3, service="kept", repeat=True, durable=True),  # the store knows it
+            job(3, service="mail", **WHOLE, total_s=9.0),  # a parent, which does not run itself
+            job(
+                3, service="mail", **WHOLE | {"outcome": "failed", "error": "expired"}
+            ),  # no worker was available
+            job(3, service="kept", repeat=True, durable=True),  # stored as a job of its own
         ],
     )
     assert picked(
@@ -87,16 +90,16 @@ def test_a_service_s_minute(spark: SparkSession) -> None:
 
 
 def test_a_wait_is_spread_over_its_minutes(spark: SparkSession) -> None:
-    """The job ends at 12:03:00 after 10 s of work; it came at 12:00:30 and waited for 140 s, until 12:02:50."""
+    """The job arrives at 12:00:30, waits for 140 s until 12:02:50 and ends at 12:03:00 after 10 s of work."""
     found = rows_of(
         spark,
         "service_minute",
         [
             job(150, wait_s=140.0, run_s=10.0),
             job(150, wait_s=140.0, run_s=10.0),
-            # It never ran: it waited until it was given up, at 12:01:10.
+            # A job that never ran: it waited until it expired at 12:01:10.
             job(40, wait_s=None, run_s=None, total_s=50.0, outcome="failed", error="expired", attempts=0),
-            # Its wait is longer than its life by the wall clock, which was set back.
+            # A job whose wait is longer than its wall-clock life, because the clock was set back.
             job(5, service="mail", wait_s=3600.0, run_s=None, queued=at(0)),
         ],
     )
@@ -127,7 +130,7 @@ def test_a_wait_over_midnight_is_given_to_both_days(spark: SparkSession) -> None
 
 
 def test_a_worker_s_minute(spark: SparkSession) -> None:
-    """From 12:00:10 to 12:02:20 and, at the same time, from 12:01:00 on; one attempt is lost."""
+    """One attempt from 12:00:10 to 12:02:20, a second in parallel from 12:01:00 on; one attempt is lost."""
     found = rows_of(
         spark,
         "worker_minute",
@@ -184,8 +187,8 @@ def test_outages(spark: SparkSession) -> None:
         spark,
         "outages",
         [
-            *[job(at_, **bad) for at_ in (0, 300, 600)],  # just near enough
-            job(901, **bad, worker=None),  # just too far: another one
+            *[job(at_, **bad) for at_ in (0, 300, 600)],  # exactly at the maximum gap
+            job(901, **bad, worker=None),  # just beyond it: another session
             job(902),
             job(903, outcome="cancelled"),
             job(904, outcome="refused"),
@@ -218,12 +221,12 @@ def test_outages(spark: SparkSession) -> None:
 
 
 def test_objectives(spark: SparkSession) -> None:
-    """The most specific pattern counts: the whole name, else the longest prefix."""
+    """The most specific pattern applies: the exact name, else the longest prefix."""
     found = rows_of(
         spark,
         "slo",
         [
-            job(0, total_s=0.1),  # just in time
+            job(0, total_s=0.1),  # exactly at the limit
             job(0, total_s=0.11),
             job(0, total_s=0.01, outcome="failed"),
             job(0, total_s=0.01, outcome="refused"),
@@ -240,8 +243,8 @@ def test_objectives(spark: SparkSession) -> None:
         ("echo2", 0.5, 0.9, 1, 1, 1.0, True, 0.0),
         ("mail", 1.0, 0.99, 1, 1, 1.0, True, 0.0),
     ]
-    strict = TABLES["slo"].delta(
-        silver(spark, [job(0)]), (Objective("ec*", 1.0, 1.0), Objective("x", 1.0, 1.0))
+    strict = delta(
+        TABLES["slo"], silver(spark, [job(0)]), (Objective("ec*", 1.0, 1.0), Objective("x", 1.0, 1.0))
     )
     assert [(row.service, row.budget_used) for row in strict.collect()] == [("echo", None)]
 
@@ -284,7 +287,7 @@ def test_dialects(spark: SparkSession) -> None:
 
 
 def anything(dice: random.Random, number: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """So many jobs of all kinds around two midnights, and their attempts."""
+    """Return jobs of all kinds around two midnights, and their attempts."""
     jobs, attempts = [], []
     for _ in range(number):
         ended = dice.choice((0, 43_170, 43_170, 129_570)) + dice.uniform(-900, 900)
@@ -317,25 +320,25 @@ def anything(dice: random.Random, number: int) -> tuple[list[dict[str, Any]], li
 
 
 def told(table: GoldTable, made: Any) -> list[Any]:
-    """All of its rows but for the sketches' bytes, in order."""
+    """Return all rows without the sketches' bytes, in order."""
     names = [column.name for column in table.spec.columns if column.kind != "binary"]
     return sorted((tuple(row) for row in made.select(*names).collect()), key=repr)
 
 
 @pytest.mark.parametrize("table", GOLD, ids=lambda table: table.spec.name)
 def test_in_steps_is_as_in_one(spark: SparkSession, table: GoldTable) -> None:
-    """Dealt at random to three batches, and one that is empty. So few values are exact in a sketch: percentiles must
-    agree, too."""
+    """The rows are distributed at random over three batches and an empty one. With so few values sketches are exact, so
+    percentiles must agree, too."""
     dice = random.Random(table.spec.name)
     jobs, attempts = anything(dice, 200)
-    wanted = told(table, table.delta(silver(spark, jobs, attempts), OBJECTIVES))
+    wanted = told(table, delta(table, silver(spark, jobs, attempts), OBJECTIVES))
     places = [table.spec.names().index(name) for name in table.spec.key]
     assert len({tuple(row[place] for place in places) for row in wanted}) == len(wanted) > 2
     batches: list[tuple[list[Any], list[Any]]] = [([], []) for _ in range(4)]
     for kind, rows in enumerate((jobs, attempts)):
         for row in rows:
             dice.choice(batches[:3])[kind].append(row)
-    deltas = [table.delta(silver(spark, *batch), OBJECTIVES) for batch in batches]
+    deltas = [delta(table, silver(spark, *batch), OBJECTIVES) for batch in batches]
     several = reduce(type(deltas[0]).unionByName, deltas)
     assert told(table, table.merge(several)) == wanted
     here = table.merge_here(several.toArrow().cast(columns.schema(table.spec)))
@@ -345,16 +348,16 @@ def test_in_steps_is_as_in_one(spark: SparkSession, table: GoldTable) -> None:
 
 
 def test_a_refresh_within_reach_is_as_good_as_all(spark: SparkSession) -> None:
-    """Failures on four days in a row; those of one day come later, and only the days beside it are looked at."""
+    """Failures on four consecutive days; those of one day arrive later, and only the adjacent days are read."""
     outages = TABLES["outages"]
     bad: dict[str, Any] = {"outcome": "failed", "worker": None}
     midnight = 12 * 3600 - 30
     early = [job(midnight + day * 86400 + off, **bad) for day in range(4) for off in (-200, 50)]
     late = [job(midnight + 2 * 86400 + off, **bad) for off in range(-86000, -300, 250)]
-    wanted = told(outages, outages.delta(silver(spark, early + late)))
-    old = outages.delta(silver(spark, early)).cache()
+    wanted = told(outages, delta(outages, silver(spark, early + late)))
+    old = delta(outages, silver(spark, early)).cache()
     near = [date(2026, 3, 2), date(2026, 3, 3), date(2026, 3, 4)]
-    new = outages.delta(silver(spark, late))
+    new = delta(outages, silver(spark, late))
     assert {row.day for row in new.select("day").collect()} == {near[1]}
     merged = outages.merge(new.unionByName(old.where(old.day.isin(near))))
     assert told(outages, merged.unionByName(old.where(~old.day.isin(near)))) == wanted

@@ -1,4 +1,4 @@
-"""Sketches that are made of whole groups: Spark must take them for its own."""
+"""Tests of sketches computed from whole groups: Spark must accept them as its own."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from polydomo.pipeline.tables.sketches import K
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Just before and behind each place where a sketch gets another level, and far beyond.
+# Sizes just below and above each change of the number of levels, and far beyond.
 SIZES = (0, 1, 2, 3, 399, 400, 401, 1067, 1068, 2312, 2313, 4743, 4744, 30_000, 250_003)
 RANKS = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99]
 
-# An item stands for one in 200 values at the most, and is in their middle.
+# An item stands for at most one in 200 values, and is the middle one of them.
 BOUND = 1 / 400
 
 
 def values(size: int, seed: int = 1) -> np.ndarray:
-    """With a heavy tail, and in no order."""
+    """Return unsorted values with a heavy tail."""
     return (np.random.default_rng(seed).pareto(1.5, size) + 0.001).astype(np.float32)
 
 
@@ -67,7 +67,7 @@ def test_spark_reads_them(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_spark_merges_them(spark: SparkSession) -> None:
-    """With each other, and with sketches that it made itself."""
+    """Spark merges our sketches with each other and with its own."""
     groups = [values(size, seed) for seed, size in enumerate(SIZES)]
     everything = np.concatenate(groups)
     ours = spark.createDataFrame([(sketch(group),) for group in groups], "sketch binary")
@@ -88,11 +88,11 @@ def test_spark_merges_them(spark: SparkSession) -> None:
 
 def test_a_few_values_are_kept_as_they_are() -> None:
     assert sketch(np.array([3, 1, 2], np.float32)).hex() == (
-        "05010f0290010800"  # five words ahead, format 1, KLL, level 0 is sorted, k = 400, m = 8
+        "05010f0290010800"  # five words of preamble, format 1, KLL, level 0 is sorted, k = 400, m = 8
         "0300000000000000"  # n = 3
-        "9001" "01" "00"  # the least k that was merged, one level
+        "9001" "01" "00"  # the least k merged, one level
         "8d010000"  # which begins at 397 of 400
-        "0000803f" "00004040"  # from 1 to 3
+        "0000803f" "00004040"  # minimum 1, maximum 3
         "0000803f" "00000040" "00004040"  # 1, 2, 3
     )  # fmt: skip
     assert sketch(np.empty(0, np.float32)).hex() == "02010f0190010800"
@@ -118,8 +118,8 @@ def test_every_value_is_stood_for_in_a_joined_one(sizes: list[int], k: int) -> N
 
 
 def must_be_whole(made: bytes, size: int, k: int) -> None:
-    """A sketch of 0, 1, 2, …: items times what each stands for are as many as the values, and there are no more of them
-    than it has room for."""
+    """Check a sketch of 0, 1, 2, …: the weights of the items add up to the number of values, and the items fit the
+    capacity."""
     levels = made[18]
     begins = np.frombuffer(made, np.uint32, levels, 20).astype(int).tolist()
     ends = np.frombuffer(made, np.float32, 2, 20 + 4 * levels).tolist()
@@ -137,7 +137,7 @@ def must_be_whole(made: bytes, size: int, k: int) -> None:
 
 @pytest.mark.parametrize("size", [50, 300, 5000])
 def test_joined_again_and_again(size: int) -> None:
-    """As a stream does it, with what came since: the error does not add up."""
+    """Repeated merges with new values, as in a stream, do not accumulate errors."""
     groups = [values(size, seed) for seed in range(300)]
     made = sketch(groups[0])
     for group in groups[1:]:
@@ -149,7 +149,7 @@ def test_joined_again_and_again(size: int) -> None:
 
 @pytest.mark.spark
 def test_spark_reads_joined_ones(spark: SparkSession) -> None:
-    """Of ours and of its own, in whatever order; and it says what we say."""
+    """Spark reads merged sketches of ours and of its own, in any order, and returns our quantiles."""
     dice = np.random.default_rng(3)
     groups = [values(size, seed) for seed, size in enumerate((*SIZES, 700, 90))]
     numbered = [(number, float(value)) for number in (9, 12, 15, 16) for value in groups[number]]
@@ -181,7 +181,7 @@ def test_spark_reads_joined_ones(spark: SparkSession) -> None:
 
 
 def test_groups_one_after_the_other() -> None:
-    """Of none, one, several and many values, in any order."""
+    """Consecutive groups of no, one, several and many values, in any order."""
     groups = [np.sort(values(size)) for size in (0, 1, 300, 0, 1000, 400, 401, 1, 2, 0)]
     made = kll.sketches(np.concatenate(groups), np.cumsum([len(group) for group in groups]), K)
     assert made.to_pylist() == [sketch(group) for group in groups]

@@ -1,4 +1,4 @@
-"""Rows of `service_minute` merged by numpy. That it is what Spark's merge does is tested in test_gold.py."""
+"""Tests of merging `service_minute` rows by numpy. The equivalence with Spark's merge is tested in test_gold.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def parts(*jobs: dict[str, Any]) -> pa.Table:
 
 
 def many(number: int, seed: int, **what: Any) -> tuple[pa.Table, np.ndarray]:
-    """Jobs that ended in one minute, and how long they ran."""
+    """Return jobs that ended in one minute, and their run times."""
     ran = np.random.default_rng(seed).pareto(1.5, number) + 0.001
     return parts(*(job(0, run_s=float(took), wait_s=None, **what) for took in ran)), ran.astype(np.float32)
 
@@ -50,7 +50,7 @@ def test_a_single_row_s_sketch_is_asked_if_nobody_has_asked_it() -> None:
 
 
 def test_each_service_and_minute_for_itself_in_their_order() -> None:
-    """One that only waited in a minute is among them, and one without a name."""
+    """The rows include a service that only waited in a minute, and one without a name."""
     first = parts(job(70, wait_s=None), job(0, service="b"), job(0, service=None), job(130, wait_s=95.0))
     then = parts(job(0, service="a"), job(0, service=None), job(65, wait_s=None, bytes_in=7))
     found = minute_merge.merged(pa.concat_tables([first, then])).to_pylist()

@@ -1,5 +1,5 @@
-"""`service_minute` from columns: the spreading of waits, and rows with nothing in them. What the columns mean is tested
-with the table itself, in test_gold.py."""
+"""Tests of `service_minute` from columns: the spreading of waits, and empty inputs. test_gold.py tests the meaning of
+the columns with the table itself."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_million_long_waits_are_a_few_rows() -> None:
 
 
 def test_words_of_several_dictionaries_go_together() -> None:
-    """As they come from several files."""
+    """Dictionaries differ between files."""
     one = table(job(0, service="a"), job(0, service="b", outcome="failed"))
     other = table(job(0, service="c", outcome="failed"), job(0, service="a", outcome=None))
     coded = [

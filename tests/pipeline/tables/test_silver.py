@@ -1,4 +1,4 @@
-"""What silver makes of the ledger's rows."""
+"""Tests of silver rows computed from the ledger's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def after(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-# What is not in a row is as `job` makes it: 10 ms of waiting, 30 ms of work.
+# Values missing from a row are those of `job`: 10 ms of waiting, 30 ms of work.
 UNKNOWN = {"waited_us": None, "ran_us": None, "took_us": None}
 JOBS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("as measured", {}, {"wait_s": 0.01, "run_s": 0.03, "total_s": 0.04, "retries": 0, "root": "j"}),
@@ -113,7 +113,7 @@ def test_peers(spark: SparkSession) -> None:
 
 
 def test_both_ways_to_find_repeated_rows_find_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    """Of two the one that was not rebuilt stays, and of those that are in silver none."""
+    """Of two duplicates the one that was not rebuilt stays; rows that are in silver are removed."""
     from pyspark.sql import functions as F
 
     new = [

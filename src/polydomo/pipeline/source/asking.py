@@ -1,4 +1,4 @@
-"""Questions of the data source to a live broker: through its catalogue, over the same address that its jobs use."""
+"""Queries of the data source to a live broker's catalogue."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from polydomo.sdk.sync import SyncClient
 
 
 class Catalogue:
-    """One connection."""
+    """One connection to a broker's catalogue."""
 
     def __init__(self, url: str, timeout: float) -> None:
         self.url = url
         self._client = SyncClient(url, timeout=timeout, connect_timeout=min(timeout, REACH))
 
     def ask(self, task: str, **kwargs: Any) -> Any:
-        """JSON."""
+        """Call a task and return its decoded JSON reply."""
         return msgspec.json.decode(self._frame(task, kwargs))
 
     def columns(self, task: str, **kwargs: Any) -> tuple[dict[str, list[Any]], int | None]:
-        """Rows by columns, and what to go on from."""
+        """Call a task that returns rows by columns; return them and the position to continue from."""
         said = msgspec.msgpack.decode(self._frame(task, kwargs))
         return said["columns"], said["next"]
 
@@ -40,17 +40,17 @@ class Catalogue:
         except Unreachable as error:
             raise Unreachable(
                 f"the data source cannot reach a broker at {self.url}: {error.message}",
-                hint="is it running there? option url says where; 'polydomo doctor' looks for it",
+                hint="check that it is running; option url gives its address, 'polydomo doctor' looks for it",
             ) from None
         except WorkerError as error:
             if "no task" in error.message:
                 raise ConfigError(
-                    f"the broker at {self.url} is older than this data source", hint="update it"
+                    f"the broker at {self.url} is older than this data source", hint="update the broker"
                 ) from None
-            raise ConfigError(f"the broker at {self.url} says: {error.message}", hint="") from None
+            raise ConfigError(f"error from the broker at {self.url}: {error.message}", hint="") from None
 
     def close(self) -> None:
-        """The end."""
+        """Close the connection."""
         self._client.close()
 
     def __enter__(self) -> Catalogue:
@@ -63,7 +63,7 @@ class Catalogue:
 
 
 def bounds(reading: Reading, after: int | None = None, rows: int | None = None) -> dict[str, int]:
-    """See `scan_bounds`. An error says what to do."""
+    """Return the result of the broker's `scan_bounds`. Errors carry a hint."""
     try:
         with Catalogue(reading.url, reading.timeout) as catalogue:
             found: dict[str, int] = catalogue.ask("scan_bounds", after=after, rows=rows)
@@ -73,11 +73,11 @@ def bounds(reading: Reading, after: int | None = None, rows: int | None = None) 
 
 
 def scan(reading: Reading, wanted: Wanted, after: int, until: int) -> Iterator[pa.RecordBatch]:
-    """Jobs, or their events, that arrived behind `after`, up to `until`."""
+    """Yield jobs, or their events, that arrived after `after`, up to `until`."""
     if wanted.nothing:
         return
     table = reading.table
-    # The broker's own filter has one value of each kind.
+    # The broker's filter takes one value of each kind.
     asked = [
         {"service": service, "state": state, "client": client, "key": key, "parent": parent, "job": job}
         for service in wanted.services or (None,)
@@ -101,9 +101,9 @@ def scan(reading: Reading, wanted: Wanted, after: int, until: int) -> Iterator[p
 
 
 def scan_ends(reading: Reading, after: int, until: int) -> Iterator[pa.RecordBatch]:
-    """Jobs that ended behind `after`, up to `until`."""
+    """Yield jobs that ended after `after`, up to `until`."""
     table, wanted = reading.table, reading.wanted
-    # All in one walk, whatever is wanted: the order of ends has no other index.
+    # All in one scan, whatever the filter: the order of ends has no other index.
     one_state = wanted.states[0] if len(wanted.states) == 1 else None
     more = {
         "until": until,

@@ -1,4 +1,4 @@
-"""`spark.read.format("polydomo")`: Spark's way to readers and writers."""
+"""`spark.read.format("polydomo")`: the entry point of the data source."""
 
 # ruff: noqa: N802  (names are Spark's)
 from __future__ import annotations
@@ -16,39 +16,39 @@ from polydomo.pipeline.source.writing import StreamWriter, Writer, check_schema
 
 
 class PolydomoSource(DataSource):
-    """See `polydomo.pipeline.source`."""
+    """The data source: creates readers and writers from options."""
 
     @classmethod
     def name(cls) -> str:
-        """Of the format."""
+        """Return the name of the format."""
         return "polydomo"
 
     def schema(self) -> StructType:
-        """Of the table."""
+        """Return the schema of the table."""
         return tables.spark_schema(reading(self.options).table)
 
     def reader(self, schema: StructType) -> Reader:
-        """Batch."""
+        """Return a batch reader."""
         return Reader(self._reading(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """Stream."""
+        """Return a stream reader."""
         return StreamReader(self._reading(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
-        """Batch. What was sent cannot be taken back."""
+        """Return a batch writer. Submitted jobs cannot be withdrawn."""
         if overwrite:
-            raise ConfigError("jobs are added, they replace none", hint='write with mode("append")')
+            raise ConfigError("jobs can only be appended", hint='write with mode("append")')
         return Writer(self._writing(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """Stream."""
+        """Return a stream writer."""
         if overwrite:
-            raise ConfigError("jobs are added, they replace none", hint='write with outputMode("append")')
+            raise ConfigError("jobs can only be appended", hint='write with outputMode("append")')
         return StreamWriter(self._writing(schema))
 
     def _writing(self, schema: StructType) -> Writing:
-        """Checked on the driver, with the broker: before any task."""
+        """Check options, schema and broker on the driver, before any task."""
         found = writing(self.options)
         check_schema(schema, found)
         with Catalogue(found.url, found.patience) as catalogue:
@@ -59,7 +59,7 @@ class PolydomoSource(DataSource):
         found = reading(self.options)
         if schema != tables.spark_schema(found.table):
             raise ConfigError(
-                f"the table {found.table.name} has columns of its own",
+                f"the table {found.table.name} has a fixed schema",
                 hint="leave out schema(), and select()",
             )
         return found

@@ -1,4 +1,4 @@
-"""The data source's options: read, checked, and explained where they are wrong."""
+"""Options of the data source: parsing and validation."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from polydomo.errors import ConfigError
 from polydomo.pipeline.source import tables
 from polydomo.sdk.url import DEFAULT, VARIABLE, parse
 
-# Seconds for one answer of the broker, and until it must be reached.
+# Seconds for one reply of the broker, and for connecting to it.
 TIMEOUT: Final = 60.0
 REACH: Final = 10.0
 
-# Rows of one answer.
+# Rows per reply.
 PAGE: Final = 5000
 
-# Tasks at most, and rows that are worth one.
+# Maximum number of tasks, and minimum number of rows per task.
 PARTITIONS: Final = 4
 WORTH: Final = 20_000
 
@@ -44,7 +44,7 @@ STATES: Final = ("waiting", "delayed", "running", "done", "failed", "cancelled",
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rows the broker is asked for; empty or None does not ask. Times are microseconds since 1970."""
+    """Filter passed to the broker; empty or None matches all. Times are microseconds since 1970."""
 
     services: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
@@ -54,27 +54,27 @@ class Wanted:
     jobs: tuple[str, ...] = ()
     since: int | None = None
     before: int | None = None
-    nothing: bool = False  # two conditions that no row can meet
+    nothing: bool = False  # the conditions contradict each other
 
     def narrowed(self, name: str, values: tuple[str, ...]) -> Wanted:
-        """And one of these, too."""
+        """Return the filter with an additional condition on a field."""
         there: tuple[str, ...] = getattr(self, name)
         both = tuple(value for value in values if value in there) if there else tuple(dict.fromkeys(values))
         found: dict[str, Any] = {name: both}
         return replace(self, **found, nothing=self.nothing or not both)
 
     def from_time(self, micros: int) -> Wanted:
-        """And submitted then or later."""
+        """Return the filter limited to jobs submitted at or after a time."""
         return replace(self, since=micros if self.since is None else max(self.since, micros))
 
     def to_time(self, micros: int) -> Wanted:
-        """And submitted before that."""
+        """Return the filter limited to jobs submitted before a time."""
         return replace(self, before=micros if self.before is None else min(self.before, micros))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What `spark.read.format("polydomo")` was told."""
+    """Validated options of `spark.read.format("polydomo")`."""
 
     url: str
     table: tables.Table
@@ -83,12 +83,12 @@ class Reading:
     page: int
     timeout: float
     max_rows: int | None
-    latest: bool  # a new stream begins with what ends from now on
+    latest: bool  # a new stream starts with jobs that end from now on
 
 
 @dataclass(frozen=True)
 class Writing:
-    """What `df.write.format("polydomo")` was told."""
+    """Validated options of `df.write.format("polydomo")`."""
 
     url: str
     service: str | None
@@ -99,7 +99,7 @@ class Writing:
 
 
 def reading(given: Mapping[str, str]) -> Reading:
-    """Check them all."""
+    """Validate the options for reading."""
     options = _known(given, READING, "reading")
     name = options.get("table", tables.JOBS)
     table = tables.TABLES.get(name)
@@ -110,7 +110,7 @@ def reading(given: Mapping[str, str]) -> Reading:
     wanted = Wanted(states=table.states)
     if table.name == tables.EVENTS and ("state" in options or "key" in options):
         raise ConfigError(
-            "events cannot be asked for by state or key", hint="join them with the table jobs by id"
+            "events cannot be filtered by state or key", hint="join them with the table jobs by id"
         )
     for option, field in (("service", "services"), ("client", "clients"), ("key", "keys")):
         if option in options:
@@ -119,12 +119,12 @@ def reading(given: Mapping[str, str]) -> Reading:
         states = tuple(state.strip() for state in options["state"].split(","))
         for state in states:
             if state not in STATES:
-                raise ConfigError(f"there is no state {state!r}", hint=f"there are {', '.join(STATES)}")
+                raise ConfigError(f"there is no state {state!r}", hint=f"states: {', '.join(STATES)}")
         wanted = wanted.narrowed("states", states)
         if wanted.nothing:
             raise ConfigError(
                 f"the table {table.name} has no jobs in state {options['state']}",
-                hint=f"it has those in {', '.join(table.states)}",
+                hint=f"its states are {', '.join(table.states)}",
             )
     if "since" in options:
         wanted = wanted.from_time(_time("since", options["since"]))
@@ -132,7 +132,7 @@ def reading(given: Mapping[str, str]) -> Reading:
         wanted = wanted.to_time(_time("before", options["before"]))
     offset = options.get("startingOffset", "earliest")
     if offset not in ("earliest", "latest"):
-        raise ConfigError(f"startingOffset={offset!r}", hint="it is earliest or latest")
+        raise ConfigError(f"startingOffset={offset!r}", hint="must be earliest or latest")
     rows = options.get("maxRowsPerBatch")
     return Reading(
         url=_url(options),
@@ -147,7 +147,7 @@ def reading(given: Mapping[str, str]) -> Reading:
 
 
 def writing(given: Mapping[str, str]) -> Writing:
-    """Check them all."""
+    """Validate the options for writing."""
     options = _known(given, WRITING, "writing")
     return Writing(
         url=_kept(_url(options)),
@@ -159,17 +159,18 @@ def writing(given: Mapping[str, str]) -> Writing:
     )
 
 
-# Spark's own, which come along.
+# Spark's own options, which are passed along.
 _SPARKS: Final = ("path", "checkpointlocation", "querytimeout")
 
 
 def _known(given: Mapping[str, str], names: tuple[str, ...], what: str) -> dict[str, str]:
-    """With their right spelling: Spark gives them in any case."""
+    """Return the options in their canonical spelling: Spark passes them in any case."""
     spelled = {name.lower(): name for name in names}
     unknown = sorted(name for name in given if name.lower() not in spelled and name.lower() not in _SPARKS)
     if unknown:
         raise ConfigError(
-            f"no option {', '.join(unknown)} for {what}", hint=f"there are {', '.join(names)}; see the how-to"
+            f"unknown option {', '.join(unknown)} for {what}",
+            hint=f"options: {', '.join(names)}; see the how-to",
         )
     return {spelled[name.lower()]: value for name, value in given.items() if name.lower() in spelled}
 
@@ -191,7 +192,7 @@ def _kept(url: str) -> str:
 def _number(options: Mapping[str, str], name: str, usual: int, most: int) -> int:
     text = options.get(name, str(usual))
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= most:
-        raise ConfigError(f"{name}={text!r}", hint=f"it is a whole number from 1 to {most:,}")
+        raise ConfigError(f"{name}={text!r}", hint=f"must be a whole number from 1 to {most:,}")
     return int(text)
 
 
@@ -202,7 +203,7 @@ def _seconds(options: Mapping[str, str], name: str, usual: float) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise ConfigError(f"{name}={text!r}", hint="it is a number of seconds, more than 0")
+        raise ConfigError(f"{name}={text!r}", hint="must be a positive number of seconds")
     return value
 
 
@@ -211,14 +212,14 @@ def _time(name: str, text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
-            f"{name}={text!r} is no time",
+            f"{name}={text!r} is not a time",
             hint="write 2026-11-16 or 2026-11-16T08:00:00Z; without a zone it is UTC",
         ) from None
     return micros(moment)
 
 
 def micros(moment: datetime) -> int:
-    """Microseconds since 1970; without a zone it is UTC."""
+    """Return microseconds since 1970; a time without a zone is UTC."""
     whole = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     since = whole - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds

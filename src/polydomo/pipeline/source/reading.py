@@ -1,4 +1,4 @@
-"""The batch source: what the store has, in several tasks by order of arrival, filtered by the broker."""
+"""The batch source: stored jobs, read by several tasks in order of arrival, filtered by the broker."""
 
 # ruff: noqa: N802  (names are Spark's)
 from __future__ import annotations
@@ -24,13 +24,13 @@ from polydomo.pipeline.source.asking import bounds, scan
 from polydomo.pipeline.source.options import WORTH, Reading, Wanted, micros
 from polydomo.pipeline.source.tables import EVENTS
 
-# Columns that the broker's own query knows, and what they are called there.
+# Columns that the broker can filter by, and the fields of Wanted.
 _WORDS = {"service": "services", "state": "states", "client": "clients", "key": "keys", "parent": "parents"}
 _WORDS_OF_EVENTS = {"service": "services", "job_id": "jobs"}
 
 
 class Range(InputPartition):
-    """From behind `after`, up to `until`."""
+    """Jobs numbered after `after`, up to `until`."""
 
     def __init__(self, after: int, until: int) -> None:
         super().__init__((after, until))
@@ -39,14 +39,14 @@ class Range(InputPartition):
 
 
 class Reader(DataSourceReader):
-    """See the module's text."""
+    """Batch reader of one table."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.wanted = reading.wanted
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """What the broker can look for. The rest is left to Spark."""
+        """Take over the filters that the broker supports and yield the rest for Spark."""
         for one in filters:
             narrowed = self._pushed(one)
             if narrowed is None:
@@ -55,21 +55,21 @@ class Reader(DataSourceReader):
                 self.wanted = narrowed
 
     def partitions(self) -> list[Range]:
-        """Asked on the driver: an unreachable broker is told here, before any task."""
+        """Plan the tasks on the driver, where an unreachable broker is reported before any task."""
         found = bounds(self.reading)
         if self.wanted.nothing or not found["last"]:
             return []
-        if self.wanted.jobs:  # few, by their names
+        if self.wanted.jobs:  # a few, by id
             return [Range(0, found["last"])]
         return cut(found["first"] - 1, found["last"], self.reading.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Page by page."""
+        """Read the rows of one partition."""
         assert isinstance(partition, Range)
         return scan(self.reading, self.wanted, partition.after, partition.until)
 
     def _pushed(self, one: Filter) -> Wanted | None:
-        """What is wanted with this filter; None if the broker cannot say it."""
+        """Return the filter narrowed by a condition; None if the broker does not support it."""
         path: tuple[str, ...] = getattr(one, "attribute", ())
         if len(path) != 1:
             return None
@@ -102,7 +102,7 @@ class Reader(DataSourceReader):
 
 
 def cut(after: int, until: int, most: int) -> list[Range]:
-    """Into ranges of about the same size, as many as are worth it."""
+    """Split into ranges of about the same size, as many as are worthwhile."""
     span = until - after
     if span <= 0:
         return []

@@ -1,8 +1,8 @@
 """The streaming source: jobs as they end, each once, in the order of their ends.
 
-An offset is the number of an end. Numbers only grow, a broker that comes back goes on with higher ones, and nothing
-appears behind one that was seen; so a query that is started again from its checkpoint goes on where it was. What is to
-be read must still be there: keep results (`retention`) for longer than a query may stand still.
+An offset is the number of an end. Numbers only grow, also across restarts of the broker, and no end is added before one
+that was seen; so a query restarted from its checkpoint continues where it was. The jobs must still be stored: keep
+results (`retention`) for longer than a query may be stopped.
 """
 
 # ruff: noqa: N802  (names are Spark's)
@@ -30,7 +30,7 @@ ENDING = "ending"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module's text."""
+    """Stream reader of one table."""
 
     def __init__(self, reading: Reading) -> None:
         if reading.table.name == EVENTS:
@@ -40,22 +40,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = reading.wanted
         if wanted.clients or wanted.keys or wanted.since is not None or wanted.before is not None:
             raise ConfigError(
-                "a stream can be asked for by service and state only", hint="filter the rest with where()"
+                "a stream can be filtered by service and state only", hint="filter the rest with where()"
             )
         self.reading = reading
-        self._target: int | None = None  # available-now: no further than this
+        self._target: int | None = None  # last offset of an available-now run
 
     def initialOffset(self) -> dict[str, int]:
-        """Of a query without a checkpoint."""
+        """Return the start of a query without a checkpoint."""
         return {ENDING: bounds(self.reading)[ENDING] if self.reading.latest else 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """From the option maxRowsPerBatch."""
+        """Return the limit from the option maxRowsPerBatch."""
         rows = self.reading.max_rows
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, int]:
-        """All that is on disk, or as many rows as the limit allows."""
+        """Return the end of the next batch: everything stored, or as many rows as the limit allows."""
         begin = int(start[ENDING])
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end = bounds(self.reading, begin, rows)[ENDING]
@@ -64,19 +64,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {ENDING: max(begin, end)}
 
     def reportLatestOffset(self) -> dict[str, int]:
-        """For the query's progress."""
+        """Return the latest offset for the query's progress."""
         return {ENDING: bounds(self.reading)[ENDING]}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What ends later is for the next run."""
+        """Fix the last offset: jobs that end later belong to the next run."""
         self._target = bounds(self.reading)[ENDING]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
-        """Ranges of numbers."""
+        """Plan the tasks of a batch."""
         return cut(int(start[ENDING]), int(end[ENDING]), self.reading.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Page by page."""
+        """Read the rows of one partition."""
         assert isinstance(partition, Range)
         wanted = set(self.reading.wanted.states)
         for batch in scan_ends(self.reading, partition.after, partition.until):

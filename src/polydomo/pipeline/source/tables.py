@@ -1,4 +1,4 @@
-"""The tables that a live broker shows: their columns with their sentences. Schemas and the reference come from here."""
+"""The tables of a live broker: columns with descriptions. Schemas and the reference are generated from here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENTS: Final = "events"
 
 
 class Column(NamedTuple):
-    """`kind`: string, int, bigint, binary, or timestamp (microseconds in UTC)."""
+    """A column. `kind`: string, int, bigint, binary, or timestamp (microseconds in UTC)."""
 
     name: str
     kind: str
@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What is read for it, and what it has. `states`: only jobs in one of these."""
+    """A table. `states`: only jobs in one of these; `request`, `result`: bodies to include."""
 
     name: str
     doc: str
@@ -57,28 +57,28 @@ _ARROW: Final = {
 }
 
 _JOB: Final = (
-    Column("id", "string", "its UUID, or what its dialect calls it"),
+    Column("id", "string", "UUID, or the dialect's own id"),
     Column("seq", "bigint", "the order of arrival over the whole store"),
-    Column("ending", "bigint", "the order of ends over the whole store; null before"),
-    Column("service", "string", "who has to do it"),
+    Column("ending", "bigint", "the order of ends over the whole store; null until the job ends"),
+    Column("service", "string", "the service that runs it"),
     Column("state", "string", "waiting, delayed, running, done, failed, cancelled or dead"),
-    Column("error", "string", "why there is no result: a stable word"),
-    Column("message", "string", "and for people"),
-    Column("client", "string", "who asked for it"),
-    Column("dialect", "string", "in which protocol"),
-    Column("worker", "string", "who has it, or had it last"),
-    Column("attempts", "int", "how often it was given to a worker"),
+    Column("error", "string", "error code if there is no result"),
+    Column("message", "string", "the error as a sentence"),
+    Column("client", "string", "the client that submitted it"),
+    Column("dialect", "string", "protocol of the client"),
+    Column("worker", "string", "the worker that runs it, or ran it last"),
+    Column("attempts", "int", "how often it was dispatched"),
     Column("key", "string", "its idempotency key"),
     Column("parent", "string", "the job that it is a part of"),
-    Column("target", "string", "whom it is for: any, or JSON"),
+    Column("target", "string", "targeted workers: any, or JSON"),
     Column("priority", "int", "-9 to 9"),
-    Column("submitted", "timestamp", "when it came"),
-    Column("not_before", "timestamp", "not to be run earlier"),
+    Column("submitted", "timestamp", "when it was submitted"),
+    Column("not_before", "timestamp", "earliest time to run it"),
     Column("dispatched", "timestamp", "when its latest attempt began"),
     Column("finished", "timestamp", "when it ended"),
-    Column("deadline", "timestamp", "when it has to be finished"),
-    Column("bytes_in", "bigint", "of its request"),
-    Column("bytes_out", "bigint", "of all its answers"),
+    Column("deadline", "timestamp", "when it must be finished"),
+    Column("bytes_in", "bigint", "size of its request"),
+    Column("bytes_out", "bigint", "size of all its replies"),
 )
 
 _ENDED: Final = ("done", "failed", "cancelled", "dead")
@@ -90,28 +90,28 @@ TABLES: Final = {
         Table(
             RESULTS,
             "Durable jobs that have ended, with their results.",
-            (*_JOB, Column("result", "binary", "the answer; null if it has none")),
+            (*_JOB, Column("result", "binary", "the reply; null if it has none")),
             _ENDED,
             result=True,
         ),
         Table(
             DEAD,
             "Dead letters: jobs that used up their attempts, with their requests.",
-            (*_JOB, Column("request", "binary", "what was asked")),
+            (*_JOB, Column("request", "binary", "the request body")),
             ("dead",),
             request=True,
         ),
         Table(
             EVENTS,
-            "What workers said about durable jobs while they did them.",
+            "Events that workers reported while they ran durable jobs.",
             (
                 Column("job_id", "string", "the job"),
                 Column("service", "string", "its service"),
-                Column("number", "bigint", "grows within a job"),
-                Column("at", "timestamp", "when"),
-                Column("worker", "string", "who said it"),
-                Column("kind", "string", "the worker's own word"),
-                Column("body", "binary", "and what it had to say"),
+                Column("number", "bigint", "increases within a job"),
+                Column("at", "timestamp", "when it was reported"),
+                Column("worker", "string", "the worker that reported it"),
+                Column("kind", "string", "the event's kind, chosen by the worker"),
+                Column("body", "binary", "the event's body"),
             ),
         ),
     )
@@ -119,10 +119,10 @@ TABLES: Final = {
 
 
 def spark_schema(table: Table) -> StructType:
-    """As Spark has it."""
+    """Return the table's schema for Spark."""
     return StructType([StructField(column.name, _SPARK[column.kind]) for column in table.columns])
 
 
 def arrow_schema(table: Table) -> pa.Schema:
-    """As it is handed to Spark."""
+    """Return the schema of the Arrow batches handed to Spark."""
     return pa.schema([pa.field(column.name, _ARROW[column.kind]) for column in table.columns])

@@ -1,7 +1,7 @@
-"""The sink: each row one durable job. A write is done when all are on the broker's disk; nobody waits for results.
+"""The sink: each row becomes a durable job. A write is done when all jobs are stored; it does not wait for results.
 
-A job's id is made of the write (a batch's `run`; a stream's query and batch), the partition, and the row itself, with a
-number where several rows are the same. So a task or a batch that is repeated finds its jobs there and adds none.
+A job's id is derived from the write (a batch's `run`; a stream's query and batch), the partition, and the row itself,
+with a number for identical rows. So a repeated task or batch finds its jobs stored and adds none.
 """
 
 # ruff: noqa: N803  (names are Spark's)
@@ -47,7 +47,7 @@ from polydomo.wire.frames import frame
 
 BODY: Final = "body"
 SERVICE: Final = "service"
-# What can be said of each job beside its body, which must be a JSON object then: NFP puts it in there.
+# Options of a job; its body must then be a JSON object, to which NFP adds them.
 SAID: Final = ("key", "priority", "delay", "deadline")
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _NUMBER: Final = (*_WHOLE, FloatType, DoubleType)
@@ -60,26 +60,26 @@ _KINDS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "deadline": _NUMBER,
 }
 
-# Where Spark tells its tasks which query and batch they belong to.
+# Local properties in which Spark passes the query and the batch to its tasks.
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """How many jobs a task has handed over."""
+    """Commit message of a task: the number of jobs submitted."""
 
     jobs: int
 
 
 def check_schema(schema: StructType, writing: Writing) -> None:
-    """The columns must be such as can be sent. Said on the driver, before any task."""
+    """Check on the driver, before any task, that the columns can be sent."""
     for field in schema.fields:
         kinds = _KINDS.get(field.name)
         if kinds is None:
             raise ConfigError(
                 f"column {field.name!r} cannot be written",
-                hint=f"there are {', '.join(_KINDS)}; select these, or put all of a row into a struct called body",
+                hint=f"columns: {', '.join(_KINDS)}; select these, or put the whole row into a struct named body",
             )
         if not isinstance(field.dataType, kinds):
             names = " or ".join(kind.typeName() for kind in kinds)
@@ -87,19 +87,21 @@ def check_schema(schema: StructType, writing: Writing) -> None:
                 f"column {field.name!r} is {field.dataType.simpleString()}", hint=f"it must be {names}"
             )
     if BODY not in schema.names:
-        raise ConfigError("there is no column body", hint="it is what is sent: binary, text, or a struct")
+        raise ConfigError("there is no column body", hint="add one to send: binary, text, or a struct")
     if SERVICE not in schema.names and writing.service is None:
-        raise ConfigError("nobody to send the rows to", hint="give an option service, or a column service")
+        raise ConfigError(
+            "no service to send the rows to", hint="give an option service, or a column service"
+        )
 
 
 class _Sender:
-    """Both writers."""
+    """Shared part of both writers."""
 
     def __init__(self, writing: Writing) -> None:
         self.writing = writing
 
     def send(self, batches: Iterator[pa.RecordBatch], write: str) -> Written:
-        """All rows of a task, as jobs of this write."""
+        """Submit all rows of a task as jobs of this write."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         loop = portal()
@@ -114,42 +116,42 @@ class _Sender:
 
 
 class Writer(DataSourceArrowWriter):
-    """A batch's. Jobs that were handed over before a write failed stay: the same `run` again adds only the rest."""
+    """Batch writer. Jobs submitted before a failure stay: repeating a write with the same `run` adds only the rest."""
 
     def __init__(self, writing: Writing) -> None:
         self._sender = _Sender(writing)
         self._run = writing.run or uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """In a task."""
+        """Submit the rows of a task."""
         return self._sender.send(iterator, f"run {self._run}")
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """A stream's."""
+    """Stream writer."""
 
     def __init__(self, writing: Writing) -> None:
         self._sender = _Sender(writing)
         self._run = writing.run
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """In a task."""
+        """Submit the rows of a task."""
         context = TaskContext.get()
         query = self._run or (context and context.getLocalProperty(_QUERY))
         batch = context and context.getLocalProperty(_BATCH)
         if not query or not batch:
-            raise ConfigError("this Spark does not tell which query and batch a task belongs to", hint="")
+            raise ConfigError("this Spark does not pass the query and the batch to its tasks", hint="")
         return self._sender.send(iterator, f"query {query} {batch}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The jobs are on disk already."""
+        """Do nothing: the jobs are already stored."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was handed over stays, and the batch, when it is repeated, finds it."""
+        """Do nothing: submitted jobs stay, and the repeated batch finds them."""
 
 
 class _Task:
-    """One partition's connection. The first row that is not accepted ends it."""
+    """One partition's connection. The first refused row fails the task."""
 
     def __init__(self, writing: Writing, write: str) -> None:
         self.sent = 0
@@ -161,7 +163,7 @@ class _Task:
         self._failure: End | None = None
 
     async def send(self, rows: list[dict[str, Any]]) -> None:
-        """Some rows, as fast as the broker takes them."""
+        """Send rows as fast as the broker accepts them."""
         carrier = self._carrier
         if carrier is None:
             writing = self._writing
@@ -184,13 +186,13 @@ class _Task:
             self._check()
 
     async def finish(self) -> None:
-        """Until the last is on disk."""
+        """Wait until the last job is stored."""
         while self._carrier is not None and self._landed < self.sent:
             await self._carrier.room()
         self._check()
 
     async def close(self) -> None:
-        """The connection."""
+        """Close the connection."""
         if self._carrier is not None:
             await self._carrier.close()
 
@@ -203,12 +205,12 @@ class _Task:
         if self._failure is not None:
             raise Refused(
                 f"a row was not accepted: {self._failure.message} [{self._failure.error}]",
-                hint="jobs before it are on the broker's disk; the same write again adds only the rest",
+                hint="jobs before it are stored; repeating the write adds only the rest",
             )
 
 
 def _request(row: dict[str, Any], usual: str | None) -> tuple[bytes, bytes, bytes]:
-    """The service, the job's body as it is sent, and a digest of all that makes the row."""
+    """Return the service, the job's body as sent, and a digest of the row."""
     service = row.get(SERVICE) or usual
     if not service:
         raise Refused("a row has no service, and there is no option service", hint="")

@@ -1,1 +1,1 @@
-"""The tables: bronze (checked), silver (clean rows), gold (answers)."""
+"""Table definitions: bronze (checked segments), silver (clean rows), gold (aggregates)."""

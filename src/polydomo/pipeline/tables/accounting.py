@@ -1,4 +1,4 @@
-"""Tables per day: who used what (`client_day`), what memory saved (`memo_savings`), which protocols were spoken
+"""Daily tables: usage per client (`client_day`), savings of the result cache (`memo_savings`), protocols
 (`dialect_mix`)."""
 
 from __future__ import annotations
@@ -20,71 +20,71 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _DAY: Final = TableColumn("day", "date", "on which the jobs ended, in UTC")
-_SERVICE: Final = TableColumn("service", "string", "who did it, or should have")
+_SERVICE: Final = TableColumn("service", "string", "the service that ran it, or should have")
 
 CLIENTS: Final = TableSpec(
     "client_day",
     "gold",
-    "What each client used on each day. Counts what was asked for: a job for several workers is one job. Its parts' "
-    "time is in run_s of the rows that are not durable, since a part never is. Durable jobs have rows of their own: "
-    "their totals per client, service and outcome are those of the broker's store.",
+    "Usage of each client on each day. Counts asked jobs: a job for several workers is one job. The run time of its "
+    "parts is in run_s of the rows that are not durable, since a part never is. Durable jobs have separate rows: "
+    "their totals per client, service and outcome match the broker's store.",
     ("day", "principal", "client", "service", "durable"),
     "day",
     (
         _DAY,
-        TableColumn("principal", "string", "who the client proved to be; null: nobody"),
+        TableColumn("principal", "string", "the client's authenticated principal; null: none"),
         TableColumn("client", "string", "its name, or identity"),
         _SERVICE,
-        TableColumn("durable", "boolean", "the jobs were kept on disk"),
+        TableColumn("durable", "boolean", "the jobs were durable"),
         TableColumn("jobs", "bigint", "that ended on this day"),
         *ENDS,
-        TableColumn("repeats", "bigint", "jobs that were asked for once more; not among jobs"),
+        TableColumn("repeats", "bigint", "repeated requests of a job; not among jobs"),
         TableColumn("parts", "bigint", "parts of jobs for several workers; not among jobs"),
-        TableColumn("memo_hits", "bigint", "jobs that were answered from memory"),
+        TableColumn("memo_hits", "bigint", "jobs with a cached result"),
         TableColumn("run_s", "double", "seconds of workers' time, of each job's or part's latest attempt"),
         TableColumn("wait_s", "double", "seconds that jobs waited for their first dispatch"),
         TableColumn("bytes_in", "bigint", "of requests"),
-        TableColumn("bytes_out", "bigint", "of answers, repeats' included"),
+        TableColumn("bytes_out", "bigint", "of replies, including those of repeats"),
     ),
 )
 
 MEMO: Final = TableSpec(
     "memo_savings",
     "gold",
-    "What remembered answers saved, per service and day. Counts runs. A service that remembers nothing has only "
+    "Savings of the result cache, per service and day. Counts runs. A service without a cache has only "
     "misses.",
     ("day", "service"),
     "day",
     (
         _DAY,
         _SERVICE,
-        TableColumn("hits", "bigint", "jobs that were answered from memory"),
-        TableColumn("misses", "bigint", "jobs that a worker did, with a result"),
+        TableColumn("hits", "bigint", "jobs with a cached result"),
+        TableColumn("misses", "bigint", "jobs that a worker ran, with a result"),
         TableColumn("hit_rate", "double", "hits / (hits + misses); null if there were neither"),
         TableColumn("misses_s", "double", "seconds of workers' time for the misses"),
         TableColumn(
             "saved_s",
             "double",
-            "estimate of the workers' time that hits saved: hits * misses_s / misses; null without misses",
+            "estimated workers' time saved by hits: hits * misses_s / misses; null without misses",
         ),
-        TableColumn("bytes_out", "bigint", "of the answers from memory"),
+        TableColumn("bytes_out", "bigint", "of the cached results"),
     ),
 )
 
 DIALECTS: Final = TableSpec(
     "dialect_mix",
     "gold",
-    "Which protocols clients and workers spoke, per service and day. Counts what was asked for, repeats included.",
+    "Protocols of clients and workers, per service and day. Counts asked jobs, including repeats.",
     ("day", "dialect_in", "dialect_out", "service"),
     "day",
     (
         _DAY,
         TableColumn("dialect_in", "string", "the clients' protocol"),
-        TableColumn("dialect_out", "string", "the workers' protocol; null: no worker had it, or several did"),
+        TableColumn("dialect_out", "string", "the workers' protocol; null: no worker ran it, or several did"),
         _SERVICE,
         TableColumn("jobs", "bigint", "that ended on this day"),
         TableColumn("bytes_in", "bigint", "of requests"),
-        TableColumn("bytes_out", "bigint", "of answers"),
+        TableColumn("bytes_out", "bigint", "of replies"),
     ),
 )
 

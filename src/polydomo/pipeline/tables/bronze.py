@@ -1,11 +1,11 @@
-"""Bronze: which segments were taken, which were not, and why.
+"""Bronze: which segments were accepted, which were rejected, and why.
 
-A segment is a Parquet file already, so its rows are not copied: bronze is the list of segments, each checked, and the
-account of each batch. In it, rows of accepted segments = rows added to silver + rows that were there already.
+A segment is already a Parquet file, so its rows are not copied: bronze is the list of checked segments, and the row
+counts of each batch: rows of accepted segments = rows added to silver + rows that were already there.
 
-A check looks at a segment's footer: is it whole, are the columns there, of the right types, without nulls where there
-must be none. Damage between the footers shows when Spark reads the rows; then every page of the batch's segments is
-read here, to find the one that is to blame.
+A check reads a segment's footer: is it complete, are the columns there, of the right types, without nulls in required
+columns. Damaged pages are found when Spark reads the rows; then every page of the batch's segments is read here, to
+identify the damaged one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SEGMENTS: Final = TableSpec(
     "segments",
     "bronze",
-    "One row per segment of the ledger that was looked at.",
+    "One row per examined segment of the ledger.",
     ("path", "modified", "at"),
     "day",
     (
@@ -34,11 +34,11 @@ SEGMENTS: Final = TableSpec(
         TableColumn("size", "bigint", "its bytes"),
         TableColumn("modified", "bigint", "when it was written, microseconds since 1970"),
         TableColumn("rows", "bigint", "its rows; null: it cannot be read"),
-        TableColumn("accepted", "boolean", "its rows were taken"),
-        TableColumn("reason", "string", "why not"),
-        TableColumn("aside", "string", "where it was moved to; null: it stayed where it was"),
-        TableColumn("batch", "string", "with which batch it was taken"),
-        TableColumn("at", "timestamp", "when"),
+        TableColumn("accepted", "boolean", "its rows were ingested"),
+        TableColumn("reason", "string", "why it was rejected"),
+        TableColumn("aside", "string", "where it was moved to; null: it was not moved"),
+        TableColumn("batch", "string", "the batch it belonged to"),
+        TableColumn("at", "timestamp", "when it was examined"),
         TableColumn("day", "date", "of at, in UTC"),
     ),
 )
@@ -50,14 +50,14 @@ BATCHES: Final = TableSpec(
     ("batch", "ledger"),
     "day",
     (
-        TableColumn("batch", "string", "its name"),
+        TableColumn("batch", "string", "the batch's id"),
         TableColumn("ledger", "string", "the ledger's table"),
-        TableColumn("segments", "bigint", "segments that were accepted"),
-        TableColumn("rejected", "bigint", "segments that were not"),
-        TableColumn("rows", "bigint", "rows in those that were accepted"),
-        TableColumn("added", "bigint", "of these, rows that were new"),
-        TableColumn("duplicates", "bigint", "of these, rows that were in silver, or in the batch, already"),
-        TableColumn("at", "timestamp", "when"),
+        TableColumn("segments", "bigint", "accepted segments"),
+        TableColumn("rejected", "bigint", "rejected segments"),
+        TableColumn("rows", "bigint", "rows in the accepted segments"),
+        TableColumn("added", "bigint", "of these, new rows"),
+        TableColumn("duplicates", "bigint", "of these, rows already in silver or in the batch"),
+        TableColumn("at", "timestamp", "when the batch was ingested"),
         TableColumn("day", "date", "of at, in UTC"),
     ),
 )
@@ -66,12 +66,12 @@ BRONZE: Final = (SEGMENTS, BATCHES)
 
 BY_NAME: Final = {table.name: table for table in ledger.TABLES}
 
-# So many footers are read by the driver itself; more of them are a job for the cluster.
+# Up to this many footers are read by the driver itself; more of them by Spark tasks.
 _FEW: Final = 400
 
 
 class Segment(NamedTuple):
-    """A file of the ledger, named by its table."""
+    """A file of the ledger and its table."""
 
     table: str
     path: str
@@ -80,7 +80,7 @@ class Segment(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """`reason`: empty if it can be taken. `sure`: the footer says all; otherwise the rows have to be looked at."""
+    """Result of a check. `reason`: empty if accepted. `sure`: the footer is sufficient; otherwise the rows are read."""
 
     segment: Segment
     rows: int
@@ -91,7 +91,7 @@ class Verdict(NamedTuple):
 
 
 def check(spark: SparkSession, segments: Sequence[Segment]) -> list[Verdict]:
-    """By their footers; those that do not say enough, by all their pages."""
+    """Check segments by their footers; those with insufficient statistics by all their pages."""
     found = [look(s) for s in segments] if len(segments) <= _FEW else _in_tasks(spark, segments, deep=False)
     unsure = [verdict.segment for verdict in found if not verdict.reason and not verdict.sure]
     if unsure:
@@ -101,12 +101,12 @@ def check(spark: SparkSession, segments: Sequence[Segment]) -> list[Verdict]:
 
 
 def check_pages(spark: SparkSession, segments: Sequence[Segment]) -> list[Verdict]:
-    """By reading all of each, in tasks."""
+    """Check segments by reading them completely, in Spark tasks."""
     return _in_tasks(spark, segments, deep=True)
 
 
 def look(segment: Segment, *, deep: bool = False) -> Verdict:
-    """At one segment. What is wrong with it is said, never raised."""
+    """Check one segment. Errors are returned as a verdict, never raised."""
     try:
         with opened(segment.path) as source:
             if source.size() == 0:
@@ -117,18 +117,18 @@ def look(segment: Segment, *, deep: bool = False) -> Verdict:
                     verdict = _pages(verdict, file)
                 return verdict
     except FileNotFoundError:
-        return Verdict(segment, 0, "it was gone before it could be read")
+        return Verdict(segment, 0, "the file was removed before it could be read")
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         return Verdict(segment, 0, f"cannot be read: {_line(error)}")
 
 
 def opened(path: str) -> Any:
-    """A file for pyarrow, here or elsewhere."""
+    """Open a local or remote file for pyarrow."""
     if path.startswith("file://") or "://" not in path:
         return pa.OSFile(path.removeprefix("file://"), "rb")
     from pyarrow import fs
 
-    # pyarrow knows S3 by its first name only.
+    # pyarrow does not know the scheme s3a.
     system, inner = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
     return system.open_input_file(inner)
 
@@ -138,7 +138,7 @@ def _footer(segment: Segment, meta: pq.FileMetaData) -> Verdict:
     said = (meta.metadata or {}).get(ledger.META_TABLE)
     if said is not None and said.decode(errors="replace") != table.name:
         return Verdict(
-            segment, 0, f"a segment of {said.decode(errors='replace')} among those of {table.name}"
+            segment, 0, f"the file is a segment of {said.decode(errors='replace')}, not of {table.name}"
         )
     leaves = [meta.schema.column(index) for index in range(meta.num_columns)]
     known = {leaf.path: (index, leaf) for index, leaf in enumerate(leaves)}
@@ -148,14 +148,14 @@ def _footer(segment: Segment, meta: pq.FileMetaData) -> Verdict:
         index, leaf = known.get(column.name, (-1, None))
         if leaf is None:
             if column.name in folded:
-                problems.append(f"{column.name} is spelt otherwise")
+                problems.append(f"{column.name} is spelled differently")
             elif any(path.startswith(f"{column.name}.") for path in folded):
                 problems.append(f"{column.name} is not {column.kind}, but nested")
             elif not column.nullable:
                 problems.append(f"{column.name} is missing")
             continue
         if folded.count(column.name) > 1:
-            problems.append(f"{column.name} is there twice")
+            problems.append(f"{column.name} occurs twice")
         elif not _fits(column.kind, leaf):
             problems.append(f"{column.name} is not {column.kind}, but {_type(leaf)}")
         elif not column.nullable and leaf.max_definition_level > 0:
@@ -179,7 +179,7 @@ def _pages(verdict: Verdict, file: pq.ParquetFile) -> Verdict:
             if not column.nullable and batch.column(column.name).null_count:
                 return verdict._replace(reason=f"{column.name} is null in some rows")
     if rows != verdict.rows:
-        return verdict._replace(reason=f"it says that it has {verdict.rows} rows, and has {rows}")
+        return verdict._replace(reason=f"the footer says {verdict.rows} rows, the pages have {rows}")
     return verdict._replace(sure=True)
 
 
@@ -188,7 +188,7 @@ def _time(table: ledger.Table) -> str:
 
 
 def _fits(kind: str, leaf: Any) -> bool:
-    """Spark must be able to read it as the type that the ledger's schema names."""
+    """Return whether Spark can read the column as the type in the ledger's schema."""
     logical = leaf.logical_type
     word, physical = str(logical.type).upper(), leaf.physical_type
     if leaf.max_repetition_level > 0:
@@ -212,13 +212,13 @@ def _type(leaf: Any) -> str:
 
 
 def _nulls(meta: pq.FileMetaData, group: int, index: int) -> int | None:
-    """None: the footer does not say."""
+    """Return the number of nulls; None if the footer does not have it."""
     said = meta.row_group(group).column(index).statistics
     return said.null_count if said is not None and said.has_null_count else None
 
 
 def _bounds(meta: pq.FileMetaData, index: int) -> tuple[int | None, int | None]:
-    """Of the time. A time that no calendar has (a damaged file's) is an error."""
+    """Return the bounds of the time column. An impossible time (in a damaged file) raises."""
     lows, highs = [], []
     for group in range(meta.num_row_groups):
         said = meta.row_group(group).column(index).statistics
@@ -246,7 +246,7 @@ _PLAN: Final = "number bigint, rows bigint, reason string, sure boolean, low big
 
 
 def _in_tasks(spark: SparkSession, segments: Sequence[Segment], *, deep: bool) -> list[Verdict]:
-    """One after the other in as many tasks as there are cores."""
+    """Check segments in Spark tasks, a few per core."""
     numbered = [(number, *segment) for number, segment in enumerate(segments)]
     plan = "number bigint, table string, path string, size bigint, modified bigint"
 

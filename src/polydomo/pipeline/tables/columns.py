@@ -1,4 +1,4 @@
-"""Arrow's columns: their types, what they are in numpy, and which rows are counted (`counting` says why)."""
+"""Arrow columns: their types, conversion to numpy, and which rows are counted (see `counting`)."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ TYPES: Final = {
     "binary": pa.binary(),
 }
 
-# So many rows are worked on at once: enough for long runs, and 70 to 180 MiB beside the rows themselves.
+# Rows processed at once: enough for long runs, and 70 to 180 MiB in addition to the rows themselves.
 PORTION: Final = 500_000
 
 
 def schema(spec: TableSpec) -> pa.Schema:
-    """Of a table."""
+    """Return the Arrow schema of a table."""
     return pa.schema([(column.name, TYPES[column.kind]) for column in spec.columns])
 
 
 def reading(source: TableSpec, names: tuple[str, ...], spec: TableSpec, work: Work) -> Columnar:
-    """Rows of a gold table, from some columns of a silver table, as they are."""
+    """Describe a computation of gold rows from some columns of a silver table."""
     kinds = {column.name: column.kind for column in source.columns}
     return Columnar(names, tuple(name for name in names if kinds[name] == "string"), spec.ddl(), work)
 
 
 def portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Small batches put together."""
+    """Combine small batches into tables of at least PORTION rows."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -62,24 +62,24 @@ def portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def ints(column: pa.ChunkedArray, null: int = 0) -> Ints:
-    """Whole numbers; times as microseconds."""
+    """Return integers; times as microseconds."""
     numbers: Ints = pc.fill_null(column.cast(pa.int64()), null).to_numpy()
     return numbers
 
 
 def flags(column: pa.ChunkedArray) -> Flags:
-    """Null is no."""
+    """Return booleans; null is false."""
     found: Flags = pc.fill_null(column, False).to_numpy()
     return found
 
 
 def equal(column: pa.ChunkedArray, word: str) -> Flags:
-    """Null is no."""
+    """Return where a column equals a word; null is false."""
     return flags(pc.equal(column, word))
 
 
 def micros(column: pa.ChunkedArray, null: int = 0) -> Ints:
-    """Whole microseconds of a column of seconds."""
+    """Convert a column of seconds to whole microseconds."""
     seconds = column.to_numpy()  # NaN for null
     there = ~np.isnan(seconds)
     found: Ints = np.where(there, np.rint(np.where(there, seconds, 0) * US), null).astype(np.int64)
@@ -87,13 +87,13 @@ def micros(column: pa.ChunkedArray, null: int = 0) -> Ints:
 
 
 def are_repeats(jobs: pa.Table) -> Flags:
-    """Asked for once more. What the store has a record of is a job of its own in any case."""
+    """Return which rows are repeated requests. A durable job is always a job of its own."""
     found: Flags = flags(jobs["repeat"]) & ~flags(jobs["durable"])
     return found
 
 
 def are_runs(jobs: pa.Table) -> Flags:
-    """A worker did it, or should have. A result without any attempt, and not from memory, is that of a whole."""
+    """Return which rows are runs. A result without an attempt that is not cached belongs to a fan-out parent."""
     whole = jobs["part"].is_null().to_numpy() & (ints(jobs["attempts"], 1) == 0)
     whole &= equal(jobs["outcome"], DONE) & ~flags(jobs["memo_hit"])
     found: Flags = ~are_repeats(jobs) & ~whole
@@ -101,13 +101,13 @@ def are_runs(jobs: pa.Table) -> Flags:
 
 
 def are_asked(jobs: pa.Table) -> Flags:
-    """A client wanted it."""
+    """Return which rows are jobs that a client asked for."""
     found: Flags = jobs["part"].is_null().to_numpy() & ~are_repeats(jobs)
     return found
 
 
 class Words(NamedTuple):
-    """A column of texts: `codes` say which of the `names` each is. Null is the last of these."""
+    """A dictionary-encoded column of text: `codes` are indexes of `names`. Null is the last of these."""
 
     codes: Ints
     names: pa.Array
@@ -122,5 +122,5 @@ class Words(NamedTuple):
         return cls(codes.astype(np.int64), pa.concat_arrays([found.dictionary, null]).cast(pa.string()))
 
     def said(self, codes: Ints) -> pa.Array:
-        """The texts themselves."""
+        """Return the texts of codes."""
         return self.names.take(pa.array(codes))

@@ -1,16 +1,16 @@
-"""Who is counted, and how sums stay exact: what all gold tables share.
+"""Counting rules and exact sums, shared by all gold tables.
 
-A job for several workers is in the ledger as a whole and in parts. The parts are what workers did; the whole is what a
-client asked for. A repeat is a job that was asked for once more and answered with the first one's answer: it is
-neither. So there are two ways to count, and each table says which is its own:
+A job for several workers is in the ledger as a parent and as parts. The parts are what workers ran; the parent is what
+a client asked for. A repeat is a second request for a job that was answered with the first one's result: it is neither.
+So there are two ways to count, and each table states which one it uses:
 
-- *runs*: ordinary jobs and parts. A whole is among them only if it failed as a whole: nobody was there for it.
-- *asked*: ordinary jobs and wholes.
+- *runs*: ordinary jobs and parts. A parent is a run only if it failed as a whole because no worker was available.
+- *asked*: ordinary jobs and parents.
 
-`columns` tells them apart.
+`columns` implements these rules.
 
-Times are added up as whole microseconds, so that a sum is the same in whatever order it was made, and in one go or in
-two. The tables have them in seconds; a double keeps the microseconds of 140 years.
+Times are summed as whole microseconds, so that a sum does not depend on the order or grouping of the additions. The
+tables store them in seconds; a double represents the microseconds of 140 years exactly.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 US: Final = 1_000_000
 MINUTE_US: Final = 60 * US
 
-# The columns that count how jobs ended.
+# Columns that count the outcomes of jobs.
 ENDS: Final = (
     TableColumn(DONE, "bigint", "of these, with a result"),
     TableColumn(FAILED, "bigint", "with an error instead"),
-    TableColumn(CANCELLED, "bigint", "that nobody wanted any more"),
+    TableColumn(CANCELLED, "bigint", "that were cancelled"),
     TableColumn(DEAD, "bigint", "dead letters: all attempts were lost"),
     TableColumn(REFUSED, "bigint", "that were never accepted"),
 )
@@ -40,25 +40,25 @@ assert tuple(column.name for column in ENDS) == OUTCOMES
 
 
 def micros(column: Column | str) -> Column:
-    """Whole microseconds of a column of seconds."""
+    """Convert a column of seconds to whole microseconds."""
     return F.rint((F.col(column) if isinstance(column, str) else column) * F.lit(float(US))).cast("bigint")
 
 
 def seconds(us: Column) -> Column:
-    """The way back."""
+    """Convert microseconds to seconds."""
     return us / F.lit(float(US))
 
 
 def total(column: Column | str) -> Column:
-    """A sum that is 0 if there is nothing."""
+    """Return a sum that is 0 if there are no rows."""
     return F.coalesce(F.sum(column), F.lit(0).cast("bigint"))
 
 
 def total_s(column: Column | str) -> Column:
-    """The exact sum of seconds, in seconds."""
+    """Return the exact sum of seconds, in seconds."""
     return seconds(total(micros(column)))
 
 
 def ratio(part: Column | str, whole: Column | str) -> Column:
-    """Null if there is nothing to divide by."""
+    """Return the quotient; null if the divisor is 0."""
     return F.try_divide(part, whole)

@@ -1,4 +1,4 @@
-"""Gold: the tables of answers, all of them. GoldTable in spec.py says how they are made."""
+"""Gold: the list of all aggregate tables. GoldTable in spec.py explains how they are computed."""
 
 from __future__ import annotations
 

@@ -1,20 +1,18 @@
-"""KLL sketches of numbers that are all there, as bytes that Spark's own functions read and merge.
+"""KLL sketches computed from complete groups of numbers, as bytes that Spark's own functions read and merge.
 
-Spark makes a sketch by offering it one value after the other, each through an interpreted expression. Who has all
-values of a group side by side, and sorted, need not: up to k of them are kept as they are; of more, every 2^h
-neighbours are represented by the one in their middle, on level h of the sketch, where an item stands for 2^h; and what
-is left at the end by some on the levels below. h is as small as the sketch's capacity allows. So an item stands for at
-most two in k values, and a rank is off by half of that at most: with k = 400 by a quarter of a percent, which is less
-than what a sketch is off by that saw the values one by one. There is no chance in it: the same values give the same
-bytes.
+Spark builds a sketch value by value, each through an interpreted expression. With all values of a group at hand and
+sorted, that is not necessary: up to k values are stored unchanged; of more, every 2^h neighbours are represented by the
+middle one, on level h of the sketch, where an item stands for 2^h; and the remainder by items on the levels below. h is
+as small as the sketch's capacity allows. So an item stands for at most two in k values, and a rank is off by half of
+that at most: with k = 400 by a quarter of a percent, which is less than the error of a sketch built value by value. The
+result is deterministic: the same values give the same bytes.
 
 The layout is the compact one of Apache DataSketches, in words of four bytes, little-endian::
 
     5 | 1 | 15 | flags    k | k | m | 0    n    n    least k | least k | levels | 0
     where each level begins, a word each; minimum; maximum; items from the lowest level up, a word each
 
-Without a value, only the first two words are there (with 2 for 5); with one, they and the value (with 2 and 2 for 5
-and 1).
+Without values, only the first two words exist (with 2 for 5); with one, these and the value (with 2 and 2 for 5 and 1).
 """
 
 from __future__ import annotations
@@ -36,9 +34,9 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Words = NDArray[np.uint32]
 
-_LEAST: Final = 8  # m: no level has a smaller capacity
+_LEAST: Final = 8  # m: the minimum capacity of a level
 
-# The first word: of no value, of one, of several. Level 0 is sorted.
+# The first word of a sketch with no value, one, and several. Level 0 is sorted.
 _NONE: Final = 0x010F0102
 _ONE: Final = 0x060F0202
 _SEVERAL: Final = 0x020F0105
@@ -48,13 +46,13 @@ _IS_EMPTY: Final = 1
 _IS_SORTED: Final = 2  # level 0; the others always are
 _IS_SINGLE: Final = 4
 
-# Words before the items, if there is one level.
+# Words before the items, with one level.
 _SHORT_HEAD: Final = 2
 _HEAD: Final = 8
 
 
 def sketches(values: Floats, ends: Ints, k: int) -> pa.Array:
-    """Of the groups that stand one after the other in `values`, each sorted; `ends` is where each of them ends."""
+    """Return sketches of consecutive sorted groups in `values`; `ends` has the end of each group."""
     counts = np.diff(ends, prepend=0)
     starts = ends - counts
     many = np.flatnonzero(counts > k).tolist()
@@ -83,11 +81,11 @@ def sketches(values: Floats, ends: Ints, k: int) -> pa.Array:
 
 
 def joined(several: pa.Array, counts: Ints, k: int) -> pa.Array:
-    """One sketch for so many of them each time, of all that these have seen."""
+    """Merge consecutive sketches, `counts` of them each time."""
     found = _whole_ones(several)
     ends = np.cumsum(counts)
     starts = ends - counts
-    exact = np.logical_and.reduceat(found.are, starts)  # then those that are made of them are
+    exact = np.logical_and.reduceat(found.are, starts)  # groups whose sketches all have their values
     numbers = np.where(exact, np.add.reduceat(found.counts, starts), 0)
     values = sort_groups(found.values[np.repeat(np.repeat(exact, counts), found.counts)], numbers)
     made = sketches(values, np.cumsum(numbers), k)
@@ -101,7 +99,7 @@ def joined(several: pa.Array, counts: Ints, k: int) -> pa.Array:
 
 
 def quantiles(several: pa.Array, ranks: Sequence[float]) -> Floats:
-    """A row for each, with the least of its values that so large a share of all does not exceed. Each has one."""
+    """Return a row per sketch with the least values that the given shares do not exceed. No sketch may be empty."""
     found = _whole_ones(several)
     values = sort_groups(found.values, found.counts)
     said = np.zeros((len(several), len(ranks)), np.float32)
@@ -114,7 +112,7 @@ def quantiles(several: pa.Array, ranks: Sequence[float]) -> Floats:
 
 
 def sort_groups(values: Floats, counts: Ints) -> Floats:
-    """Each group for itself. None is negative, so that their bits are in the same order as they are."""
+    """Sort each group. The values are not negative, so their bits have the same order."""
     keys = np.repeat(np.arange(len(counts), dtype=np.uint64) << np.uint64(32), counts)
     keys |= np.abs(values).view(np.uint32)
     keys.sort()
@@ -122,18 +120,18 @@ def sort_groups(values: Floats, counts: Ints) -> Floats:
 
 
 def places(counts: Ints, rank: float) -> Ints:
-    """Where the least value is that this share does not exceed: of groups that stand one after the other, sorted."""
+    """Return the positions of a quantile in consecutive sorted groups."""
     found: Ints = np.cumsum(counts) - counts + np.maximum(_natural(rank, counts), 1) - 1
     return found
 
 
 def _natural(rank: Any, n: Any) -> Any:
-    """How many values that share is. What floats add to a whole number would make it the next one."""
+    """Return how many values a share is. Rounding prevents a float error from adding one."""
     return np.ceil(np.round(rank * n, 7)).astype(np.int64)
 
 
 class _Whole(NamedTuple):
-    """Which of several sketches have all their values, and these values; the others have none here."""
+    """Sketches that store all their values (`are`), and these values; none for the others."""
 
     are: Flags
     values: Floats
@@ -141,7 +139,7 @@ class _Whole(NamedTuple):
 
 
 def _whole_ones(several: pa.Array) -> _Whole:
-    """From Arrow's own buffers: where each begins, in bytes, and their bytes."""
+    """Decode complete sketches from Arrow's offset and data buffers."""
     _, places_of, data = several.buffers()
     begins = np.frombuffer(places_of, np.int32, len(several) + 1, 4 * several.offset).astype(np.int64) // 4
     words = np.frombuffer(data or b"", np.uint32)
@@ -157,7 +155,7 @@ def _whole_ones(several: pa.Array) -> _Whole:
 
 
 def _joined(some: Sequence[bytes], k: int) -> bytes:
-    """One of several that have seen something."""
+    """Merge sketches that are not empty."""
     if len(some) == 1:
         return some[0]
     kept = [_read(sketch) for sketch in some]
@@ -179,7 +177,7 @@ def _quantiles(kept: _Kept, ranks: Any) -> Floats:
 
 
 class _Kept(NamedTuple):
-    """What a sketch says. Items of a level are in order."""
+    """A decoded sketch. Items of a level are sorted."""
 
     n: int
     least_k: int
@@ -191,7 +189,7 @@ _NO_ITEMS: Final = np.empty(0, np.float32)
 
 
 def _read(sketch: bytes) -> _Kept:
-    """Of one that has seen something."""
+    """Decode a sketch that is not empty."""
     words, flags = np.frombuffer(sketch, np.uint32), sketch[3]
     floats = words.view(np.float32)
     if flags & _IS_SINGLE:
@@ -209,11 +207,11 @@ def _in_order(*several: Floats) -> Floats:
 
 
 def _compress(levels: list[Floats], k: int) -> None:
-    """Until they have room."""
+    """Compact levels until the items fit the capacity."""
     while sum(map(len, levels)) > _capacity(len(levels), k):
         top = len(levels) - 1
         height = next(at for at, items in enumerate(levels) if len(items) >= _room(top - at, k))
-        odd = len(levels[height]) % 2  # the one that has no partner stays where it is
+        odd = len(levels[height]) % 2  # an item without a partner stays on its level
         levels[height], pairs = levels[height][:odd], levels[height][odd:]
         if height == top:
             levels.append(_NO_ITEMS)
@@ -221,13 +219,13 @@ def _compress(levels: list[Floats], k: int) -> None:
 
 
 def _compacted(values: Floats, k: int) -> Words:
-    """The words of more than k sorted values."""
+    """Encode more than k sorted values."""
     n, ends = len(values), values[[0, -1]]
     height = 0
     while n >> height > k:
         height += 1
     items = []
-    for level in range(height, -1, -1):  # all but the highest have one item, or none
+    for level in range(height, -1, -1):  # all but the highest have at most one item
         size = 1 << level
         used = len(values) >> level << level
         items.append(np.ascontiguousarray(values[size >> 1 : used : size]))
@@ -237,7 +235,7 @@ def _compacted(values: Floats, k: int) -> Words:
 
 
 def _words(n: int, ends: Floats, levels: list[Floats], k: int, least_k: int) -> Words:
-    """Of a sketch of several values."""
+    """Encode a sketch of several values."""
     begins, begin = [], _capacity(len(levels), k) - sum(map(len, levels))
     for found in levels:
         begins.append(begin)
@@ -247,11 +245,11 @@ def _words(n: int, ends: Floats, levels: list[Floats], k: int, least_k: int) -> 
 
 
 def _capacity(levels: int, k: int) -> int:
-    """Of all of them."""
+    """Return the capacity of all levels."""
     return sum(_room(depth, k) for depth in range(levels))
 
 
 def _room(depth: int, k: int) -> int:
-    """The highest level has k, each one below two thirds of that, rounded."""
+    """Return the capacity of a level: k for the highest, two thirds of the next higher for the others, rounded."""
     exact: int = ((2 * k << depth) // 3**depth + 1) >> 1
     return max(_LEAST, exact)

@@ -1,6 +1,6 @@
-"""Several rows of `service_minute` for one service and minute made one, by numpy: what Spark's `merge` does, for a few.
+"""Merge of `service_minute` rows with the same service and minute, by numpy: the equivalent of Spark's `merge`.
 
-Most rows have no other of their service and minute. They stay as they are, and so do their sketches.
+Most rows are the only ones of their service and minute. They and their sketches stay unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIRST: Final = next(iter(RANKS))
 
 
 def merged(rows: pa.Table) -> pa.Table:
-    """One row per service and minute, in the table's order."""
+    """Return one row per service and minute, in the table's order."""
     names = rows.schema.names
     rows = rows.take(pc.sort_indices(rows, _KEY)).select(minute_parts.SCHEMA.names)
     minutes, services = columns.ints(rows["minute"]), Words.of(rows["service"]).codes
@@ -38,7 +38,7 @@ def merged(rows: pa.Table) -> pa.Table:
 
 
 def _together(rows: pa.Table, counts: Ints) -> pa.Table:
-    """So many of the rows at a time."""
+    """Merge consecutive rows, `counts` of them each time."""
     if not len(counts):
         return rows
     starts = np.cumsum(counts) - counts
@@ -56,7 +56,7 @@ def _together(rows: pa.Table, counts: Ints) -> pa.Table:
 
 
 def _asked(rows: pa.Table) -> pa.Table:
-    """With the percentiles that nobody has asked the sketches for yet."""
+    """Fill in percentiles that have not been computed from their sketches yet."""
     for sketch in minute_parts.SKETCHES:
         of = sketch.removesuffix("_sketch")
         some = pc.greater(pc.binary_length(rows[sketch]), EMPTY)

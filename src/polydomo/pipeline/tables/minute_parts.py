@@ -1,11 +1,11 @@
-"""`service_minute` from columns: what some jobs add to the table, worked out by numpy.
+"""`service_minute` from columns: the rows that some jobs add to the table, computed by numpy.
 
-Spark aggregates percentile sketches through generic rows and interpreted expressions, and beside them every sum. Over
-Arrow's columns the same is a sort by service and minute, sums over its runs, and sketches that are made of whole runs:
-less than half of the time (docs/explanation/pipeline.md). So a task of Spark's reads its files by Arrow and hands on
-what they add, one row per service and minute; Spark moves, merges and writes these.
+Spark aggregates percentile sketches through generic rows and interpreted expressions, and every sum along with them.
+With Arrow columns the same is a sort by service and minute, sums over its runs, and sketches of whole runs: less than
+half of the time (docs/explanation/pipeline.md). So a Spark task reads its files with Arrow and returns what they add,
+one row per service and minute; Spark moves, merges and writes these.
 
-The rules are those of `counting`: who is a run (`columns`), and that sums are of whole microseconds.
+The rules of `counting` apply: which rows are runs (`columns`), and sums in whole microseconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from polydomo.pipeline.tables.columns import Ints
 
-# Columns of silver's `jobs`, by what is done with them.
+# Columns of silver's `jobs`, by use.
 TIMES: Final = ("wait_s", "run_s", "total_s")
 COLUMNS: Final = (
     *("service", "outcome", "finished", "queued", "attempts", "part"),
@@ -36,9 +36,9 @@ COLUMNS: Final = (
     *TIMES,
 )
 
-# The table's columns, by what is done with them.
+# The table's columns, by use.
 COUNTS: Final = ("jobs", *OUTCOMES, "retries", "memo_hits", "bytes_in", "bytes_out")
-SUMS: Final = (*TIMES, "waiting_s")  # of seconds; like `wait_max`, they are whole microseconds in here
+SUMS: Final = (*TIMES, "waiting_s")  # of seconds; like `wait_max`, kept as whole microseconds in this module
 SKETCHES: Final = ("wait_sketch", "run_sketch", "total_sketch")
 PERCENTILES: Final = tuple(f"{name.removesuffix('_s')}_{label}" for name in TIMES for label in RANKS)
 SCHEMA: Final = pa.schema(
@@ -54,7 +54,7 @@ SCHEMA: Final = pa.schema(
 
 
 def parts(jobs: pa.Table, k: int) -> Iterator[pa.RecordBatch]:
-    """What these jobs add: to the minutes in which they ended, and to earlier ones in which they waited."""
+    """Yield the rows that these jobs add: to the minutes in which they ended, and to those in which they waited."""
     wanted = columns.are_runs(jobs)
     runs = jobs if wanted.all() else jobs.filter(pa.array(wanted))
     if runs.num_rows == 0:
@@ -102,14 +102,14 @@ def _ended(runs: pa.Table, services: Words, groups: Groups, begin: Ints, end: In
 
 
 def _exact(values: NDArray[np.float32], counts: Ints, rank: float, k: int) -> pa.Array:
-    """A percentile of each group whose sketch has all of its values, as its sketch has it; null of others."""
+    """Return a percentile of each group whose sketch has all values, identical to the sketch's; null for others."""
     known = (counts > 0) & (counts <= k)
     found = values[np.where(known, kll.places(counts, rank), 0)] if len(values) else np.zeros(len(counts))
     return pa.array(in_micros(found.astype(np.float64)), mask=~known)
 
 
 def in_micros(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Percentiles are in whole microseconds. What floats add behind them is noise."""
+    """Round to whole microseconds. The remaining digits of a float are noise."""
     rounded: NDArray[np.float64] = np.rint(seconds * US) / US
     return rounded
 
@@ -122,8 +122,7 @@ def _waited(services: Words, codes: Ints, minutes: Ints, spent: Ints, k: int) ->
 
 
 def whole(services: pa.Array, minutes: Ints, found: dict[str, Any]) -> pa.RecordBatch:
-    """Rows of the table, from what was found of these services in these minutes. `wait_max`: negative if nothing ever
-    waited."""
+    """Return rows of the table from the values of these services and minutes. `wait_max`: negative if no job waited."""
     jobs, longest = found["jobs"], found["wait_max"]
     errors = found["failed"] + found["dead"] + found["refused"]
     minute = pa.array(minutes * MINUTE_US).cast(pa.timestamp("us"))
@@ -142,13 +141,13 @@ def whole(services: pa.Array, minutes: Ints, found: dict[str, Any]) -> pa.Record
 
 
 def _waiting(runs: pa.Table, finished: Ints) -> tuple[Ints, Ints]:
-    """When each job was in the queue, in microseconds. Of one that never was, both are when it ended."""
+    """Return when each job was in the queue, in microseconds. For a job that never was, both are its end."""
     begin = columns.ints(runs["queued"], -1)
     wait = runs["wait_s"].to_numpy()
     waited = ~np.isnan(wait)
     gone = (columns.ints(runs["attempts"], 1) == 0) & ~columns.flags(runs["memo_hit"])
     end = np.where(waited, begin + np.rint(np.where(waited, wait, 0) * US).astype(np.int64), finished)
-    # The wall clock may have been set back meanwhile: nothing waits longer than until its end.
+    # The wall clock may have been set back: no job waits beyond its end.
     end = np.minimum(end, finished)
     was = (begin >= 0) & (waited | gone) & (end > begin)
     return np.where(was, begin, finished), np.where(was, end, finished)

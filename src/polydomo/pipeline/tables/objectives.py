@@ -1,4 +1,4 @@
-"""`slo`: how well each service kept its objective on each day."""
+"""`slo`: attainment of each service's objective by day."""
 
 from __future__ import annotations
 
@@ -22,25 +22,23 @@ if TYPE_CHECKING:
 SPEC: Final = TableSpec(
     "slo",
     "gold",
-    "How well each service kept its objective (setting spark.slo) on each day. Counts what was asked for, without "
-    "cancelled jobs. A day on which the objective was changed has a row for each; a service without one has none.",
+    "Attainment of each service's objective (setting spark.slo) on each day. Counts asked jobs, except "
+    "cancelled ones. A day on which the objective was changed has a row for each; a service without one has none.",
     ("day", "service", "objective_s", "objective_share"),
     "day",
     (
         TableColumn("day", "date", "on which the jobs ended, in UTC"),
         TableColumn("service", "string", "the service"),
-        TableColumn(
-            "objective_s", "double", "a job is to be done within these seconds, from submitted to finished"
-        ),
-        TableColumn("objective_share", "double", "this share of the jobs is: 0.99 for 99 %"),
-        TableColumn("jobs", "bigint", "that ended, but for cancelled ones"),
+        TableColumn("objective_s", "double", "maximum time of a job from submitted to finished, in seconds"),
+        TableColumn("objective_share", "double", "the share of jobs that must meet it: 0.99 for 99 %"),
+        TableColumn("jobs", "bigint", "that ended, except cancelled ones"),
         TableColumn("good", "bigint", "of these, with a result, and in time"),
         TableColumn("attainment", "double", "good / jobs"),
         TableColumn("kept", "boolean", "attainment is at least objective_share"),
         TableColumn(
             "budget_used",
             "double",
-            "jobs that were not good / those that may be: 1 if the error budget is just used up; null if there is none",
+            "jobs that missed / jobs that may miss: 1 if the error budget is just used up; null if there is none",
         ),
     ),
 )
@@ -50,7 +48,7 @@ def _derived(found: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     jobs, good, share = found["jobs"], found["good"], found["objective_share"]
     return {
         "attainment": ratio(good, jobs),
-        # The same question as attainment >= share, without the rounding of a division.
+        # Equivalent to attainment >= share, without the rounding error of a division.
         "kept": good >= share * jobs,
         "budget_used": ratio(jobs - good, (1.0 - share) * jobs),
     }
@@ -60,7 +58,7 @@ _SLO: Final = Sums(SPEC, ("jobs", "good"), (), _derived)
 
 
 def _parts(jobs: pa.Table, objectives: tuple[Objective, ...]) -> pa.Table:
-    # A job without an outcome counts as little as one that was cancelled.
+    # A job without an outcome is ignored, like a cancelled one.
     wanted = columns.are_asked(jobs) & columns.flags(pc.not_equal(jobs["outcome"], CANCELLED))
     services = Words.of(jobs["service"])
     limits = [limit(service, objectives) for service in services.names.to_pylist()]
@@ -80,10 +78,10 @@ def _parts(jobs: pa.Table, objectives: tuple[Objective, ...]) -> pa.Table:
 
 
 def limit(service: str | None, objectives: tuple[Objective, ...]) -> Objective | None:
-    """Of the most specific pattern that fits; None if none does.
+    """Return the objective of the most specific matching pattern; None if none matches.
 
-    A whole name comes before prefixes, a longer prefix before a shorter one; of two that are the same the later one
-    counts, as the later line of a configuration does.
+    An exact name takes precedence over prefixes, a longer prefix over a shorter one; of two identical patterns the
+    later one wins.
     """
     fitting = [objective for objective in objectives if _fits(objective.service, service)]
     return max(reversed(fitting), key=_specific, default=None)

@@ -1,12 +1,12 @@
-"""`outages`: sessions of failure, per service and per worker.
+"""`outages`: sessions of failures, per service and per worker.
 
-Failures of one service, or of one worker, that are not more than GAP apart belong together. What comes out is cut at
-midnight, so that a refresh never needs more than the days beside the new ones: a service that fails now and then for
-weeks would otherwise be one row that begins weeks ago. Two pieces that belong together say so (`before`, `after`), and
-`rollup.outages` joins them.
+Failures of one service, or of one worker, at most GAP_S apart form a session. Sessions are split at midnight, so that a
+refresh never needs more than the days next to the new ones: a service that fails now and then for weeks would otherwise
+be one row that begins weeks ago. Adjacent parts of a session are marked (`before`, `after`), and `rollup.outages` joins
+them.
 
-All that can happen to a row when failures are added is that it grows, joins another, or becomes an outage. Nothing is
-ever taken back. So what a row says of a day that is out of reach of a refresh stays true.
+New failures can only extend a session, join it with another, or make it an outage. Nothing is ever undone. So the rows
+of days outside of a refresh stay correct.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ if TYPE_CHECKING:
 
     from polydomo.pipeline.tables.columns import Flags, Ints
 
-GAP_S: Final = 300  # failures that are further apart are not of one session
-ENOUGH: Final = 3  # failures that make a session an outage
+GAP_S: Final = 300  # maximum distance of two failures of one session
+ENOUGH: Final = 3  # minimum failures of an outage
 
 SPEC: Final = TableSpec(
     "outages",
     "gold",
-    f"Sessions of failure, per service and per worker: failures that are at most {GAP_S} s apart. A failure is a "
-    "run that ended as failed or dead, or an attempt that was lost; a cancelled job is none. A session over midnight "
+    f"Sessions of failures, per service and per worker: failures at most {GAP_S} s apart. A failure is a "
+    "run that ended as failed or dead, or a lost attempt; a cancelled job is none. A session over midnight "
     "has a row for each day.",
     ("what", "name", "start"),
     "day",
     (
         TableColumn("day", "date", "of start and end, in UTC"),
         TableColumn("what", "string", "service or worker"),
-        TableColumn("name", "string", "which"),
+        TableColumn("name", "string", "its name"),
         TableColumn("start", "timestamp", "the first failure"),
         TableColumn("end", "timestamp", "the last one"),
         TableColumn("duration_s", "double", "seconds between them"),
         TableColumn("failures", "bigint", "lost attempts, and jobs that failed in another way"),
         TableColumn("jobs", "bigint", "that ended as failed or dead"),
-        TableColumn("lost", "bigint", "attempts that were lost"),
-        TableColumn("before", "boolean", "it goes on from the day before"),
-        TableColumn("after", "boolean", "it goes on on the day after"),
+        TableColumn("lost", "bigint", "lost attempts"),
+        TableColumn("before", "boolean", "it continues from the previous day"),
+        TableColumn("after", "boolean", "it continues on the next day"),
         TableColumn(
             "outage",
             "boolean",
-            f"there were at least {ENOUGH} failures, those beyond midnight included; the others are kept because more "
-            "may be added",
+            f"there were at least {ENOUGH} failures, including those beyond midnight; other sessions are kept because "
+            "more failures may be added",
         ),
     ),
 )
@@ -70,7 +70,7 @@ _DAY_US: Final = 86_400 * US
 
 
 class _Failures(NamedTuple):
-    """Single ones, or sessions of them: what each row of a table says. Times are in microseconds."""
+    """Single failures, or sessions of them, as columns. Times are in microseconds."""
 
     what: pa.Array
     name: pa.Array
@@ -81,7 +81,7 @@ class _Failures(NamedTuple):
 
 
 def merged(rows: pa.Table) -> pa.Table:
-    """Sessions of sessions."""
+    """Merge sessions of old and new failures."""
     return _sessions(
         _Failures(
             *(rows["what"], rows["name"]),
@@ -96,7 +96,7 @@ def _of_jobs(batches: Batches, _: tuple[Objective, ...]) -> Batches:
     for jobs in columns.portions(batches):
         ended = columns.equal(jobs["outcome"], FAILED) | columns.equal(jobs["outcome"], DEAD)
         failed = jobs.filter(pa.array(ended & columns.are_runs(jobs)))
-        # Of a job whose attempts were all lost, the last of these is the failure; it is among the attempts.
+        # If all attempts of a job were lost, the last of them is the failure; it is among the attempts.
         had_one = failed["dispatched"].is_valid().to_numpy() & failed["worker"].is_valid().to_numpy()
         had_one &= columns.ints(failed["attempts"]) > 0
         all_lost = columns.equal(failed["outcome"], DEAD) | columns.equal(failed["error"], EXHAUSTED)
@@ -112,7 +112,7 @@ def _of_attempts(batches: Batches, _: tuple[Objective, ...]) -> Batches:
 
 
 def _singles(rows: pa.Table, time: str, *counts: Ints) -> Batches:
-    """A failure is one of its service, and one of its worker if it had one."""
+    """Yield failures as sessions of their service, and of their worker if there was one."""
     at = columns.ints(rows[time])
     for what in ("service", "worker"):
         known = rows[what].is_valid().to_numpy()
@@ -128,7 +128,7 @@ def _singles(rows: pa.Table, time: str, *counts: Ints) -> Batches:
 
 
 def _sessions(found: _Failures) -> pa.Table:
-    """Join those of a day that are near each other."""
+    """Join failures of a day that are near each other."""
     if not len(found.start):
         return _SCHEMA.empty_table()
     whats, names = Words.of(pa.chunked_array(found.what)), Words.of(pa.chunked_array(found.name))
@@ -136,7 +136,7 @@ def _sessions(found: _Failures) -> pa.Table:
     order = np.lexsort((found.end, found.start, whose))
     whose, start, end = whose[order], found.start[order], found.end[order]
     another = np.concatenate(([True], whose[1:] != whose[:-1]))
-    # The latest end of all that began before, of the same one.
+    # The latest end of all earlier ones of the same service or worker.
     until = np.empty_like(end)
     for group in np.split(np.arange(len(end)), np.flatnonzero(another)[1:]):
         until[group[1:]] = np.maximum.accumulate(end[group[:-1]])
@@ -156,13 +156,13 @@ def _sessions(found: _Failures) -> pa.Table:
 
 
 def _beside(joined: _Failures, another: Flags) -> _Failures:
-    """What the sessions before and behind say: those that are near are on another day. `another`: the first of a
-    service, or of a worker."""
+    """Mark sessions that continue on another day, and outages. `another`: the first session of a service, or of a
+    worker."""
     near = ~another[1:] & (joined.start[1:] - joined.end[:-1] <= _GAP_US)
     no = [False]
     from_before, goes_on = np.concatenate((no, near)), np.concatenate((near, no))
     failures = joined.counts["failures"]
-    # One that goes on at both ends is long enough to be an outage by itself: no more than two are ever to be added.
+    # A session that continues on both sides is an outage by itself, so at most two neighbours matter.
     enough = failures + from_before * np.roll(failures, 1) + goes_on * np.roll(failures, -1) >= ENOUGH
     told = {"before": from_before, "after": goes_on, "outage": enough}
     return joined._replace(flags={name: joined.flags[name] | told[name] for name in _FLAGS})
@@ -187,11 +187,11 @@ def _add_up(batches: Batches) -> Batches:
 
 
 def merge(rows: DataFrame) -> DataFrame:
-    """The same, where Spark's tasks are: one has all rows of a service, or of a worker."""
+    """Merge sessions in Spark tasks, each with all rows of a service, or of a worker."""
     return rows.repartition("what", "name").mapInArrow(_add_up, SPEC.ddl()).repartition(SPEC.partition)
 
 
-_RUNS: Final = ("outcome", "attempts", "part", "durable", "memo_hit", "repeat")  # say what is one
+_RUNS: Final = ("outcome", "attempts", "part", "durable", "memo_hit", "repeat")  # columns that define a run
 
 _OF_JOBS: Final = ("service", "worker", "error", "finished", "dispatched", *_RUNS)
 _OF_ATTEMPTS: Final = ("service", "worker", "ended", "lost")

@@ -1,6 +1,6 @@
-"""From minutes to hours and days, and from pieces of outages to whole ones.
+"""Aggregation of minutes to hours and days, and of parts of outages to whole ones.
 
-Percentiles of an hour come from the merged sketches of its minutes, with the same bound on their error; they are never
+Percentiles of an hour are computed from the merged sketches of its minutes, with the same error bound, never as
 averages of percentiles.
 """
 
@@ -21,17 +21,17 @@ _SECONDS: Final = {"hour": 3600, "day": 86400}
 
 
 def hours(service_minute: DataFrame) -> DataFrame:
-    """One row per service and hour. The columns are those of `service_minute`, with `hour` instead of `minute`."""
+    """Return one row per service and hour, with the columns of `service_minute` and `hour` instead of `minute`."""
     return _longer(service_minute, "hour")
 
 
 def days(service_minute: DataFrame) -> DataFrame:
-    """One row per service and day. The columns are those of `service_minute`, without `minute`."""
+    """Return one row per service and day, with the columns of `service_minute` without `minute`."""
     return _longer(service_minute, "day")
 
 
 def outages(pieces: DataFrame) -> DataFrame:
-    """Whole sessions of failure, over midnights, from the table `outages`. Only what counts as an outage."""
+    """Join the rows of the table `outages` to sessions across midnight and return those that are outages."""
     in_time = Window.partitionBy("what", "name").orderBy("start")
     gap = F.unix_micros("start") - F.unix_micros(F.lag("end").over(in_time))
     first = F.coalesce(gap > _outages.GAP_S * 1_000_000, F.lit(True)).cast("int")

@@ -1,4 +1,4 @@
-"""`service_minute`: how each service did in each minute."""
+"""`service_minute`: statistics of each service by minute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-# Three times of a job: the column in silver, and what it is of.
+# Three times of a job: the column in silver, and a description.
 TIMES: Final = {
     "wait": ("wait_s", "of the waits for a first dispatch"),
     "run": ("run_s", "of the times of the latest attempts"),
@@ -27,32 +27,32 @@ TIMES: Final = {
 SPEC: Final = TableSpec(
     "service_minute",
     "gold",
-    "How each service did in each minute, by the minute in which jobs ended. Counts runs: ordinary jobs and the parts "
-    "of jobs for several workers. A minute without any end has a row if jobs waited in it.",
+    "Statistics of each service by minute, by the minute in which jobs ended. Counts runs: ordinary jobs and the parts "
+    "of jobs for several workers. A minute in which no job ended has a row if jobs waited in it.",
     ("service", "minute"),
     "day",
     (
         TableColumn("day", "date", "of the minute, in UTC"),
-        TableColumn("service", "string", "who did it, or should have"),
+        TableColumn("service", "string", "the service that ran it, or should have"),
         TableColumn("minute", "timestamp", "its beginning"),
         TableColumn("jobs", "bigint", "that ended in it"),
         *ENDS,
         TableColumn("retries", "bigint", "attempts after the first"),
-        TableColumn("memo_hits", "bigint", "jobs that were answered from memory"),
+        TableColumn("memo_hits", "bigint", "jobs with a cached result"),
         TableColumn("bytes_in", "bigint", "of requests"),
-        TableColumn("bytes_out", "bigint", "of answers"),
+        TableColumn("bytes_out", "bigint", "of replies"),
         TableColumn("rate", "double", "jobs per second: jobs / 60"),
         TableColumn("error_rate", "double", "(failed + dead + refused) / jobs; null without jobs"),
         TableColumn(
             "waiting_s",
             "double",
             "seconds that jobs spent in the queue within this minute, whenever they ended: a wait over several minutes "
-            "is spread over them. Until the first dispatch; of jobs that never had one, until they ended",
+            "is spread over them. Until the first dispatch; without one, until the job ended",
         ),
         TableColumn(
             "queue",
             "double",
-            "mean length of the queue, by Little's law: waiting_s / 60. Jobs that still wait are not in it yet",
+            "mean length of the queue, by Little's law: waiting_s / 60. Jobs that are still waiting are not included",
         ),
         *(
             TableColumn(f"{name}_s", "double", f"sum {what}, in seconds, of jobs that ended in this minute")
@@ -75,20 +75,20 @@ _SKETCHES: Final = minute_parts.SKETCHES
 
 
 def merge(rows: DataFrame) -> DataFrame:
-    """One row per service and minute. Most have one already."""
+    """Merge to one row per service and minute. Most have one already."""
     return summed(rows, sketches.joined)
 
 
 def summed(rows: DataFrame, join: Callable[[str], Column]) -> DataFrame:
-    """One row per service and `minute`, which may be any time. `join` makes one sketch of several. Rows that come in
-    the order of these columns need not be sorted for it."""
+    """Sum to one row per service and `minute`, which may be any time. `join` merges sketches. Rows sorted by these
+    columns are not sorted again."""
     found = rows.groupBy("day", "minute", "service").agg(
         *[total(name).alias(name) for name in _COUNTS],
         *[total_s(name).alias(name) for name, _ in TIMES.values()],
         total(micros("waiting_s")).alias("waiting_us"),
         F.max("wait_max").alias("wait_max"),
         *[join(name).alias(name) for name in _SKETCHES],
-        # What a single row says stays true.
+        # The percentiles of a single row stay valid.
         (F.count(F.lit(1)) == 1).alias("single"),
         *[F.first(name).alias(f"{name}_said") for name in minute_parts.PERCENTILES],
     )
@@ -96,14 +96,14 @@ def summed(rows: DataFrame, join: Callable[[str], Column]) -> DataFrame:
 
 
 def _work(batches: Iterator[pa.RecordBatch], _: tuple[Objective, ...]) -> Iterator[pa.RecordBatch]:
-    """Runs where Spark's tasks do."""
+    """Compute the rows that silver rows add, in a Spark task."""
     for jobs in columns.portions(batches):
         for batch in minute_parts.parts(jobs, sketches.K):
             yield batch.select(SPEC.names())
 
 
 def _derived(rows: DataFrame) -> DataFrame:
-    """What follows from the sums and the sketches; and all columns in their order."""
+    """Add columns derived from the sums and the sketches, and return all columns in their order."""
     errors = reduce(lambda a, b: a + b, [F.col(name) for name in ("failed", "dead", "refused")])
     waiting = F.col("waiting_us")
     with_arrays = rows.select(
@@ -123,7 +123,7 @@ def _derived(rows: DataFrame) -> DataFrame:
 
 
 def _said(name: str) -> Column:
-    """Are the percentiles of this time known, without asking the sketch?"""
+    """Return whether the percentiles of this time are known without the sketch."""
     return F.col("single") & F.col(f"{name}_{next(iter(sketches.RANKS))}_said").isNotNull()
 
 

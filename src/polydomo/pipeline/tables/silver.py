@@ -1,6 +1,6 @@
-"""Silver: every job, every attempt and every happening once, with what follows from its own row alone.
+"""Silver: every job, every attempt and every event once, with values derived from its row alone.
 
-Pure functions of DataFrames. They expect each row once: `repeats` finds those that were written twice.
+Pure functions of DataFrames. They expect each row once: `repeats` removes duplicates.
 """
 
 from __future__ import annotations
@@ -42,32 +42,32 @@ JOBS: Final = TableSpec(
         TableColumn(
             "wait_s", "double", "seconds in the queue, before its first dispatch; null: none, or unknown"
         ),
-        TableColumn("run_s", "double", "seconds that its latest attempt took; null: there was none"),
+        TableColumn("run_s", "double", "run time of its latest attempt, in seconds; null: there was none"),
         TableColumn("total_s", "double", "seconds from submitted to finished"),
         TableColumn("retries", "int", "attempts after the first"),
-        TableColumn("root", "string", "the id of the whole that it is a part of; its own, if it is none"),
+        TableColumn("root", "string", "the id of its parent; its own id if it has none"),
     ),
 )
 
 ATTEMPTS: Final = TableSpec(
     "attempts",
     "silver",
-    "One row per attempt: those that were lost, and the one that ended the job.",
+    "One row per attempt: lost ones, and the one that ended the job.",
     ledger.ATTEMPTS.key,
     "day",
     (
         TableColumn("job_id", "string", "the job"),
         TableColumn("number", "int", "1 for the first attempt"),
         TableColumn("service", "string", "the service"),
-        TableColumn("worker", "string", "who had it"),
+        TableColumn("worker", "string", "the worker it was dispatched to"),
         TableColumn("dialect_out", "string", "the worker's protocol"),
         TableColumn("broker", "string", "the broker's name"),
         TableColumn("run", "string", "the broker's run"),
         TableColumn("dispatched", "timestamp", "when it began"),
-        TableColumn("ended", "timestamp", "when it was over, or given up"),
+        TableColumn("ended", "timestamp", "when it ended or was given up"),
         TableColumn("day", "date", "of ended, in UTC"),
         TableColumn("outcome", "string", "how the job ended with it, or why it was lost"),
-        TableColumn("run_s", "double", "how many seconds it took"),
+        TableColumn("run_s", "double", "its run time in seconds"),
         TableColumn("lost", "boolean", "it did not end its job"),
     ),
 )
@@ -83,18 +83,18 @@ PEERS: Final = TableSpec(
 
 SILVER: Final = (JOBS, ATTEMPTS, PEERS)
 
-# Two copies of a row agree in this column, too, and a file's rows are near each other in it: only files whose bounds
-# overlap those of the new rows can have copies of them.
+# Duplicates of a row agree in this column, too, and a file's rows are close to each other in it: only files whose
+# bounds overlap those of the new rows can contain duplicates.
 TIME: Final = {"jobs": "finished", "attempts": "dispatched", "peers": "at"}
 
 
 def jobs(rows: DataFrame) -> DataFrame:
-    """From the ledger's rows, each once."""
+    """Return silver jobs from deduplicated ledger rows."""
     first_try = F.col("attempts") <= 1
     return rows.select(
         *[column.name for column in ledger.JOBS.columns if column.name != "rebuilt"],
         F.to_date("finished").alias("day"),
-        # Of several attempts, the ledger's `dispatched` is the latest one's: it says nothing about the first wait.
+        # After several attempts the ledger's `dispatched` is the latest one's, not the end of the first wait.
         F.coalesce(
             _duration("waited_us"),
             F.when(first_try, _between(F.coalesce("queued", "submitted"), "dispatched")),
@@ -107,14 +107,14 @@ def jobs(rows: DataFrame) -> DataFrame:
 
 
 def attempts(jobs: DataFrame, lost_ones: DataFrame) -> DataFrame:
-    """All of them, from silver's jobs and the ledger's rows of lost ones. What both tell of, the latter tell."""
+    """Return all attempts, from silver's jobs and the ledger's lost ones. The latter win where both have a row."""
     given_up = lost(lost_ones)
     key = list(ATTEMPTS.key)
     return given_up.unionByName(ended(jobs).join(given_up.select(*key), key, "left_anti"))
 
 
 def ended(jobs: DataFrame) -> DataFrame:
-    """From silver's jobs: the attempt that ended each. If all were lost, that is the last of these."""
+    """Return the attempt that ended each silver job. If all were lost, that is the last of them."""
     all_lost = (F.col("outcome") == ledger.DEAD) | F.col("error").eqNullSafe(F.lit(EXHAUSTED))
     return jobs.where("dispatched IS NOT NULL AND worker IS NOT NULL AND attempts > 0").select(
         "job_id",
@@ -134,7 +134,7 @@ def ended(jobs: DataFrame) -> DataFrame:
 
 
 def lost(rows: DataFrame) -> DataFrame:
-    """From the ledger's rows, each once."""
+    """Return silver attempts from deduplicated ledger rows of lost attempts."""
     return rows.select(
         "job_id",
         "number",
@@ -153,7 +153,7 @@ def lost(rows: DataFrame) -> DataFrame:
 
 
 def peers(events: DataFrame) -> DataFrame:
-    """From the ledger's rows, each once."""
+    """Return silver peers from deduplicated ledger events."""
     return events.select(*[column.name for column in ledger.EVENTS.columns], F.to_date("at").alias("day"))
 
 
@@ -162,10 +162,10 @@ def _duration(microseconds: str) -> Column:
 
 
 def _between(start: Column | str, end: Column | str) -> Column:
-    """Seconds. The wall clock may have stepped back in between."""
+    """Return the seconds between two times, at least 0: the wall clock may have been set back."""
     return _not_negative((F.unix_micros(end) - F.unix_micros(start)) / F.lit(1e6))
 
 
 def _not_negative(value: Column) -> Column:
-    """`greatest` would make 0 of what is unknown."""
+    """Replace negative values by 0. `greatest` would also replace null."""
     return F.when(value < 0, F.lit(0.0)).otherwise(value)

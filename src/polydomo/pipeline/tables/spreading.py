@@ -1,4 +1,4 @@
-"""Rows in groups, and time that is spent over several minutes given to each minute that it falls into; by numpy."""
+"""Grouping of rows, and distribution of time spans over the minutes they cover, by numpy."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Groups(NamedTuple):
-    """Rows by two numbers: `order` puts those that agree in both side by side, and each such run begins at one of
-    `starts`. `major` and `minor`: the runs' numbers; they rise from run to run."""
+    """Rows grouped by two numbers: `order` puts rows that agree in both next to each other, and each such run begins at
+    one of `starts`. `major` and `minor`: the numbers of the runs, in ascending order."""
 
     order: Ints
     starts: Ints
@@ -25,7 +25,7 @@ class Groups(NamedTuple):
 
     @classmethod
     def of(cls, major: Ints, minor: Ints, width: int) -> Groups:
-        """`width`: the minor numbers are below."""
+        """Group rows. `width`: upper bound of the minor numbers, exclusive."""
         first = major.min()
         keys = (major - first) * width + minor
         order = np.argsort(keys, kind="stable")
@@ -37,17 +37,17 @@ class Groups(NamedTuple):
         return np.append(self.starts[1:], len(self.order))
 
     def total(self, values: NDArray[Any]) -> Ints:
-        """Of each run; of values that are in the rows' own order."""
+        """Return the sum over each run, of values in the rows' original order."""
         return np.add.reduceat(values[self.order].astype(np.int64), self.starts)
 
 
 def spread(codes: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """The microseconds of intervals (begin < end), given to each minute that they fall into, by code: codes, minutes
-    and microseconds. Minutes within are counted by where intervals begin and end, not one by one: a million intervals
-    of an hour within the same hour are a few hundred numbers."""
+    """Distribute intervals (begin < end) over the minutes they cover, by code: return codes, minutes and microseconds.
+    Whole minutes are counted by the begins and ends of intervals, not one by one: a million intervals of an hour within
+    the same hour are a few hundred numbers."""
     first, last = begin // MINUTE_US, (end - 1) // MINUTE_US
     over = last > first
-    # In the first minute and, if it is another one, in the last. Between them, all of each.
+    # The first minute and, if it is a different one, the last. Between them, whole minutes.
     at = np.concatenate((first, last[over], first[over] + 1, last[over]))
     of = np.concatenate((codes, *[codes[over]] * 3))
     spent = np.concatenate(
@@ -64,9 +64,9 @@ def spread(codes: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     zero = at.min()
     groups = Groups.of(of, at - zero, int(at.max() - zero) + 1)
     minutes = groups.minor + zero
-    # All that begins for a code ends before the next code's first minute.
+    # All intervals of a code end before the next code's first minute.
     under_way = np.cumsum(groups.total(step))
-    # A minute where nothing begins or ends is like the one before it.
+    # A minute where no interval begins or ends is like the one before it.
     until = np.append(minutes[1:], minutes[-1:] + 1)
     length = np.where(under_way > 0, until - minutes, 1)
     where = np.repeat(np.arange(len(minutes)), length)

@@ -1,9 +1,9 @@
-"""Tables that are sums by key, worked out from Arrow's columns.
+"""Tables that are sums by key, computed from Arrow columns.
 
-What some silver rows add to such a table is the same kind of rows as the table's own, so one function serves for both:
-for what is new, and for what is new together with what was there. Spark's tasks call it for large amounts, each for
-some files and then for some days; for a few new rows it is called right here (`refresh`), because to plan and compile
-a query takes Spark longer than all of the work.
+The rows that silver rows add to such a table are rows of the table, so one function sums new rows alone and new rows
+together with existing ones. Spark tasks call it for large amounts, each for some files and then for some days; for a
+few new rows it is called in this process (`refresh`), because planning and compiling a query takes Spark longer than
+all of the work.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-# A column of numbers for each that is summed; seconds as whole microseconds.
+# One column of numbers per sum; seconds as whole microseconds.
 Numbers = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Sums:
-    """`counts` and `times` are added up, the latter as whole microseconds; `derive` tells the other columns."""
+    """A table of sums. `counts` and `times` are added, the latter as whole microseconds; `derive` computes the rest."""
 
     spec: TableSpec
     counts: tuple[str, ...]
@@ -39,23 +39,23 @@ class Sums:
 
     @property
     def key(self) -> list[str]:
-        """With the day, which follows from it or is part of it."""
+        """Return the key including the day, which is part of it or determined by it."""
         return list(dict.fromkeys((self.spec.partition, *self.spec.key)))
 
     def summed(self, keys: Mapping[str, Any], numbers: Numbers) -> pa.Table:
-        """One row per key, with all columns of the table."""
+        """Sum to one row per key, with all columns of the table."""
         rows = pa.table({**{name: _plain(keys[name]) for name in self.key}, **numbers})
         found = rows.group_by(self.key, use_threads=False).aggregate([(name, "sum") for name in numbers])
         totals: dict[str, Any] = {name: found[f"{name}_sum"].to_numpy() for name in self.counts}
         totals |= {name: found[f"{name}_sum"].to_numpy() / US for name in self.times}
         given = {name: found[name] for name in self.key}
-        # What a table's own key says may decide what follows from its sums.
+        # Derived columns may depend on the key.
         asked = {name: found[name].to_numpy(zero_copy_only=False) for name in self.key} | totals
         whole = given | totals | self.derive(asked)
         return pa.table({name: whole[name] for name in self.spec.names()}).cast(columns.schema(self.spec))
 
     def merged(self, rows: pa.Table) -> pa.Table:
-        """Rows of the table, several of one key among them."""
+        """Merge rows of the table with the same key."""
         numbers = {name: columns.ints(rows[name]) for name in self.counts}
         numbers |= {name: columns.micros(rows[name]) for name in self.times}
         return self.summed({name: rows[name] for name in self.key}, numbers)
@@ -66,7 +66,7 @@ class Sums:
         read: tuple[str, ...],
         parts: Callable[[pa.Table, tuple[Objective, ...]], pa.Table],
     ) -> GoldTable:
-        """`parts`: what some rows of `source` add, by `summed`. Of these it needs the columns `read`."""
+        """Return the gold table. `parts` computes what rows of `source`, with the columns `read`, add, by `summed`."""
         ddl, day, merged = self.spec.ddl(), self.spec.partition, self.merged
 
         def work(batches: Batches, objectives: tuple[Objective, ...]) -> Batches:
@@ -87,12 +87,12 @@ class Sums:
 
 
 def ratio(part: NDArray[Any], whole: NDArray[Any]) -> pa.Array:
-    """Null if there is nothing to divide by."""
+    """Return the quotient; null if the divisor is 0."""
     nothing = whole == 0
     return pa.array(part / np.where(nothing, 1, whole), mask=nothing)
 
 
 def _plain(column: Any) -> Any:
-    """Words themselves instead of their numbers: parts of a table have different ones."""
+    """Decode a dictionary column: dictionaries differ between parts of a table."""
     dictionary = isinstance(column, pa.ChunkedArray | pa.Array) and pa.types.is_dictionary(column.type)
     return column.cast(column.type.value_type) if dictionary else column

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 SPEC: Final = TableSpec(
     "worker_minute",
     "gold",
-    "How busy each worker was in each minute, from all attempts it was given: those of parts, too, and those that it "
-    "lost. A minute in which it did nothing has no row.",
+    "How busy each worker was in each minute, from all attempts dispatched to it, including parts and lost "
+    "attempts. A minute without any has no row.",
     ("worker", "service", "minute"),
     "day",
     (
         TableColumn("day", "date", "of the minute, in UTC"),
         TableColumn("worker", "string", "its name, or identity"),
-        TableColumn("service", "string", "what it worked for"),
+        TableColumn("service", "string", "the service it worked for"),
         TableColumn("minute", "timestamp", "its beginning"),
-        TableColumn("jobs", "bigint", "that it ended in this minute, with or without a result"),
+        TableColumn("jobs", "bigint", "that it finished in this minute, with or without a result"),
         TableColumn("lost", "bigint", "attempts that it lost in this minute"),
         TableColumn(
             "busy_s",
@@ -40,7 +40,7 @@ SPEC: Final = TableSpec(
             "seconds that its attempts ran within this minute, whenever they ended: one over several minutes is spread "
             "over them; two at the same time count twice",
         ),
-        TableColumn("utilisation", "double", "busy_s / 60: more than 1 if it did several jobs at once"),
+        TableColumn("utilisation", "double", "busy_s / 60: more than 1 if it ran several jobs at once"),
     ),
 )
 
