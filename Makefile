@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test test-plain lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel coverage soak fuzz-api survival abuse clean
+.PHONY: help setup demo test test-plain lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel coverage release-check soak fuzz-api survival abuse clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ TESTS ?= tests/wire tests/core tests/dialects tests/services tests/web tests/abu
 
 test-wheel: wheel ## run the suite against the compiled wheel in an environment of its own
 	$(BIN)/python tools/test_wheel.py -n 2 -q $(TESTS)
+
+release-check: setup ## build sdist and wheel, install each into an empty environment, start a broker and a worker, call
+	$(BIN)/python tools/release_check.py
 
 bench: wheel     ## our broker, plain and compiled, beside a bare pyzmq loop, in one run
 	$(BIN)/python bench/run.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
