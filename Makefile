@@ -1,15 +1,15 @@
-# Everything a newcomer needs: `make demo`, `make test`. Both create .venv by themselves.
+# `make demo` and `make test` are enough to begin with. Every target creates .venv first if it is missing.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test test-plain lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel soak fuzz-api survival abuse clean
+.PHONY: help setup demo test test-plain lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel coverage release-check soak fuzz-api survival abuse clean
 
-help:            ## this list
+help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(STAMP)  ## create .venv with everything the other targets use
+setup: $(STAMP)  ## create .venv with all that the other targets use
 
 $(STAMP): pyproject.toml setup.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml setup.py
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,lint,build]"
 	@touch $(STAMP)
 
-demo: setup      ## see it work; FAST=1 ends by itself
+demo: setup      ## watch a tour of the features; FAST=1 ends by itself
 	@$(BIN)/python -m polydomo demo $(if $(FAST),--fast,)
 
 lint: setup      ## ruff and mypy
@@ -29,41 +29,54 @@ lint: setup      ## ruff and mypy
 unit: setup      ## the fast, pure tests only
 	$(BIN)/python -m pytest -q -n 2 tests/wire tests/core tests/dialects
 
-docs: setup      ## write the reference pages that are made from the code anew
+docs: setup      ## regenerate the reference pages that are made from the code
 	$(BIN)/python tools/make_reference.py
 
-test: lint       ## everything: lint, the whole suite, and the hot rooms' suite again on the compiled wheel
+test: lint       ## everything: lint, the whole suite, and the hot packages' suite again on the compiled wheel
 	@$(MAKE) --no-print-directory test-plain
 	@$(MAKE) --no-print-directory test-wheel
 
 test-plain: setup ## the whole suite on the source
 	@sh tools/system_packages.sh
-	@$(BIN)/python -m compileall -q src tests # once, not in each of the processes that the tests start
-	$(BIN)/python -m pytest -n 3 # who runs what: tests/support/turns.py
+	@$(BIN)/python -m compileall -q src tests # once, instead of in each process that the tests start
+	$(BIN)/python -m pytest -n 3 # how tests are dealt out: tests/support/turns.py
 
-wheel: setup     ## build the wheel with its hot rooms compiled by mypyc, into dist/
+COVERED ?= tests
+coverage: setup  ## the suite on the source with coverage: a report per module; fails below tools/coverage_floor.py's floors
+	@sh tools/system_packages.sh
+	@rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/python -m coverage run -m pytest -n 3 $(COVERED)
+	@$(BIN)/python -m coverage combine --quiet
+	@$(BIN)/python -m coverage json --quiet
+	$(BIN)/python -m coverage report
+	$(BIN)/python tools/coverage_floor.py build/coverage/report.json
+
+wheel: setup     ## build the wheel with its hot packages compiled by mypyc, into dist/
 	$(BIN)/python tools/build_wheel.py
 
-# What the compiled rooms are on the path of. `make test-wheel TESTS=tests` runs everything.
+# The tests whose messages pass through the compiled packages. `make test-wheel TESTS=tests` runs everything.
 LIVES := $(addprefix tests/server/test_,counts.py identities.py lost_connections.py resumed_clients.py slow_readers.py)
 TESTS ?= tests/wire tests/core tests/dialects tests/services tests/web tests/abuse tests/test_everyone.py $(LIVES) -m "not slow and not peers"
 
 test-wheel: wheel ## run the suite against the compiled wheel in an environment of its own
 	$(BIN)/python tools/test_wheel.py -n 2 -q $(TESTS)
 
-bench: wheel     ## our broker, plain and compiled, against a bare pyzmq loop, in one run
+release-check: setup ## build sdist and wheel, install each into an empty environment, start a broker and a worker, call
+	$(BIN)/python tools/release_check.py
+
+bench: wheel     ## our broker, plain and compiled, beside a bare pyzmq loop, in one run
 	$(BIN)/python bench/run.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
 
-bench-nfp: wheel ## the same against norfab's own broker, with its protocol
+bench-nfp: wheel ## the same beside norfab's own broker, over NFP
 	$(BIN)/python bench/nfp.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
 
-bench-memo: wheel ## MemoDB's jobs with NNG peers, against a loop on pynng's own contexts
+bench-memo: wheel ## MemoDB's jobs with NNG peers, beside a loop on pynng's contexts
 	$(BIN)/python bench/memo.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
 
-bench-http: wheel ## submit-and-wait over HTTP against a bare FastAPI echo
+bench-http: wheel ## submit-and-wait over HTTP beside a bare FastAPI echo
 	$(BIN)/python bench/web.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
 
-bench-ledger: wheel ## what the ledger costs the broker
+bench-ledger: wheel ## the ledger's cost in the broker
 	$(BIN)/python bench/ledger.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
 
 bench-wmp: wheel ## WMP, devices and joined brokers beside MDP through the same broker
@@ -79,13 +92,13 @@ bench-spark: setup ## the pipeline beside bare Spark: ingest, aggregation, bulk 
 soak: setup      ## a million requests while peers are killed, frozen and reconnected
 	$(BIN)/python -m pytest -q -s tests/server/test_soak.py --soak-requests 1000000 --timeout 3600
 
-fuzz-api: setup  ## schemathesis on the REST API, with fifty examples of each operation
+fuzz-api: setup  ## schemathesis on the REST API, fifty examples per operation
 	$(BIN)/python -m pytest -q -s tests/web/api/test_schema.py --schema-examples 50 --timeout 7200
 
 survival: setup  ## kill -9 the broker a hundred times with a thousand durable jobs in flight
 	$(BIN)/python -m pytest -q -s tests/server/test_survival.py -k thousand --survival-rounds $(or $(ROUNDS),100) --timeout 3600
 
-abuse: setup     ## hostile peers in their thousands: memory, handshakes, polls, floods, at full size
+abuse: setup     ## thousands of hostile peers at full size: memory, handshakes, polls, floods
 	$(BIN)/python -m pytest -q -s tests/abuse --full --timeout 3600
 
 clean:

@@ -1,6 +1,6 @@
-"""Compiles the hot rooms with mypyc when POLYDOMO_COMPILE=1 (`make wheel`); otherwise a plain Python build.
+"""Build of the package: with the hot packages compiled by mypyc if POLYDOMO_COMPILE=1 (`make wheel`), else plain.
 
-The same source runs both ways. Only `wire`, `dialects` and `core` are compiled: they are on every message's path,
+The same source runs both ways. Only `wire`, `dialects` and `core` are compiled: every message passes through them,
 and they are written in the plain, fully typed Python that mypyc understands.
 """
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from setuptools import setup
 
-HOT_ROOMS = ("wire", "core", "dialects")
+HOT_PACKAGES = ("wire", "core", "dialects")
 
 
 def extensions() -> list:
@@ -19,8 +19,8 @@ def extensions() -> list:
 
     files = sorted(
         str(path)
-        for room in HOT_ROOMS
-        for path in Path("src/polydomo", room).rglob("*.py")
+        for package in HOT_PACKAGES
+        for path in Path("src/polydomo", package).rglob("*.py")
         if path.name != "__init__.py"
     )
     return mypycify(files, opt_level="3", debug_level="0")

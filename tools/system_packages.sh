@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the tests need beside Python's packages: curl. Installed where that is possible without asking anybody (root, apt);
-# elsewhere the tests that need it say that they did not run.
+# Install curl, the only program that the tests need beside Python's packages, where that is possible without a prompt
+# (root, apt). Elsewhere the tests that need it are skipped.
 set -u
 command -v curl >/dev/null 2>&1 && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
