@@ -1,5 +1,4 @@
-"""What the answers' documents look like: JSON Schema and an example for each, by name. For OpenAPI only; nothing is
-checked against them while the broker runs."""
+"""JSON Schemas and examples of response documents, by name. They are used for OpenAPI only, not for validation."""
 
 from __future__ import annotations
 
@@ -18,29 +17,29 @@ ANYTHING: Schema = {"type": "object", "additionalProperties": True}
 
 
 def nullable(schema: Schema) -> Schema:
-    """Or null."""
+    """Return the schema of a value that may be null."""
     return {**schema, "type": [schema["type"], "null"]}
 
 
 def time(text: str) -> Schema:
-    """A time."""
+    """Return the schema of a time."""
     return {"type": "string", "format": "date-time", "description": text}
 
 
 def record(text: str, /, **fields: Schema) -> Schema:
-    """An object with these members."""
+    """Return the schema of an object with these members, all required."""
     return {"type": "object", "description": text, "properties": fields, "required": list(fields)}
 
 
 def page(what: str, row: str, following: Schema) -> Schema:
-    """A list in pages."""
+    """Return the schema of a paginated list."""
     rows = {"type": "array", "items": ref(row)}
-    text = "the page to ask for next; null: there is none"
-    return record(f"{what}, page by page", **{what: rows, "next": {**following, "description": text}})
+    text = "the next page; null: this is the last one"
+    return record(f"{what}, paginated", **{what: rows, "next": {**following, "description": text}})
 
 
 def ref(name: str) -> Schema:
-    """One of the schemas here."""
+    """Return a reference to one of SCHEMAS."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
@@ -48,19 +47,19 @@ _COUNTS: dict[str, Schema] = {name: {**COUNT, "description": what} for name, wha
 _SERVICE_ROW = {
     "name": TEXT,
     "workers": COUNT,
-    "idle": {**COUNT, "description": "workers that could take a job now"},
+    "idle": {**COUNT, "description": "workers that can take a job now"},
     "waiting": {**COUNT, "description": "jobs that wait for a worker"},
     "paused": FLAG,
     "running": COUNT,
     **_COUNTS,
 }
 _MEMO_ROW = {
-    "entries": {**COUNT, "description": "answers in memory; more may be on disk"},
+    "entries": {**COUNT, "description": "results in memory; more may be on disk"},
     "bytes": COUNT,
-    "hits": {**COUNT, "description": "requests that were answered from memory or disk"},
-    "joined": {**COUNT, "description": "requests that waited for the same one"},
-    "misses": {**COUNT, "description": "requests that went to a worker"},
-    "saved_seconds": {**SECONDS, "description": "what the first two would have cost workers"},
+    "hits": {**COUNT, "description": "requests that were answered from the cache"},
+    "joined": {**COUNT, "description": "requests that joined an identical one in progress"},
+    "misses": {**COUNT, "description": "requests that were dispatched to a worker"},
+    "saved_seconds": {**SECONDS, "description": "worker time that hits and joined requests saved"},
 }
 _STORED_ROW = {
     "id": TEXT,
@@ -81,7 +80,7 @@ _STORED_ROW = {
     "dispatched": nullable(time("when its latest attempt began")),
     "finished": nullable(time("when it ended")),
 }
-_POLICY = {
+POLICY = {
     "wait": nullable(SECONDS),
     "timeout": nullable(SECONDS),
     "retries": COUNT,
@@ -100,51 +99,54 @@ _POLICY = {
 SCHEMAS: dict[str, Schema] = {
     "Problem": {
         **record(
-            "What went wrong (RFC 9457). Further members depend on the reason.",
-            type={**TEXT, "description": "`/problems/REASON`: a GET of it says what it means"},
+            "An error (RFC 9457). Additional members depend on the reason.",
+            type={**TEXT, "description": "`/problems/REASON`, where it is explained"},
             title=TEXT,
             status={"type": "integer"},
-            detail={**TEXT, "description": "what went wrong this time"},
-            reason={**TEXT, "description": "a stable word for programs"},
+            detail={**TEXT, "description": "what went wrong in this request"},
+            reason={**TEXT, "description": "a stable identifier for programs"},
         ),
         "required": ["type", "title", "status"],
         "additionalProperties": True,
     },
     "ProblemKind": record("A kind of problem", reason=TEXT, status=COUNT, title=TEXT, meaning=TEXT),
-    "ProblemKinds": record("All kinds", problems={"type": "array", "items": ref("ProblemKind")}),
-    "ServiceRow": record("A service and its books", **_SERVICE_ROW),
+    "ProblemKinds": record("All kinds of problems", problems={"type": "array", "items": ref("ProblemKind")}),
+    "ServiceRow": record("A service and its counters", **_SERVICE_ROW),
     "Services": page("services", "ServiceRow", nullable(TEXT)),
     "Service": record(
         "A service, its settings and its workers",
         **_SERVICE_ROW,
         worker_names=STRINGS,
-        policy=record("How its jobs are treated; null: without a limit. Times in seconds", **_POLICY),
+        policy=record("Settings for its jobs, times in seconds; null: no limit", **POLICY),
         memo={"oneOf": [ref("MemoBooks"), {"type": "null"}]},
     ),
-    "MemoBooks": record("What is remembered, and what it was good for", **_MEMO_ROW),
+    "MemoBooks": record("Size and use of a result cache", **_MEMO_ROW),
     "Memo": record(
-        "What a service remembers", name=TEXT, on={**FLAG, "description": "is it memoised now?"}, **_MEMO_ROW
+        "A service's result cache",
+        name=TEXT,
+        on={**FLAG, "description": "whether results are cached now"},
+        **_MEMO_ROW,
     ),
-    "Forgotten": record("Answers that were forgotten", name=TEXT, forgotten=COUNT),
+    "Forgotten": record("Number of results that were removed from the cache", name=TEXT, forgotten=COUNT),
     "Paused": record("Whether a service is paused", name=TEXT, paused=FLAG),
     "Broker": {
         **record(
-            "The broker: its books, and where it listens",
+            "The broker: its counters and addresses",
             name=TEXT,
             version=TEXT,
             uptime=SECONDS,
             services=COUNT,
             workers=COUNT,
             clients=COUNT,
-            submitted={**COUNT, "description": "jobs that came: accepted + refused + undecided"},
-            accepted={**COUNT, "description": "jobs that were taken"},
+            submitted={**COUNT, "description": "accepted + refused + undecided jobs"},
+            accepted={**COUNT, "description": "accepted jobs"},
             active={**COUNT, "description": "jobs that have not ended"},
-            undecided={**COUNT, "description": "of these, not accepted yet: being stored"},
-            memory={**COUNT, "description": "bytes they take"},
+            undecided={**COUNT, "description": "active jobs that are being stored, not accepted yet"},
+            memory={**COUNT, "description": "bytes of active jobs"},
             **_COUNTS,
-            unlisted=record("Counts of services that are not listed any more", **_COUNTS),
-            strays={**COUNT, "description": "answers to attempts that were over"},
-            draining={**FLAG, "description": "is it stopping?"},
+            unlisted=record("Counts of services that are no longer listed", **_COUNTS),
+            strays={**COUNT, "description": "replies to attempts that were over"},
+            draining={**FLAG, "description": "whether the broker is stopping"},
         ),
         "additionalProperties": True,
     },
@@ -154,11 +156,11 @@ SCHEMAS: dict[str, Schema] = {
         dialect=TEXT,
         services=STRINGS,
         state={"enum": ["idle", "busy", "late"]},
-        holds={**COUNT, "description": "jobs it has now"},
-        credit={**COUNT, "description": "jobs it may have at once"},
+        holds={**COUNT, "description": "jobs that it runs now"},
+        credit={**COUNT, "description": "jobs that it may run at once"},
         done=COUNT,
         seen={**SECONDS, "description": "seconds since its last sign of life"},
-        since={**SECONDS, "description": "seconds since it came"},
+        since={**SECONDS, "description": "seconds since it registered"},
     ),
     "Workers": page("workers", "WorkerRow", nullable(COUNT)),
     "ClientRow": record(
@@ -168,7 +170,7 @@ SCHEMAS: dict[str, Schema] = {
         unanswered={"type": "integer"},
         bytes={"type": "integer"},
         submitted=COUNT,
-        held={**FLAG, "description": "it has so many unanswered jobs that it is not read from"},
+        held={**FLAG, "description": "reading is paused because of too many unanswered jobs"},
         since=SECONDS,
     ),
     "Clients": page("clients", "ClientRow", nullable(COUNT)),
@@ -176,25 +178,25 @@ SCHEMAS: dict[str, Schema] = {
     "StoredJobs": page("jobs", "StoredJobRow", nullable(TEXT)),
     "StoredJob": {
         **record(
-            "A durable job with all that is kept of it",
+            "A durable job with all stored data",
             **_STORED_ROW,
-            request={**STRINGS, "description": "its frames: text as it is, other bytes in hex"},
+            request={**STRINGS, "description": "its frames: text, or hex for other bytes"},
             history={"type": "array", "items": ANYTHING, "description": "its attempts"},
             events={"type": "array", "items": ANYTHING},
-            result={"description": "frames; by worker, if there were several; null: there is none"},
+            result={"description": "frames; by worker if there were several; null: no result"},
         ),
     },
-    "Sent": record("A job that was sent again", id=TEXT, sent=FLAG),
+    "Sent": record("A job that was queued again", id=TEXT, sent=FLAG),
     "InventoryFiles": record(
-        "Where the inventory comes from",
+        "Sources of the inventory",
         file=TEXT,
         files=STRINGS,
         workers={**ANYTHING, "description": "by name or pattern: files, or (here)"},
-        services={**ANYTHING, "description": "by name: how many resources are shared out"},
+        services={**ANYTHING, "description": "by name: number of assigned resources"},
         error={**TEXT, "description": "why the newest files are not in use"},
     ),
-    "Inventory": {**ANYTHING, "description": "whatever the files say"},
-    "Reloaded": record("Workers whose inventory is another now", changed=STRINGS),
+    "Inventory": {**ANYTHING, "description": "merged contents of the files"},
+    "Reloaded": record("Workers whose inventory has changed", changed=STRINGS),
     "FolderEntry": record(
         "A file or a folder", name=TEXT, kind={"enum": ["file", "folder"]}, size_bytes=COUNT, modified=SECONDS
     ),
@@ -204,27 +206,20 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Health": {
         **record(
-            "It is well", status=TEXT, warning={**TEXT, "description": "what was lost before the start"}
+            "The broker's health",
+            status=TEXT,
+            warning={**TEXT, "description": "jobs that were lost before the start"},
         ),
         "required": ["status"],
     },
     "Event": {
-        **record("One of the events of a stream", id=TEXT, event=TEXT, data=TEXT),
+        **record("An event of a stream", id=TEXT, event=TEXT, data=TEXT),
         "required": ["data"],
         "additionalProperties": True,
     },
 }
 
-_EXAMPLE_COUNTS = {
-    "done": 41,
-    "failed": 0,
-    "cancelled": 0,
-    "dead": 0,
-    "refused": 0,
-    "repeated": 0,
-    "retried": 0,
-    "forwarded": 0,
-}
+_EXAMPLE_COUNTS = {**dict.fromkeys(MEANINGS, 0), "done": 41}
 _EXAMPLE_SERVICE = {
     "name": "echo",
     "workers": 2,
@@ -273,8 +268,8 @@ _EXAMPLE_POLICY = {
 _EXAMPLE_PROBLEM = {
     "reason": "queue-full",
     "status": 429,
-    "title": "The queue is full",
-    "meaning": "As many jobs wait for this service as may.",
+    "title": "Queue full",
+    "meaning": "The service has as many waiting jobs as it may have.",
 }
 
 EXAMPLES: dict[str, Any] = {

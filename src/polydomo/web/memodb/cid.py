@@ -1,15 +1,15 @@
-"""CIDs: names of values, made from their content.
+"""CIDs: content-derived names of values.
 
-A CID has a version (always 1), a codec that says what the content is, and a multihash: how it was hashed, how long that
-is, and the hash. All numbers are varints. MemoDB knows two hashes: blake2b-256, and *identity*, where the "hash" is the
-content itself. Identity is used whenever the CID is not longer by it, which is up to 34 bytes of content; such a value
-needs no place to be kept in.
+A CID has a version (always 1), a codec that says what the content is, and a multihash: the hash function, the length
+and the hash. All numbers are varints. MemoDB knows two hash functions: blake2b-256, and *identity*, where the "hash"
+is the content itself. Identity is used whenever it does not make the CID longer, which is up to 34 bytes of content;
+such a value needs no storage.
 
     01          version
     71          codec: dag-cbor
     00 01 02    multihash: identity, one byte, the CBOR item 2
 
-As text a CID has one letter for its base before it. Ours are base64url: `uAXEAAQI` is the number 2.
+As text a CID has a prefix of one letter for its base. Ours are base64url: `uAXEAAQI` is the number 2.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from functools import total_ordering
 from hashlib import blake2b
 from typing import Final
 
-RAW: Final = 0x55  # a byte string, as it is
+RAW: Final = 0x55  # a byte string
 DAG_CBOR: Final = 0x71
-# MemoDB's own, for what DAG-CBOR has no room for: numbers above 2**63-1, infinities, NaN.
+# MemoDB's own codec for values that DAG-CBOR excludes: numbers above 2**63-1, infinities, NaN.
 UNRESTRICTED: Final = 0x0171
 
 CODECS: Final = {RAW: "raw", DAG_CBOR: "dag-cbor", UNRESTRICTED: "dag-cbor-unrestricted"}
@@ -33,20 +33,20 @@ IDENTITY: Final = 0x00
 BLAKE2B_256: Final = 0xB220
 DIGEST: Final = 32
 
-# The code of blake2b-256 takes two bytes more than that of identity.
+# The code of blake2b-256 is two bytes longer than that of identity.
 IDENTITY_MAX: Final = DIGEST + 2
 
-# Text longer than this is no CID that anybody made: identity is for small things.
-LONGEST: Final = 8192
+# Limit for the text of a CID: identity is for small contents.
+TEXT_MAX: Final = 8192
 
 
 class BadCid(ValueError):
-    """This is no CID, or none that is known here."""
+    """Text or bytes that are not a CID, or one of an unknown kind."""
 
 
 @total_ordering
 class Cid:
-    """Immutable; equal if the bytes are."""
+    """An immutable CID; equal CIDs have equal bytes."""
 
     __slots__ = ("bytes", "codec", "digest", "hash")
 
@@ -58,44 +58,42 @@ class Cid:
 
     @classmethod
     def of(cls, codec: int, block: bytes) -> Cid:
-        """The CID of this content."""
+        """Return the CID of a content."""
         if len(block) <= IDENTITY_MAX:
             return cls(codec, IDENTITY, block)
         return cls(codec, BLAKE2B_256, blake2b(block, digest_size=DIGEST).digest())
 
     @classmethod
     def parse(cls, text: str) -> Cid:
-        """From text in any base; also with `/cid/` before it."""
+        """Parse text in any base, with or without the prefix `/cid/`."""
         text = text.removeprefix("/cid/")
-        if len(text) > LONGEST:
+        if len(text) > TEXT_MAX:
             raise BadCid(f"{text[:40]}... has {len(text)} characters: too long for a CID")
         if len(text) < 2:
             raise BadCid(f"{text!r} is too short for a CID")
         decode = BASES.get(text[0])
         if decode is None:
-            raise BadCid(f"{_shown(text)} begins with {text[0]!r}, which is no base that is known here")
+            raise BadCid(f"{_shown(text)} begins with {text[0]!r}, which is not a known base")
         try:
             data = decode(text[1:])
         except (ValueError, binascii.Error):
-            raise BadCid(
-                f"{_shown(text)} is not well-formed in the base that {text[0]!r} stands for"
-            ) from None
+            raise BadCid(f"{_shown(text)} is malformed in the base {text[0]!r}") from None
         return cls.load(data)
 
     @classmethod
     def load(cls, data: bytes) -> Cid:
-        """From bytes, all of them."""
+        """Decode bytes that are exactly one CID."""
         cid, end = cls.load_from(data, 0)
         if end != len(data):
-            raise BadCid(f"{len(data) - end} bytes behind the end of a CID")
+            raise BadCid(f"{len(data) - end} bytes after the end of a CID")
         return cid
 
     @classmethod
     def load_from(cls, data: bytes, start: int) -> tuple[Cid, int]:
-        """From bytes, where more may follow: the CID, and where it ends."""
+        """Decode a CID that begins at `start`; return it and the position of its end."""
         version, pos = _read_varint(data, start)
         if version != 1:
-            raise BadCid(f"a CID of version {version}; only 1 is known")
+            raise BadCid(f"CID version {version} is not known, only 1 is")
         codec, pos = _read_varint(data, pos)
         if codec not in CODECS:
             raise BadCid(f"codec {codec:#x} is not known; {', '.join(CODECS.values())} are")
@@ -104,22 +102,16 @@ class Cid:
         if hash not in (IDENTITY, BLAKE2B_256):
             raise BadCid(f"hash {hash:#x} is not known; identity and blake2b-256 are")
         if hash == BLAKE2B_256 and size != DIGEST:
-            raise BadCid(f"a blake2b-256 hash of {size} bytes instead of {DIGEST}")
+            raise BadCid(f"a blake2b-256 hash has {DIGEST} bytes, not {size}")
         digest = data[pos : pos + size]
         if len(digest) != size:
-            raise BadCid(f"a CID cut off: {len(digest)} of {size} bytes of its hash")
+            raise BadCid(f"truncated CID: {len(digest)} of {size} bytes of its hash")
         return cls(codec, hash, digest), pos + size
 
     @property
     def content(self) -> bytes | None:
-        """What it names, if that is inside it."""
+        """Return the content if the CID contains it (identity)."""
         return self.digest if self.hash == IDENTITY else None
-
-    def names(self, block: bytes) -> bool:
-        """Is this its content?"""
-        if self.hash == IDENTITY:
-            return self.digest == block
-        return blake2b(block, digest_size=DIGEST).digest() == self.digest
 
     def __str__(self) -> str:
         return "u" + urlsafe_b64encode(self.bytes).rstrip(b"=").decode()
@@ -137,8 +129,8 @@ class Cid:
         return hash(self.bytes)
 
 
-# Bases. The decoders of the standard library pass over what they do not like, and over bits that are left: two texts
-# would then mean one CID. So the text is checked first, and what was left last.
+# Bases. The standard library's decoders skip invalid characters and ignore left-over bits, so that two texts could
+# mean one CID. Therefore the characters are checked before decoding, and the left-over bits after it.
 
 _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
@@ -158,7 +150,7 @@ def _base32(text: str) -> bytes:
 
 
 def _base58(text: str) -> bytes:
-    if len(text) > 200:  # it takes the square of its length
+    if len(text) > 200:  # decoding is quadratic
         raise ValueError(text)
     number = 0
     for letter in text:
@@ -184,7 +176,7 @@ def _base64pad(text: str) -> bytes:
 
 
 def _no_bits_left(last: str, bits: int, letters: str) -> None:
-    """The bits of the last letter that stand for nothing must be 0."""
+    """Raise ValueError unless the left-over bits of the last letter are 0."""
     if last and letters.index(last) & ((1 << bits) - 1):
         raise ValueError(last)
 
@@ -221,7 +213,7 @@ BASES: Final[dict[str, Callable[[str], bytes]]] = {
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; the high bit says that more follow."""
+    """Encode seven bits per byte, the lowest first; the high bit marks that more follow."""
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)
@@ -234,13 +226,13 @@ def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
     number = 0
     for place in range(9):
         if pos >= len(data):
-            raise BadCid("a CID cut off within a number")
+            raise BadCid("truncated CID")
         byte = data[pos]
         pos += 1
         number |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             if not byte and place:
-                raise BadCid("a number in a CID is longer than it must be")
+                raise BadCid("a number in a CID is not in its shortest form")
             return number, pos
     raise BadCid("a number in a CID has more than nine bytes")
 
