@@ -165,7 +165,7 @@ class TestChecks:
 class TestMultipart:
     @given(FRAMES)
     def test_what_is_written_is_read(self, frames: list[bytes]) -> None:
-        kind, raw = bodies.multipart(frames)
+        kind, raw = bodies.multipart([("", frame) for frame in frames])
         assert split(to_frames(raw, kind)) == frames
 
     def test_as_curl_sends_it(self) -> None:
@@ -207,7 +207,7 @@ class TestMultipart:
     def test_encoded_parts_and_too_many(self) -> None:
         raw = b"--b\r\nContent-Transfer-Encoding: base64\r\n\r\nQQ==\r\n--b--"
         assert refused(raw, "multipart/mixed; boundary=b").status == 415
-        kind, raw = bodies.multipart([b""] * 11)
+        kind, raw = bodies.multipart([("", b"")] * 11)
         assert refused(raw, kind).status == 413
 
 

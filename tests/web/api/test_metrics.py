@@ -108,11 +108,11 @@ class TestHealth:
         broker = SimpleNamespace(draining=False, memory=0, memory_limit=10)
         watch = SimpleNamespace(trouble=StoreFull("the disk is full"))
         server: Any = SimpleNamespace(broker=broker, store_watch=watch)
-        assert "the disk is full" in health._why_not(server)
+        assert "the disk is full" in health._not_ready_reason(server)
         watch.trouble = None
-        assert health._why_not(server) == ""
+        assert health._not_ready_reason(server) == ""
 
     def test_no_room_for_jobs(self) -> None:
         broker = SimpleNamespace(draining=False, memory=11, memory_limit=10)
         server: Any = SimpleNamespace(broker=broker, store_watch=None)
-        assert "limits.memory" in health._why_not(server)
+        assert "limits.memory" in health._not_ready_reason(server)

@@ -28,9 +28,10 @@ from polydomo.dialects import options as job_options
 from polydomo.web.api import request_options
 from polydomo.web.api.body_json import NAMES as MEMBERS
 from polydomo.web.api.body_json import body_from_json, body_to_json
-from polydomo.web.api.openapi import ResponseDocs, failing
+from polydomo.web.api.openapi import ResponseDocs, failing, request_body
 from polydomo.web.api.problems import HttpProblem, problem, problem_of
 from polydomo.web.api.responses import piece_to_json
+from polydomo.web.api.schemas import TEXT
 from polydomo.web.clients import WebClient, WebClients
 from polydomo.web.connection import HttpConnection, connection_of
 from polydomo.web.pending import PendingJob
@@ -47,37 +48,18 @@ WINDOW_MAX: Final = 10_000
 
 _ID_MAX: Final = 1000
 
-_DESCRIBED: Final[dict[str, Any]] = {
-    "parameters": [
-        request_options.SERVICE,
-        {
-            "name": "window",
-            "in": "query",
-            "required": False,
-            "description": "limit of unfinished jobs",
-            "schema": {"type": "integer", "minimum": 1, "maximum": WINDOW_MAX, "default": WINDOW},
-        },
-        *request_options.OPTIONS,
-    ],
-    "requestBody": {
-        "description": "a JSON object on each line",
-        "required": False,
-        "content": {
-            NDJSON: {"schema": {"type": "string"}, "example": '{"id": 1, "body": {"name": "Ada"}}\n'}
-        },
-    },
+_WINDOWS: Final = {"type": "integer", "minimum": 1, "maximum": WINDOW_MAX, "default": WINDOW}
+_PARAMETERS: Final = [
+    request_options.SERVICE,
+    request_options.parameter("query", "window", _WINDOWS, WINDOW, "limit of unfinished jobs"),
+    *request_options.OPTIONS,
+]
+_INPUT: Final = {NDJSON: {"schema": TEXT, "example": '{"id": 1, "body": {"name": "Ada"}}\n'}}
+_OUTPUT: Final = {
+    NDJSON: {"schema": TEXT, "example": '{"line": 1, "id": 1, "ok": true, "body": {"name": "Ada"}}\n'}
 }
-
-_ANSWERED: Final[ResponseDocs] = {
-    200: {
-        "description": "A line for each job, in the order in which jobs end.",
-        "content": {
-            NDJSON: {
-                "schema": {"type": "string"},
-                "example": '{"line": 1, "id": 1, "ok": true, "body": {"name": "Ada"}}\n',
-            }
-        },
-    }
+_RESULTS: Final[ResponseDocs] = {
+    200: {"description": "A line for each job, in the order in which jobs end.", "content": _OUTPUT}
 }
 
 
@@ -88,8 +70,8 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     @router.post(
         "/services/{service:path}/bulk",
         summary="Submit many jobs",
-        responses=failing("malformed", "draining") | _ANSWERED,
-        openapi_extra=_DESCRIBED,
+        responses=failing("malformed", "draining") | _RESULTS,
+        openapi_extra={"parameters": _PARAMETERS, **request_body("a JSON object on each line", _INPUT)},
     )
     async def bulk(request: Request) -> Response:
         """Submit a job for each line. Options in the query apply to every line that has none of its own."""

@@ -25,7 +25,7 @@ from polydomo.web.api.json_responses import ROWS, ROWS_MAX, json_uncached, match
 from polydomo.web.api.openapi import ANY_CONTENT, ResponseDocs, cached, failing, frames_body, no_content
 from polydomo.web.api.problems import problem
 from polydomo.web.api.responses import job_response
-from polydomo.web.api.schemas import record
+from polydomo.web.api.schemas import TEXT, Field, array, examples, nullable, record
 from polydomo.web.api.stream import EVENT_STREAM, event_stream
 from polydomo.web.clients import WebClients
 from polydomo.web.connection import connection_of
@@ -384,6 +384,6 @@ def _accepted(text: str = "The job is accepted; `Location` is its path.") -> Res
 
 
 def _listed() -> ResponseDocs:
-    schema = record("Jobs", jobs={"type": "array", "items": views.JOB}, next={"type": ["string", "null"]})
-    example = {"jobs": [views.EXAMPLE], "next": None}
-    return {200: {"description": "Jobs.", "content": {JSON: {"schema": schema, "example": example}}}}
+    fields = {"jobs": Field(array(views.JOB), [views.EXAMPLE]), "next": Field(nullable(TEXT), None)}
+    content = {JSON: {"schema": record("Jobs", fields), "example": examples(fields)}}
+    return {200: {"description": "Jobs.", "content": content}}

@@ -55,8 +55,12 @@ ANY_CONTENT: Final[dict[str, Any]] = {
 def frames_body(*kinds: str) -> dict[str, Any]:
     """Return the description of an optional request body of frames, in these or all media types."""
     content = {kind: ANY_CONTENT[kind] for kind in kinds or ANY_CONTENT}
-    text = "a single frame, or several as `multipart/mixed`"
-    return {"requestBody": {"description": text, "required": False, "content": content}}
+    return request_body("a single frame, or several as `multipart/mixed`", content)
+
+
+def request_body(text: str, content: dict[str, Any], required: bool = False) -> dict[str, Any]:
+    """Return the description of a request body."""
+    return {"requestBody": {"description": text, "required": required, "content": content}}
 
 
 def documented(name: str) -> ResponseDocs:

@@ -10,13 +10,10 @@ from starlette.responses import Response
 
 from polydomo.web.api.json_responses import ROWS, ROWS_MAX, json_uncached, run_task
 from polydomo.web.api.openapi import documented, failing
-from polydomo.web.api.schemas import SCHEMAS
+from polydomo.web.api.schemas import WORKER
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
-
-# Fields of a worker; the management service's rows also have norfab's names for them.
-WORKER = tuple(SCHEMAS["WorkerRow"]["properties"])
 
 Limit = Annotated[int, Query(description="rows in the response", ge=1, le=ROWS_MAX)]
 Skip = Annotated[int, Query(description="rows to skip: the `next` of a page", ge=0, le=10**9)]
@@ -44,7 +41,7 @@ def make_router(server: BrokerServer) -> APIRouter:
     ) -> Response:
         """List the registered workers of all dialects."""
         found = await run_task(server, "show_workers", service or None)
-        rows = [{name: row[name] for name in WORKER} for row in found]
+        rows = [{name: row[name] for name in WORKER} for row in found]  # without norfab's names for the same
         return json_uncached(_page("workers", rows, limit, skip))
 
     @router.get(

@@ -17,6 +17,7 @@ from polydomo.core.targets import Target
 from polydomo.dialects import options as job_options
 from polydomo.dialects import targets
 from polydomo.web.api.problems import problem
+from polydomo.web.api.schemas import FLAG, TEXT
 
 # A client's or worker's name.
 NAME_MAX: Final = 255
@@ -129,74 +130,35 @@ def _wait(prefer: bytes) -> float | None:
     return None
 
 
-def _parameter(name: str, place: str, text: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "in": place,
-        "required": False,
-        "description": text,
-        "schema": schema,
-        "example": example,
-    }
+def parameter(
+    place: str, name: str, schema: dict[str, Any], example: Any, text: str, required: bool = False
+) -> dict[str, Any]:
+    """Return the OpenAPI description of a parameter."""
+    found = {"name": name, "in": place, "required": required, "description": text}
+    return found | {"schema": schema, "example": example}
 
 
 _SECONDS: Final = {"type": "number", "minimum": 0, "maximum": job_options.LONGEST}
+_TIMEOUT: Final = {"type": "number", "exclusiveMinimum": 0, "maximum": job_options.LONGEST}
+_PRIORITY: Final = {"type": "integer", "minimum": -9, "maximum": 9}
+_CLIENT: Final = {"type": "string", "minLength": 1, "maxLength": NAME_MAX, "pattern": "^[!-~]+$"}
+_KEYS: Final = {"type": "string", "minLength": 1, "maxLength": job_options.KEY_MAX, "pattern": "^[!#-~]+$"}
+_TARGETS: Final = (
+    "workers for the job: `any` (default), `all`, names, or `resource:NAME`, separated by commas"
+)
+_SAME_KEY: Final = "of requests to a service with the same key, one is run and all get its result"
+_WAITING: Final = "`wait=N`: wait up to N seconds for the result (RFC 7240); `wait`: up to `http.patience`"
 
-SERVICE: Final[dict[str, Any]] = {
-    "name": "service",
-    "in": "path",
-    "required": True,
-    "description": "the service's name",
-    "schema": {"type": "string", "minLength": 1},
-    "example": "echo",
-}
+SERVICE: Final = parameter("path", "service", {**TEXT, "minLength": 1}, "echo", "the service's name", True)
 OPTIONS: Final[list[dict[str, Any]]] = [
-    _parameter(
-        "target",
-        "query",
-        "workers for the job: `any` (default), `all`, names, or `resource:NAME`, separated by commas",
-        {"type": "string"},
-        "any",
-    ),
-    _parameter(
-        "priority",
-        "query",
-        "higher priorities run first",
-        {"type": "integer", "minimum": -9, "maximum": 9},
-        0,
-    ),
-    _parameter(
-        "timeout",
-        "query",
-        "limit of one attempt, in seconds",
-        {"type": "number", "exclusiveMinimum": 0, "maximum": job_options.LONGEST},
-        60,
-    ),
-    _parameter("wait", "query", "limit of the time in the queue, in seconds", _SECONDS, 60),
-    _parameter("delay", "query", "seconds before the job may start", _SECONDS, 0),
-    _parameter("deadline", "query", "limit of the job's whole life, in seconds", _SECONDS, 3600),
-    _parameter(
-        "durable", "query", "store the job on disk; default: `http.durable`", {"type": "boolean"}, True
-    ),
-    _parameter(
-        "Polydomo-Client",
-        "header",
-        "the client's name; default: the remote host",
-        {"type": "string", "minLength": 1, "maxLength": NAME_MAX, "pattern": "^[!-~]+$"},
-        "billing",
-    ),
+    parameter("query", "target", TEXT, "any", _TARGETS),
+    parameter("query", "priority", _PRIORITY, 0, "higher priorities run first"),
+    parameter("query", "timeout", _TIMEOUT, 60, "limit of one attempt, in seconds"),
+    parameter("query", "wait", _SECONDS, 60, "limit of the time in the queue, in seconds"),
+    parameter("query", "delay", _SECONDS, 0, "seconds before the job may start"),
+    parameter("query", "deadline", _SECONDS, 3600, "limit of the job's whole life, in seconds"),
+    parameter("query", "durable", FLAG, True, "store the job on disk; default: `http.durable`"),
+    parameter("header", "Polydomo-Client", _CLIENT, "billing", "the client's name; default: the remote host"),
 ]
-KEY: Final = _parameter(
-    "Idempotency-Key",
-    "header",
-    "of requests to a service with the same key, one is run and all get its result",
-    {"type": "string", "minLength": 1, "maxLength": job_options.KEY_MAX, "pattern": "^[!#-~]+$"},
-    "order-4711",
-)
-PREFER: Final = _parameter(
-    "Prefer",
-    "header",
-    "`wait=N`: wait up to N seconds for the result (RFC 7240); `wait`: up to `http.patience`",
-    {"type": "string"},
-    "wait=10",
-)
+KEY: Final = parameter("header", "Idempotency-Key", _KEYS, "order-4711", _SAME_KEY)
+PREFER: Final = parameter("header", "Prefer", TEXT, "wait=10", _WAITING)

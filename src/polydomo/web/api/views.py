@@ -12,7 +12,7 @@ from polydomo.core.names import printable
 from polydomo.core.result_history import JobResult
 from polydomo.server.record_codec import written_target
 from polydomo.store.records import JobRecord
-from polydomo.web.api.schemas import COUNT, FLAG, TEXT, nullable, record, time
+from polydomo.web.api.schemas import COUNT, FLAG, INTEGER, TEXT, TIME, Field, examples, nullable, record
 from polydomo.web.api.times import format_time
 
 # States of the core that the API does not distinguish.
@@ -23,48 +23,32 @@ _STATES: Final = {
     "gathering": "running",
 }
 
-JOB: Final[dict[str, Any]] = record(
-    "A job",
-    id=TEXT,
-    service=TEXT,
-    state={"enum": ["waiting", "delayed", "running", "done", "failed", "cancelled", "dead"]},
-    reason={**TEXT, "description": "why it has no result; empty: unknown, or it has one"},
-    message=TEXT,
-    client=TEXT,
-    dialect=TEXT,
-    worker={**TEXT, "description": "the current or latest worker"},
-    attempts=COUNT,
-    key=nullable(TEXT),
-    target={**TEXT, "description": "`any`, or JSON"},
-    priority={"type": "integer"},
-    durable={**FLAG, "description": "whether it is stored on disk"},
-    bytes_in=COUNT,
-    bytes_out=COUNT,
-    submitted=nullable(time("when it was submitted")),
-    dispatched=nullable(time("when its latest attempt began")),
-    finished=nullable(time("when it ended")),
-    links=record("Related paths", self=TEXT, result=TEXT, events=TEXT),
-)
-_DEFAULTS: Final[dict[str, Any]] = {
-    "id": "",
-    "service": "",
-    "state": "waiting",
-    "reason": "",
-    "message": "",
-    "client": "",
-    "dialect": "",
-    "worker": "",
-    "attempts": 0,
-    "key": None,
-    "target": "any",
-    "priority": 0,
-    "durable": False,
-    "bytes_in": 0,
-    "bytes_out": 0,
-    "submitted": None,
-    "dispatched": None,
-    "finished": None,
+# Schema and default of each field.
+_FIELDS: Final = {
+    "id": Field(TEXT, ""),
+    "service": Field(TEXT, ""),
+    "state": Field(
+        {"enum": ["waiting", "delayed", "running", "done", "failed", "cancelled", "dead"]}, "waiting"
+    ),
+    "reason": Field(TEXT, "", "why it has no result; empty: unknown, or it has one"),
+    "message": Field(TEXT, ""),
+    "client": Field(TEXT, ""),
+    "dialect": Field(TEXT, ""),
+    "worker": Field(TEXT, "", "the current or latest worker"),
+    "attempts": Field(COUNT, 0),
+    "key": Field(nullable(TEXT), None),
+    "target": Field(TEXT, "any", "`any`, or JSON"),
+    "priority": Field(INTEGER, 0),
+    "durable": Field(FLAG, False, "whether it is stored on disk"),
+    "bytes_in": Field(COUNT, 0),
+    "bytes_out": Field(COUNT, 0),
+    "submitted": Field(nullable(TIME), None, "when it was submitted"),
+    "dispatched": Field(nullable(TIME), None, "when its latest attempt began"),
+    "finished": Field(nullable(TIME), None, "when it ended"),
+    "links": Field(record("Related paths", dict.fromkeys(("self", "result", "events"), Field(TEXT, ""))), {}),
 }
+_DEFAULTS: Final = examples(_FIELDS)
+JOB: Final = record("A job", _FIELDS)
 
 
 def path_of(uid: str) -> str:

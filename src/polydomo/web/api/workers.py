@@ -20,11 +20,19 @@ from starlette.responses import Response
 
 from polydomo.core.job import WORKER_ERROR, Failure, Job
 from polydomo.core.names import parse_name
-from polydomo.web.api.bodies import read_body, read_bytes, write_body
-from polydomo.web.api.openapi import ANY_CONTENT, ResponseDocs, failing, frames_body, no_content
+from polydomo.web.api.bodies import JSON, read_body, read_bytes, write_body
+from polydomo.web.api.openapi import (
+    ANY_CONTENT,
+    ResponseDocs,
+    failing,
+    frames_body,
+    no_content,
+    request_body,
+)
 from polydomo.web.api.problems import problem
 from polydomo.web.api.request_options import NAME_MAX
 from polydomo.web.api.responses import header_value
+from polydomo.web.api.schemas import SECONDS, TEXT, Field, array, examples, nullable, record
 from polydomo.web.connection import connection_of
 from polydomo.web.polling import OfferRefused, PollingWorker, PollingWorkers, TooManyPolls
 from polydomo.wire.frames import EMPTY_BODY, frame
@@ -39,39 +47,21 @@ REQUEST_MAX: Final = 64 * 1024
 
 _RECEIVED: Final = no_content("The report was received.")
 _REPORTING: Final = ("superseded", "malformed", "too-large", "unsupported-media-type")
-_POLL: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "services": {
-                            "type": "array",
-                            "items": {"type": "string", "minLength": 1, "maxLength": NAME_MAX},
-                            "minItems": 1,
-                            "description": "the services it offers",
-                        },
-                        "worker": {
-                            "type": ["string", "null"],
-                            "minLength": 1,
-                            "maxLength": NAME_MAX,
-                            "description": "its name; by default one is generated, see `Polydomo-Worker`",
-                        },
-                        "wait": {
-                            "type": ["number", "null"],
-                            "minimum": 0,
-                            "description": "seconds; by default and at most `http.patience`",
-                        },
-                    },
-                    "required": ["services"],
-                    "additionalProperties": False,
-                },
-                "example": {"services": ["echo"], "worker": "w1", "wait": 30},
-            }
-        },
-    }
+_NAME: Final = {**TEXT, "minLength": 1, "maxLength": NAME_MAX}
+_POLL_FIELDS: Final = {
+    "services": Field({**array(_NAME), "minItems": 1}, ["echo"], "the services it offers"),
+    "worker": Field(nullable(_NAME), "w1", "its name; by default one is generated, see `Polydomo-Worker`"),
+    "wait": Field({**nullable(SECONDS), "minimum": 0}, 30, "seconds; by default and at most `http.patience`"),
+}
+_POLL_SCHEMA: Final = record("A poll", _POLL_FIELDS) | {
+    "required": ["services"],
+    "additionalProperties": False,
+}
+_POLL_CONTENT: Final = {JSON: {"schema": _POLL_SCHEMA, "example": examples(_POLL_FIELDS)}}
+_FAILURE_EXAMPLE: Final = {"message": "no such customer", "kind": "LookupError"}
+_FAILURE_CONTENT: Final = {
+    JSON: {"schema": {"type": "object"}, "example": _FAILURE_EXAMPLE},
+    "text/plain": {"schema": TEXT},
 }
 
 
@@ -94,7 +84,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
         responses=_job_docs()
         | no_content("There was no job.")
         | failing("malformed", "not-allowed", "conflict", "too-many-requests", "too-large"),
-        openapi_extra=_POLL,
+        openapi_extra=request_body("the worker and its services", _POLL_CONTENT, required=True),
     )
     async def poll(request: Request) -> Response:
         """Wait for a job. 204 means that there was none: poll again."""
@@ -176,19 +166,9 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
         summary="Fail a job",
         status_code=204,
         responses=_RECEIVED | failing(*_REPORTING),
-        openapi_extra={
-            "requestBody": {
-                "description": "a text, or JSON with optional `message`, `kind` and `traceback`",
-                "required": False,
-                "content": {
-                    "application/json": {
-                        "schema": {"type": "object"},
-                        "example": {"message": "no such customer", "kind": "LookupError"},
-                    },
-                    "text/plain": {"schema": {"type": "string"}},
-                },
-            }
-        },
+        openapi_extra=request_body(
+            "a text, or JSON with optional `message`, `kind` and `traceback`", _FAILURE_CONTENT
+        ),
     )
     async def failure(request: Request, token: Token) -> Response:
         """End the job with a failure, which the client gets. The job is not retried."""
@@ -294,14 +274,12 @@ def _parse_poll(data: bytes) -> _PollRequest:
 
 
 def _job_docs() -> ResponseDocs:
-    def text(about: str) -> dict[str, Any]:
-        return {"description": about, "schema": {"type": "string"}}
-
-    heads = {
-        "Location": text("the path of the attempt"),
-        "Polydomo-Job": text("the job's id, if it has one"),
-        "Polydomo-Service": text("the job's service"),
-        "Polydomo-Worker": text("the worker's name"),
-        "Polydomo-Timeout": text("the attempt's timeout in seconds"),
+    texts = {
+        "Location": "the path of the attempt",
+        "Polydomo-Job": "the job's id, if it has one",
+        "Polydomo-Service": "the job's service",
+        "Polydomo-Worker": "the worker's name",
+        "Polydomo-Timeout": "the attempt's timeout in seconds",
     }
+    heads = {name: {"description": text, "schema": TEXT} for name, text in texts.items()}
     return {200: {"description": "The body of a job.", "headers": heads, "content": ANY_CONTENT}}

@@ -81,7 +81,7 @@ def add_routes(
             "unknown-cid",
             "memodb-full",
         ),
-        openapi_extra=openapi.request_body(LINK, {"cid": "uAXEAAQQ"}),
+        openapi_extra=openapi.value_body(LINK, {"cid": "uAXEAAQQ"}),
     )
     async def record(request: Request, func: FuncPath, args: ArgsPath) -> Response:
         """Record a result, which ends all jobs of this call. Its value must be stored before."""
@@ -127,7 +127,7 @@ def add_routes(
             "memodb-full",
             "not-acceptable",
         ),
-        openapi_extra=openapi.request_body(SETTINGS, {"map": {"timeout": 600}}, required=False)
+        openapi_extra=openapi.value_body(SETTINGS, {"map": {"timeout": 600}}, required=False)
         | {"parameters": [openapi.PREFER]},
     )
     async def evaluate(request: Request, func: FuncPath, args: ArgsPath) -> Response:

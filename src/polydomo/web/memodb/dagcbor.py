@@ -19,7 +19,7 @@ import math
 import struct
 from typing import Any, Final
 
-from polydomo.web.memodb.cid import DAG_CBOR, UNRESTRICTED, BadCid, Cid
+from polydomo.web.memodb.cid import DAG_CBOR, UNRESTRICTED, BadCid, Cid, shorten
 from polydomo.wire.cbor import ARRAY, BYTES, MAP, NEGATIVE, TAG, TEXT, UINT, head
 
 # None, bool, int, float, str, bytes, Cid, list, dict
@@ -173,9 +173,9 @@ class _Decoder:
     def _pair(self, found: dict[str, Node], depth: int) -> None:
         key = self.item(depth)
         if not isinstance(key, str):
-            raise BadCbor(f"a map's key is {_shown(key)}; only texts are allowed")
+            raise BadCbor(f"a map's key is {shorten(key)}; only texts are allowed")
         if key in found:
-            raise BadCbor(f"the key {_shown(key)} is twice in a map")
+            raise BadCbor(f"the key {shorten(key)} is twice in a map")
         found[key] = self.item(depth)
 
     def _link(self, tag: int) -> Cid:
@@ -288,14 +288,14 @@ class _Encoder:
         try:
             data = text.encode()
         except UnicodeEncodeError:
-            raise BadCbor(f"{_shown(text)} contains a lone surrogate") from None
+            raise BadCbor(f"{shorten(text)} contains a lone surrogate") from None
         self.out += head(TEXT, len(data))
         self.out += data
 
 
 def _sort_key(key: Node) -> tuple[int, bytes]:
     if not isinstance(key, str):
-        raise BadCbor(f"a map's key is {_shown(key)}; only texts are allowed")
+        raise BadCbor(f"a map's key is {shorten(key)}; only texts are allowed")
     data = key.encode(errors="surrogatepass")
     return len(data), data
 
@@ -314,8 +314,3 @@ def _plausible(block: bytes) -> bool:
         return False
     size = 1 + (1 << (info - 24))
     return len(block) == size + int.from_bytes(block[1:size], "big")
-
-
-def _shown(node: Node) -> str:
-    text = repr(node)
-    return text if len(text) <= 60 else text[:60] + "..."

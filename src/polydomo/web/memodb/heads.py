@@ -57,7 +57,7 @@ def add_routes(router: APIRouter, server: BrokerServer, content: ContentStore) -
         response_class=Response,
         responses=no_content("The head is set.", 201)
         | openapi.failing_or_store(*openapi.READ, "invalid-string", "expected-cid", "memodb-full"),
-        openapi_extra=openapi.request_body(LINK, {"cid": "uAXEAAQI"}),
+        openapi_extra=openapi.value_body(LINK, {"cid": "uAXEAAQI"}),
     )
     async def set_head(request: Request, name: HeadPath) -> Response:
         """Let a new or existing head point to a value."""

@@ -23,7 +23,7 @@ from math import copysign
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-from polydomo.web.memodb.cid import BadCid, Cid
+from polydomo.web.memodb.cid import BadCid, Cid, shorten
 from polydomo.web.memodb.dagcbor import DEPTH_MAX, INTEGER_MAX, INTEGER_MIN, ITEMS_MAX, Node, in_order
 
 _SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -159,14 +159,14 @@ def _map(found: _JsonObject, depth: int) -> dict[str, Node]:
     for key, value in found.pairs:
         key = _text(key)
         if key in made:
-            raise BadJson(f"the key {_shown(key)} is twice in a map")
+            raise BadJson(f"the key {shorten(key)} is twice in a map")
         made[key] = _node(value, depth + 1)
     return made
 
 
 def _link(text: str) -> Cid:
     if not text.startswith("u"):
-        raise BadJson(f"a link is written in base64url and begins with u, not {_shown(text)}")
+        raise BadJson(f"a link is written in base64url and begins with u, not {shorten(text)}")
     try:
         return Cid.parse(text)
     except BadCid as error:
@@ -179,7 +179,7 @@ def _bytes(text: str) -> bytes:
     except (NotBase64, ValueError):
         data = None
     if data is None or b64encode(data).decode() != text:
-        raise BadJson(f"{_shown(text)} is not base64 with its padding")
+        raise BadJson(f"{shorten(text)} is not base64 with its padding")
     return data
 
 
@@ -187,7 +187,7 @@ def _float(text: str) -> float:
     if text in _SPECIAL:
         return _SPECIAL[text]
     if not _NUMBER.fullmatch(text) or len(text) > 1100:
-        raise BadJson(f"{_shown(text)} is not a float")
+        raise BadJson(f"{shorten(text)} is not a float")
     return float(text)
 
 
@@ -200,12 +200,12 @@ def _text(text: str) -> str:
 
 def _integer(text: str) -> int:
     if len(text) > 20 or not INTEGER_MIN <= (number := int(text)) <= INTEGER_MAX:
-        raise BadJson(f"{_shown(text)} does not fit into 64 bits")
+        raise BadJson(f"{shorten(text)} does not fit into 64 bits")
     return number
 
 
 def _reject_number(text: str) -> NoReturn:
-    raise BadJson(f'{_shown(text)} is not an integer; a float is written {{"float": "{text[:40]}"}}')
+    raise BadJson(f'{shorten(text)} is not an integer; a float is written {{"float": "{text[:40]}"}}')
 
 
 def _check_depth(depth: int) -> None:
@@ -224,13 +224,8 @@ def _items(data: bytes) -> int:
 
 
 def _kind(value: object) -> str:
-    return "an object" if isinstance(value, _JsonObject) else f"{_shown(value)}"
+    return "an object" if isinstance(value, _JsonObject) else f"{shorten(value)}"
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(_shown(name) for name in names[:5]) or "none"
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:60] + "..."
+    return ", ".join(shorten(name) for name in names[:5]) or "none"

@@ -49,7 +49,7 @@ def add_routes(
         status_code=201,
         responses=openapi.returns_value("The value is stored; a link to it.", {"cid": "uAXEAAQI"}, 201)
         | openapi.failing_or_store(*openapi.READ, "memodb-full"),
-        openapi_extra=openapi.request_body("a value", 2, octets=True),
+        openapi_extra=openapi.value_body("a value", 2, octets=True),
     )
     async def store(request: Request) -> Response:
         """Store a value. Equal values have equal CIDs and are stored once."""

@@ -8,7 +8,9 @@ from fastapi import Path, Query
 
 from polydomo.dialects.options import LONGEST
 from polydomo.web.api.bodies import CBOR, JSON, OCTETS
-from polydomo.web.api.openapi import BINARY, ResponseDocs, failing, no_content
+from polydomo.web.api.openapi import BINARY, ResponseDocs, failing, no_content, request_body
+from polydomo.web.api.request_options import parameter
+from polydomo.web.api.schemas import TEXT
 
 # Problems of all requests that use the store, and of all requests with a body.
 STORED: Final = ("store", "draining")
@@ -33,10 +35,10 @@ def returns_value(text: str, example: Any, status: int = 200, *, octets: bool = 
     return {status: {"description": text, "content": _content({}, example, octets)}}
 
 
-def request_body(text: str, example: Any, *, octets: bool = False, required: bool = True) -> dict[str, Any]:
+def value_body(text: str, example: Any, *, octets: bool = False, required: bool = True) -> dict[str, Any]:
     """Describe a request's body; `example` is MemoDB-JSON."""
     content = _content(_SCHEMAS.get(text, {}), example, octets)
-    return {"requestBody": {"description": text, "required": required, "content": content}}
+    return request_body(text, content, required)
 
 
 def not_modified() -> ResponseDocs:
@@ -79,11 +81,10 @@ _SCHEMAS: Final[dict[str, Any]] = {
     },
 }
 
-PREFER: Final = {
-    "name": "Prefer",
-    "in": "header",
-    "required": False,
-    "description": "`wait=N`: wait up to N seconds; `respond-async`: do not wait at all (RFC 7240)",
-    "schema": {"type": "string"},
-    "example": "respond-async",
-}
+PREFER: Final = parameter(
+    "header",
+    "Prefer",
+    TEXT,
+    "respond-async",
+    "`wait=N`: wait up to N seconds; `respond-async`: do not wait at all (RFC 7240)",
+)

@@ -44,7 +44,7 @@ def add_routes(
             "not-acceptable",
             "draining",
         ),
-        openapi_extra=openapi.request_body(openapi.INFO, {"cid": "uAXEAEaFlZnVuY3OBaHRlc3QuYWRk"})
+        openapi_extra=openapi.value_body(openapi.INFO, {"cid": "uAXEAEaFlZnVuY3OBaHRlc3QuYWRk"})
         | {"parameters": [openapi.PREFER]},
     )
     async def work(request: Request) -> Response:
