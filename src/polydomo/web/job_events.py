@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from polydomo.web.waiting import wait_future, wake
 
@@ -31,29 +31,16 @@ QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
 OVERHEAD: Final = 256
 
 
-class JobEvent:
+class JobEvent(NamedTuple):
     """One event. `body` is canonical, except for EVENT, where it is the content of one frame."""
 
-    __slots__ = ("body", "failure", "gathered", "kind", "number", "word", "worker")
-
-    def __init__(
-        self,
-        kind: str,
-        worker: bytes = b"",
-        body: bytes = b"",
-        *,
-        word: str = "",
-        failure: Failure | None = None,
-        gathered: bool = False,
-        number: int = 0,
-    ) -> None:
-        self.kind = kind
-        self.worker = worker
-        self.body = body
-        self.word = word  # the worker's own name for an EVENT
-        self.failure = failure
-        self.gathered = gathered  # the body is packed (`core.gather`)
-        self.number = number  # its number in the store; 0: not stored
+    kind: str
+    worker: bytes = b""
+    body: bytes = b""
+    word: str = ""  # the worker's own name for an EVENT
+    failure: Failure | None = None
+    gathered: bool = False  # the body is packed (`core.gather`)
+    number: int = 0  # its number in the store; 0: not stored
 
     def last(self) -> bool:
         """Return whether no event follows this one."""

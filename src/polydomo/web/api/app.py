@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
@@ -31,7 +32,7 @@ from polydomo.web.api import (
     stream,
     workers,
 )
-from polydomo.web.api.origin_guard import OriginGuard, origin_of
+from polydomo.web.api.origin_guard import OriginGuard
 from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.clients import WebClients
 from polydomo.web.polling import PollingWorkers
@@ -82,7 +83,7 @@ class HttpApp(FastAPI):
             await refusal.response()(scope, receive, send)
             return
         app: ASGIApp = super().__call__
-        if self.guard.origins and self.guard.shares_with(origin_of(scope) or b""):
+        if self.guard.origins and self.guard.shares_with(Headers(scope=scope).get("origin", "")):
             app = self._with_cors
         try:
             await app(scope, receive, send)

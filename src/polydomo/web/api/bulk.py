@@ -263,29 +263,27 @@ class LineSplitter:
     def feed(self, data: bytes, last: bool) -> list[bytes | None]:
         """Return the lines that this chunk completes; after the `last` chunk, also the rest."""
         found: list[bytes | None] = []
-        start = 0
-        while True:
-            end = data.find(b"\n", start)
-            if end < 0:
-                break
-            if self._skipping:
-                self._skipping = False
-            elif len(self._rest) + end - start > self.most:
-                found.append(None)
-            else:
-                found.append(bytes(self._rest) + data[start:end])
+        *ended, rest = data.split(b"\n")
+        for part in ended:
+            self._append(part, found)
+            if not self._skipping:
+                found.append(bytes(self._rest))
             self._rest.clear()
-            start = end + 1
-        if not self._skipping:
-            self._rest += data[start:]
-            if len(self._rest) > self.most:
-                found.append(None)
-                self._skipping = True
-                self._rest.clear()
+            self._skipping = False
+        self._append(rest, found)
         if last and self._rest:
             found.append(bytes(self._rest))
             self._rest.clear()
         return found
+
+    def _append(self, part: bytes, found: list[bytes | None]) -> None:
+        if self._skipping:
+            return
+        self._rest += part
+        if len(self._rest) > self.most:
+            found.append(None)
+            self._skipping = True
+            self._rest.clear()
 
 
 class _BulkLine(msgspec.Struct):

@@ -20,11 +20,11 @@ async def load_result(clients: WebClients, uid: str, connection: HttpConnection 
     """Return the result of a job, counted as the connection's memory; None if it is unknown or has not ended."""
     if "\0" in uid:
         return None
-    return await clients.loader.load(connection, lambda: _recall(clients.server, uid), _size)
-
-
-def _size(ended: JobResult | None) -> int:
-    return 0 if ended is None else len(ended.body or b"")
+    return await clients.loader.load(
+        connection,
+        lambda: _recall(clients.server, uid),
+        lambda ended: 0 if ended is None else len(ended.body or b""),
+    )
 
 
 async def _recall(server: BrokerServer, uid: str) -> JobResult | None:

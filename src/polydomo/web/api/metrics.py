@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 # Limit of services with metrics of their own: clients can invent names, and each would be a time series for ever.
 SERVICES: Final = 200
 
+LabelledValues = dict[tuple[str, ...], float]
+
 # Metrics of one service: name, help text, function.
 GAUGES: Final = (
     ("workers", "Workers that offer the service.", lambda service: len(service.workers)),
@@ -132,7 +134,7 @@ class BrokerCollector(Collector):
         yield gauge("polydomo_services", "Services with workers or jobs; not all have metrics.", count)
         services = [one for one in self._chosen if broker.services.get(one.name) is one]
         for name, what, read in GAUGES:
-            values = {(printable(service.name),): read(service) for service in services}
+            values: LabelledValues = {(printable(service.name),): read(service) for service in services}
             yield Metric(f"polydomo_service_{name}", what, values, ("service",), False)
         counts = {printable(service.name): service.counts.show() for service in services}
         past = broker.past.named
@@ -145,17 +147,19 @@ class BrokerCollector(Collector):
 
     def _peers(self) -> Iterable[Metric]:
         server, broker = self.server, self.server.broker
-        workers = Counter(
+        workers: Counter[tuple[str, ...]] = Counter(
             (worker.dialect, "late" if worker.late else "busy" if worker.running else "idle")
             for worker in broker.workers
             if is_shown(worker)
         )
         labels = ("dialect", "state")
         yield Metric("polydomo_workers", "Registered workers.", _sorted(workers), labels, False)
-        clients = Counter((client.dialect,) for client in broker.clients if client.total > client.questions)
+        clients: Counter[tuple[str, ...]] = Counter(
+            (client.dialect,) for client in broker.clients if client.total > client.questions
+        )
         what = "Clients that have submitted a job."
         yield Metric("polydomo_clients", what, _sorted(clients), ("dialect",), False)
-        connections: dict[tuple[str, ...], float] = {
+        connections: LabelledValues = {
             ("zmq",): len(server.peers),
             ("events",): len(server.events.subscribers),
             ("nng",): len(server.nng.peers),
@@ -207,7 +211,7 @@ def counter(name: str, what: str, value: float) -> Metric:
     return Metric(name, what, {(): value})
 
 
-def _sorted(counts: Counter[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
+def _sorted(counts: Counter[tuple[str, ...]]) -> LabelledValues:
     return dict(sorted(counts.items()))
 
 

@@ -60,7 +60,7 @@ class OriginGuard:
             if name == b"host":
                 hosts.append(value)
             elif name == b"origin":
-                origin = value
+                origin = value.decode("latin-1")
         if len(hosts) != 1 and (hosts or scope.get("http_version") != "1.0"):
             return problem("malformed", f"a request needs one Host header, and this one has {len(hosts)}")
         if AUTHORITY in scope:  # it takes precedence over `Host` (RFC 9112 §3.2.2); both must be valid
@@ -79,9 +79,9 @@ class OriginGuard:
             )
         return None
 
-    def shares_with(self, origin: bytes) -> bool:
+    def shares_with(self, origin: str) -> bool:
         """Return whether pages of `origin` may use the broker across origins."""
-        return self._any_origin or origin.decode("latin-1").lower() in self._origins
+        return self._any_origin or origin.lower() in self._origins
 
     def _error(self, host: bytes) -> str:
         found = _HOST.fullmatch(host.decode("latin-1").lower())
@@ -94,22 +94,13 @@ class OriginGuard:
             return ""
         return f"this broker is not known as {name[:100]!r}: {_ALLOW}"
 
-    def _is_ours(self, origin: bytes, hosts: list[bytes]) -> bool:
+    def _is_ours(self, origin: str, hosts: list[bytes]) -> bool:
         """Return whether `origin` has a requested host and port. The scheme may be a proxy's."""
-        _, separator, place = origin.lower().partition(b"://")
-        return bool(separator) and place in [host.lower() for host in hosts]
+        _, separator, place = origin.lower().partition("://")
+        return bool(separator) and place in [host.decode("latin-1").lower() for host in hosts]
 
 
 _MALFORMED: Final = "the Host header names no host"
-
-
-def origin_of(scope: Scope) -> bytes | None:
-    """Return the header `Origin`, if there is one."""
-    for name, value in scope["headers"]:
-        if name == b"origin":
-            found: bytes = value
-            return found
-    return None
 
 
 def _is_address(name: str) -> bool:

@@ -33,8 +33,8 @@ from polydomo.web.api.problems import problem
 from polydomo.web.api.request_options import NAME_MAX
 from polydomo.web.api.responses import header_value
 from polydomo.web.api.schemas import SECONDS, TEXT, Field, array, examples, nullable, record
-from polydomo.web.connection import connection_of
-from polydomo.web.polling import OfferRefused, PollingWorker, PollingWorkers, TooManyPolls
+from polydomo.web.connection import HttpConnection, connection_of
+from polydomo.web.polling import OfferRefused, Poll, PollingWorker, PollingWorkers, TooManyPolls
 from polydomo.wire.frames import EMPTY_BODY, frame
 
 if TYPE_CHECKING:
@@ -196,13 +196,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     async def _next_job(request: Request, worker: PollingWorker, wait: float | None) -> Response:
         """Return the worker's next job, or 204."""
         most = server.settings.http.patience
-        connection = connection_of(request.scope)
-        try:
-            poll = worker.open()
-        except TooManyPolls as error:
-            raise problem("too-many-requests", str(error)) from None
-        if connection is not None:  # until the response is written
-            connection.on_disconnect = lambda: worker.withdraw(poll)
+        poll = open_poll(worker, connection_of(request.scope))
         await worker.wait(poll, most if wait is None else min(wait, most))
         name = {"polydomo-worker": header_value(worker.name)}
         job = poll.job
@@ -217,6 +211,17 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
         return worker
 
     return router
+
+
+def open_poll(worker: PollingWorker, connection: HttpConnection | None) -> Poll:
+    """Open a poll that is withdrawn if the connection is lost before the response is written."""
+    try:
+        poll = worker.open()
+    except TooManyPolls as error:
+        raise problem("too-many-requests", str(error)) from None
+    if connection is not None:
+        connection.on_disconnect = lambda: worker.withdraw(poll)
+    return poll
 
 
 def failure_of(details: bytes) -> Failure:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
+from starlette.responses import Response
 
 from polydomo.web.memodb import calls, heads, nodes, worker_routes
 from polydomo.web.memodb.content_store import ContentStore
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 def make_router(server: BrokerServer, clients: WebClients, workers: PollingWorkers) -> APIRouter:
     """Return the routes under `/memodb/v1`."""
-    router = APIRouter(prefix="/memodb/v1", tags=["memodb"], route_class=RawPathRoute)
+    router = APIRouter(
+        prefix="/memodb/v1", tags=["memodb"], route_class=RawPathRoute, default_response_class=Response
+    )
     content = ContentStore(server)
     rest_workers = RestWorkers(server, workers, content)
     nodes.add_routes(router, server, content, clients.loader)

@@ -17,7 +17,6 @@ from polydomo.web.memodb.content_store import ContentStore
 from polydomo.web.memodb.content_types import UNCACHED, node_response, read_link, read_node
 from polydomo.web.memodb.evaluations import Evaluations
 from polydomo.web.memodb.heads import listing
-from polydomo.web.memodb.openapi import LINK, SETTINGS, After, ArgsPath, FuncPath
 from polydomo.web.memodb.rest_workers import RestWorkers
 from polydomo.web.memodb.routing import call_of, func_of, path_segment
 
@@ -37,6 +36,7 @@ JOB: Final = (
     "too-many-hops",
     "cancelled",
     "duplicate-id",
+    "memodb-full",
 )
 
 
@@ -53,13 +53,11 @@ def add_routes(
     @router.get(
         "/call/{func}/{args}",
         summary="Get a call's known result",
-        responses=openapi.returns_value("A link to the result.", {"cid": "uAXEAAQQ"})
+        responses=openapi.returns("A link to the result.", {"cid": "uAXEAAQQ"})
         | openapi.not_modified()
-        | openapi.failing_or_store(
-            "invalid-or-unsupported-cid", "invalid-string", "not-found", "not-acceptable"
-        ),
+        | openapi.failing(*openapi.CID_PATH, "not-found", "not-acceptable"),
     )
-    async def show(request: Request, func: FuncPath, args: ArgsPath) -> Response:
+    async def show(request: Request, func: openapi.FuncPath, args: openapi.ArgsPath) -> Response:
         """Return a known result; nothing is evaluated."""
         call = call_of(func, args)
         result = await content.result(call)
@@ -71,19 +69,11 @@ def add_routes(
         "/call/{func}/{args}",
         summary="Record a call's result",
         status_code=201,
-        response_class=Response,
         responses=no_content("The result is recorded.", 201)
-        | openapi.failing_or_store(
-            *openapi.READ,
-            "invalid-or-unsupported-cid",
-            "invalid-string",
-            "expected-cid",
-            "unknown-cid",
-            "memodb-full",
-        ),
-        openapi_extra=openapi.value_body(LINK, {"cid": "uAXEAAQQ"}),
+        | openapi.failing(*openapi.READ, *openapi.CID_PATH, "expected-cid", "unknown-cid", "memodb-full"),
+        openapi_extra=openapi.value_body(openapi.LINK, {"cid": "uAXEAAQQ"}),
     )
-    async def record(request: Request, func: FuncPath, args: ArgsPath) -> Response:
+    async def record(request: Request, func: openapi.FuncPath, args: openapi.ArgsPath) -> Response:
         """Record a result, which ends all jobs of this call. Its value must be stored before."""
         call = call_of(func, args)
         result = await read_link(request, server)
@@ -102,11 +92,10 @@ def add_routes(
         "/call/{func}/{args}",
         summary="Delete a call's result",
         status_code=204,
-        response_class=Response,
-        responses=no_content("The call will be evaluated again.", 204)
-        | openapi.failing_or_store("invalid-or-unsupported-cid", "invalid-string", "not-found"),
+        responses=no_content("The call will be evaluated again.")
+        | openapi.failing(*openapi.CID_PATH, "not-found"),
     )
-    async def forget(func: FuncPath, args: ArgsPath) -> Response:
+    async def forget(func: openapi.FuncPath, args: openapi.ArgsPath) -> Response:
         """Delete a result, so that the call is evaluated at the next request."""
         if not await content.forget(call_of(func, args)):
             raise problem("not-found", "the call's result is not known")
@@ -115,22 +104,15 @@ def add_routes(
     @router.post(
         "/call/{func}/{args}/evaluate",
         summary="Evaluate a call",
-        responses=openapi.returns_value("A link to the result.", {"cid": "uAXEAAQQ"})
+        responses=openapi.returns("A link to the result.", {"cid": "uAXEAAQQ"})
         | no_content("The call is queued or running: request it again.", 202)
-        | openapi.failing_or_store(
-            *openapi.READ,
-            *JOB,
-            "malformed",
-            "invalid-or-unsupported-cid",
-            "invalid-string",
-            "unknown-cid",
-            "memodb-full",
-            "not-acceptable",
+        | openapi.failing(
+            *openapi.READ, *JOB, *openapi.CID_PATH, "malformed", "unknown-cid", "not-acceptable"
         ),
-        openapi_extra=openapi.value_body(SETTINGS, {"map": {"timeout": 600}}, required=False)
+        openapi_extra=openapi.value_body(openapi.SETTINGS, {"map": {"timeout": 600}}, required=False)
         | {"parameters": [openapi.PREFER]},
     )
-    async def evaluate(request: Request, func: FuncPath, args: ArgsPath) -> Response:
+    async def evaluate(request: Request, func: openapi.FuncPath, args: openapi.ArgsPath) -> Response:
         """Return a known result at once. Otherwise the call becomes a job for the service of this name; repeat the
         request until it returns 200, or wait (`Prefer: wait=N`). Concurrent requests for the same call share one job.
         A failure is returned once; after that the call can be evaluated again."""
@@ -148,11 +130,11 @@ def _add_lists(router: APIRouter, content: ContentStore) -> None:
     @router.get(
         "/call",
         summary="List functions",
-        responses=openapi.returns_value("Their paths.", ["/call/test.add"])
+        responses=openapi.returns("Their paths.", ["/call/test.add"])
         | openapi.not_modified()
-        | openapi.failing_or_store("not-acceptable", "malformed"),
+        | openapi.failing("not-acceptable", "malformed"),
     )
-    async def list_funcs(request: Request, after: After = "") -> Response:
+    async def list_funcs(request: Request, after: openapi.After = "") -> Response:
         """List functions with known results. The header `Link` leads to the next page."""
         funcs, more = await content.funcs(after)
         return listing(request, [f"/call/{path_segment(func)}" for func in funcs], funcs[-1] if more else "")
@@ -160,11 +142,11 @@ def _add_lists(router: APIRouter, content: ContentStore) -> None:
     @router.get(
         "/call/{func}",
         summary="List a function's calls",
-        responses=openapi.returns_value("Their paths.", ["/call/test.add/uAXEAAQI,uAXEAAQI"])
+        responses=openapi.returns("Their paths.", ["/call/test.add/uAXEAAQI,uAXEAAQI"])
         | openapi.not_modified()
-        | openapi.failing_or_store("invalid-string", "invalid-or-unsupported-cid", "not-acceptable"),
+        | openapi.failing("invalid-string", "invalid-or-unsupported-cid", "not-acceptable"),
     )
-    async def list_calls(request: Request, func: FuncPath, after: After = "") -> Response:
+    async def list_calls(request: Request, func: openapi.FuncPath, after: openapi.After = "") -> Response:
         """List calls with a known result. The header `Link` leads to the next page."""
         name = func_of(func)
         calls, more = await content.calls(name, call_of(func, after) if after else None)
@@ -175,10 +157,9 @@ def _add_lists(router: APIRouter, content: ContentStore) -> None:
         "/call/{func}",
         summary="Delete all results of a function",
         status_code=204,
-        response_class=Response,
-        responses=no_content("The results are deleted.", 204) | openapi.failing_or_store("invalid-string"),
+        responses=no_content("The results are deleted.") | openapi.failing("invalid-string"),
     )
-    async def forget_all(func: FuncPath) -> Response:
+    async def forget_all(func: openapi.FuncPath) -> Response:
         """Delete all results, because the function has changed or they are no longer needed."""
         await content.forget_all(func_of(func))
         return Response(status_code=204, headers=UNCACHED)

@@ -101,12 +101,6 @@ def node_response(
     return Response(data, status, dict(headers), kind)
 
 
-def json_response(request: Request, text: bytes, headers: Mapping[str, str]) -> Response:
-    """Return JSON text, if the client accepts JSON."""
-    choose_type(request, [JSON])
-    return Response(text, 200, dict(headers), JSON)
-
-
 def choose_type(request: Request, offers: Sequence[str], otherwise: str = "") -> str:
     """Return the offered type that the client prefers; `otherwise` if it accepts none."""
     accept = request.headers.get("accept")

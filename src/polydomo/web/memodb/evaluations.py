@@ -80,7 +80,9 @@ class Evaluations:
         found = await self.content.result(call)
         if found is not None:
             return found
-        self._raise_failure(call)
+        failed = self._failed.pop(call, None)
+        if failed is not None and failed[1] > self.clients.loop.time():
+            raise failed[0]
         one = self._running.get(call)
         if one is None:
             one = self._running[call] = Evaluation(call)
@@ -159,11 +161,6 @@ class Evaluations:
                 raise problem("too-large", f"the arguments together have more than {most} bytes")
             frames.append(value.block)
         return join(frames)
-
-    def _raise_failure(self, call: FunctionCall) -> None:
-        failed = self._failed.pop(call, None)
-        if failed is not None and failed[1] > self.clients.loop.time():
-            raise failed[0]
 
     def _remember_failure(self, call: FunctionCall, failed: HttpProblem) -> None:
         now = self.clients.loop.time()

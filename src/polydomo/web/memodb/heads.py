@@ -13,7 +13,6 @@ from polydomo.web.api.problems import problem
 from polydomo.web.memodb import openapi
 from polydomo.web.memodb.content_store import ContentStore
 from polydomo.web.memodb.content_types import MUTABLE, UNCACHED, node_response, read_link
-from polydomo.web.memodb.openapi import LINK, After, HeadPath
 from polydomo.web.memodb.routing import head_of, path_segments, raw_path
 
 if TYPE_CHECKING:
@@ -26,11 +25,11 @@ def add_routes(router: APIRouter, server: BrokerServer, content: ContentStore) -
     @router.get(
         "/head",
         summary="List heads",
-        responses=openapi.returns_value("Their paths.", ["/head/a", "/head/b"])
+        responses=openapi.returns("Their paths.", ["/head/a", "/head/b"])
         | openapi.not_modified()
-        | openapi.failing_or_store("not-acceptable", "malformed"),
+        | openapi.failing("not-acceptable", "malformed"),
     )
-    async def show_all(request: Request, after: After = "") -> Response:
+    async def show_all(request: Request, after: openapi.After = "") -> Response:
         """List heads by name. The header `Link` leads to the next page."""
         names, more = await content.heads(after)
         return listing(request, [f"/head/{path_segments(name)}" for name in names], names[-1] if more else "")
@@ -38,11 +37,11 @@ def add_routes(router: APIRouter, server: BrokerServer, content: ContentStore) -
     @router.get(
         "/head/{name:path}",
         summary="Show a head",
-        responses=openapi.returns_value("A link.", {"cid": "uAXEAAQI"})
+        responses=openapi.returns("A link.", {"cid": "uAXEAAQI"})
         | openapi.not_modified()
-        | openapi.failing_or_store("invalid-string", "not-found", "not-acceptable"),
+        | openapi.failing("invalid-string", "not-found", "not-acceptable"),
     )
-    async def show(request: Request, name: HeadPath) -> Response:
+    async def show(request: Request, name: openapi.HeadPath) -> Response:
         """Return a link to the value that the head points to."""
         head = head_of(name)
         cid = await content.head(head)
@@ -54,12 +53,11 @@ def add_routes(router: APIRouter, server: BrokerServer, content: ContentStore) -
         "/head/{name:path}",
         summary="Set a head",
         status_code=201,
-        response_class=Response,
         responses=no_content("The head is set.", 201)
-        | openapi.failing_or_store(*openapi.READ, "invalid-string", "expected-cid", "memodb-full"),
-        openapi_extra=openapi.value_body(LINK, {"cid": "uAXEAAQI"}),
+        | openapi.failing(*openapi.READ, "invalid-string", "expected-cid", "memodb-full"),
+        openapi_extra=openapi.value_body(openapi.LINK, {"cid": "uAXEAAQI"}),
     )
-    async def set_head(request: Request, name: HeadPath) -> Response:
+    async def set_head(request: Request, name: openapi.HeadPath) -> Response:
         """Let a new or existing head point to a value."""
         head = head_of(name)
         await content.set_head(head, await read_link(request, server))
@@ -69,11 +67,10 @@ def add_routes(router: APIRouter, server: BrokerServer, content: ContentStore) -
         "/head/{name:path}",
         summary="Delete a head",
         status_code=204,
-        response_class=Response,
-        responses=no_content("The head is deleted; the value stays.", 204)
-        | openapi.failing_or_store("invalid-string", "not-found"),
+        responses=no_content("The head is deleted; the value stays.")
+        | openapi.failing("invalid-string", "not-found"),
     )
-    async def drop(name: HeadPath) -> Response:
+    async def drop(name: openapi.HeadPath) -> Response:
         """Delete a head, but not its value."""
         head = head_of(name)
         if not await content.drop_head(head):

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from polydomo.web.api.bodies import JSON
 from polydomo.web.api.openapi import no_content
 from polydomo.web.api.problems import problem
 from polydomo.web.connection import connection_of
@@ -19,14 +20,13 @@ from polydomo.web.memodb.content_store import ContentStore
 from polydomo.web.memodb.content_types import (
     MUTABLE,
     UNCACHED,
-    json_response,
+    choose_type,
     node_response,
     parse_cid,
     read_node,
     value_response,
 )
 from polydomo.web.memodb.dagcbor import BadCbor
-from polydomo.web.memodb.openapi import CidPath, Depth
 from polydomo.web.memodb.routing import decode_segment
 from polydomo.web.memodb.values import Value, run_aside
 
@@ -47,8 +47,8 @@ def add_routes(
         "/cid",
         summary="Store a value",
         status_code=201,
-        responses=openapi.returns_value("The value is stored; a link to it.", {"cid": "uAXEAAQI"}, 201)
-        | openapi.failing_or_store(*openapi.READ, "memodb-full"),
+        responses=openapi.returns("The value is stored; a link to it.", {"cid": "uAXEAAQI"}, 201)
+        | openapi.failing(*openapi.READ, "memodb-full"),
         openapi_extra=openapi.value_body("a value", 2, octets=True),
     )
     async def store(request: Request) -> Response:
@@ -66,13 +66,11 @@ def add_routes(
     @router.get(
         "/cid/{cid}",
         summary="Get a value",
-        responses=openapi.returns_value("The value. It never changes.", 2, octets=True)
+        responses=openapi.returns("The value. It never changes.", 2, octets=True)
         | openapi.not_modified()
-        | openapi.failing_or_store(
-            "invalid-or-unsupported-cid", "invalid-string", "unknown-cid", "not-acceptable"
-        ),
+        | openapi.failing(*openapi.CID_PATH, "unknown-cid", "not-acceptable"),
     )
-    async def fetch(request: Request, cid: CidPath, depth: Depth = 0) -> Response:
+    async def fetch(request: Request, cid: openapi.CidPath, depth: openapi.Depth = 0) -> Response:
         """Return a value. A value that its CID contains is always available, even if it was never stored."""
         name = parse_cid(decode_segment(cid, 1 << 16))
         # It is in memory as stored and as sent.
@@ -91,11 +89,10 @@ def add_routes(
         "/cid/{cid}",
         summary="Delete a value",
         status_code=204,
-        response_class=Response,
-        responses=no_content("The value is deleted.", 204)
-        | openapi.failing_or_store("invalid-or-unsupported-cid", "invalid-string", "unknown-cid", "conflict"),
+        responses=no_content("The value is deleted.")
+        | openapi.failing(*openapi.CID_PATH, "unknown-cid", "conflict"),
     )
-    async def drop(cid: CidPath) -> Response:
+    async def drop(cid: openapi.CidPath) -> Response:
         """Delete a value to free storage. Links to it stay, and are unresolved until it is stored again. A value that
         its CID contains cannot be deleted."""
         name = parse_cid(decode_segment(cid, 1 << 16))
@@ -114,7 +111,8 @@ def add_routes(
             raise problem("invalid-or-unsupported-cid", f"the content is not a value: {error}") from None
         except RecursionError:
             raise problem("malformed", f"depth={depth} is too deep for JSON") from None
-        return json_response(request, text, MUTABLE)
+        choose_type(request, [JSON])
+        return Response(text, 200, dict(MUTABLE), JSON)
 
 
 class _LinkExpander:

@@ -7,14 +7,16 @@ from typing import Annotated, Any, Final
 from fastapi import Path, Query
 
 from polydomo.dialects.options import LONGEST
+from polydomo.web.api import openapi as api
 from polydomo.web.api.bodies import CBOR, JSON, OCTETS
-from polydomo.web.api.openapi import BINARY, ResponseDocs, failing, no_content, request_body
+from polydomo.web.api.openapi import BINARY, ResponseDocs, no_content, request_body
 from polydomo.web.api.request_options import parameter
 from polydomo.web.api.schemas import TEXT
 
 # Problems of all requests that use the store, and of all requests with a body.
 STORED: Final = ("store", "draining")
 BODY: Final = ("too-large", "unsupported-media-type", "missing-body")
+CID_PATH: Final = ("invalid-or-unsupported-cid", "invalid-string")
 READ: Final = (*BODY, "invalid-or-unsupported-json", "invalid-or-unsupported-cbor")
 
 CidPath = Annotated[
@@ -30,7 +32,7 @@ After = Annotated[str, Query(description="only names after this one")]
 Depth = Annotated[int, Query(description="levels of links whose values are included, in JSON", ge=0, le=16)]
 
 
-def returns_value(text: str, example: Any, status: int = 200, *, octets: bool = False) -> ResponseDocs:
+def returns(text: str, example: Any, status: int = 200, *, octets: bool = False) -> ResponseDocs:
     """Describe a response with a value; `example` is MemoDB-JSON."""
     return {status: {"description": text, "content": _content({}, example, octets)}}
 
@@ -46,9 +48,9 @@ def not_modified() -> ResponseDocs:
     return no_content("`If-None-Match` names this version.", 304)
 
 
-def failing_or_store(*reasons: str) -> ResponseDocs:
+def failing(*reasons: str) -> ResponseDocs:
     """Describe responses with these problems and those of the store."""
-    return failing(*reasons, *STORED)
+    return api.failing(*reasons, *STORED)
 
 
 def _content(schema: dict[str, Any], example: Any, octets: bool) -> dict[str, Any]:

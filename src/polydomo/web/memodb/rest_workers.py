@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final
 from polydomo.core import job as jobs
 from polydomo.core.job import Failure, Job
 from polydomo.web.api.problems import HttpProblem, problem
+from polydomo.web.api.workers import open_poll
 from polydomo.web.memodb.cid import Cid
 from polydomo.web.memodb.content_store import ContentStore, FunctionCall
 from polydomo.web.memodb.evaluations import DIALECT, cids_of
 from polydomo.web.memodb.values import Value, argument_values, run_aside
-from polydomo.web.polling import OfferRefused, Poll, PollingWorker, TooManyPolls
+from polydomo.web.polling import OfferRefused, Poll, PollingWorker
 from polydomo.wire.frames import frame
 
 if TYPE_CHECKING:
@@ -60,12 +61,7 @@ class RestWorkers:
 
         If the connection is lost before the response is sent, the job is dispatched again.
         """
-        try:
-            poll = worker.open()
-        except TooManyPolls as error:
-            raise problem("too-many-requests", str(error)) from None
-        if connection is not None:
-            connection.on_disconnect = lambda: worker.withdraw(poll)
+        poll = open_poll(worker, connection)
         try:
             await worker.wait(poll, wait)
             return None if poll.job is None else await self._assign(worker, poll, poll.job)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from polydomo.web.memodb import dagcbor
 from polydomo.web.memodb.cid import DAG_CBOR, IDENTITY, RAW, Cid
@@ -25,14 +25,11 @@ LARGE: Final = 128 * 1024
 ARGUMENTS_MAX: Final = 64
 
 
-class Value:
-    """An immutable pair of a CID and its content."""
+class Value(NamedTuple):
+    """A CID and its content."""
 
-    __slots__ = ("block", "cid")
-
-    def __init__(self, cid: Cid, block: bytes) -> None:
-        self.cid = cid
-        self.block = block
+    cid: Cid
+    block: bytes
 
     @classmethod
     def of(cls, codec: int, block: bytes) -> Value:

@@ -31,11 +31,11 @@ def add_routes(
     @router.post(
         "/worker",
         summary="Poll for a call",
-        responses=openapi.returns_value(
+        responses=openapi.returns(
             "A call to evaluate, or null.",
             {"map": {"args": [{"cid": "uAXEAAQI"}, {"cid": "uAXEAAQI"}], "func": "test.add"}},
         )
-        | openapi.failing_or_store(
+        | openapi.failing(
             *openapi.READ,
             "invalid-worker-info",
             "unknown-cid",
