@@ -12,12 +12,12 @@ from polydomo.web import job_events
 from polydomo.web.clients import IDLE, TOO_MANY, WebClients
 from polydomo.web.polling import PollingWorkers
 from polydomo.wire.frames import frame
-from tests.web.stub import StubHouse
+from tests.web.stub import StubServer
 
 
 class Room:
     def __init__(self, bounds: BrokerLimits | None = None) -> None:
-        self.server: Any = StubHouse(bounds)
+        self.server: Any = StubServer(bounds)
         self.broker = self.server.broker
         self.clients = WebClients(self.server)
         self.worker = PollingWorkers(self.server).get(b"w", [b"s"])

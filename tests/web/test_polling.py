@@ -13,14 +13,14 @@ from polydomo.web.clients import WebClients
 from polydomo.web.pending import PendingJob
 from polydomo.web.polling import OfferRefused, Poll, PollingWorker, PollingWorkers, TooManyPolls
 from polydomo.wire.frames import frame
-from tests.web.stub import StubHouse
+from tests.web.stub import StubServer
 
 
 class Room:
     """A broker, its web clients and its polling workers."""
 
     def __init__(self) -> None:
-        self.server: Any = StubHouse()
+        self.server: Any = StubServer()
         self.broker = self.server.broker
         self.clients = WebClients(self.server)
         self.workers = PollingWorkers(self.server)

@@ -147,9 +147,9 @@ class HttpConnection(HttpToolsProtocol):
             self.state.lingering -= 1
         self.state.admission.leave(self)
         self.memory.close()
-        gone = self._abandon_requests()
-        if gone is not None:
-            gone()
+        disconnected = self._abandon_requests()
+        if disconnected is not None:
+            disconnected()
         for cycle, _ in self.pipeline:
             cycle.disconnected = True
         self.pipeline.clear()
@@ -349,9 +349,9 @@ class HttpConnection(HttpToolsProtocol):
             self.state.server.note("HTTP connection refused", self, f"{reason}: {detail}")
             if self._active is None or not self._active.response_started:
                 self.transport.write(_raw_response(reason, detail))
-            gone = self._abandon_requests()
-            if gone is not None:  # later: the memory budget may call this from within the core
-                self.loop.call_soon(gone)
+            disconnected = self._abandon_requests()
+            if disconnected is not None:  # later: the memory budget may call this from within the core
+                self.loop.call_soon(disconnected)
             self.linger()
 
     def cut(self, reason: str) -> None:
@@ -428,9 +428,9 @@ class HttpConnection(HttpToolsProtocol):
                 cycle.disconnected = True
                 cycle.body = bytearray()
                 cycle.message_event.set()
-        gone = self.on_disconnect
+        disconnected = self.on_disconnect
         self.on_disconnect = None
-        return gone
+        return disconnected
 
     def _abort(self, reason: str) -> None:
         """End the connection at once; unsent data is lost."""
