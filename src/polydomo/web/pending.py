@@ -80,7 +80,7 @@ class PendingJob:
         self._detach(cancel=True)
 
     def wake(self) -> None:
-        """Return from a wait with whatever is known."""
+        """Let a wait return now."""
         wake(self._future)
 
     def accept(self) -> None:

@@ -85,7 +85,7 @@ def add_routes(
         await content.record(call, result)
         if value is not None:
             rest_workers.finish(call, value)
-        await evaluations.settled(call)
+        await evaluations.cancel_job(call)
         return Response(status_code=201, headers=UNCACHED)
 
     @router.delete(

@@ -95,7 +95,7 @@ class Evaluations:
             raise one.problem
         return one.result
 
-    async def settled(self, call: FunctionCall) -> None:
+    async def cancel_job(self, call: FunctionCall) -> None:
         """Cancel the job of a call whose result was recorded by another request."""
         self._failed.pop(call, None)
         key = make_key(call, await self.content.epoch(call.func))
