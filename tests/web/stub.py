@@ -10,7 +10,7 @@ from polydomo.server.settings import Settings
 from tests.support.core import make_broker
 
 
-class StubHouse:
+class StubServer:
     """As much of `server.server.BrokerServer` as clients and workers of the web see."""
 
     def __init__(self, bounds: BrokerLimits | None = None) -> None:

@@ -14,7 +14,7 @@ import pytest
 from polydomo import web
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import MIB, Settings
-from polydomo.web.connection import Connection
+from polydomo.web.connection import HttpConnection
 from polydomo.web.http_extension import HttpExtension
 
 BODY = 4 * MIB
@@ -70,11 +70,11 @@ async def until(condition: Callable[[], object], seconds: float = 20) -> None:
         await asyncio.sleep(0.01)
 
 
-def connections(server: BrokerServer) -> list[Connection]:
+def connections(server: BrokerServer) -> list[HttpConnection]:
     extension = server.extensions[0]
     assert isinstance(extension, HttpExtension)
     assert extension.http_server is not None
-    return [one for one in extension.http_server.state.connections if isinstance(one, Connection)]
+    return [one for one in extension.http_server.state.connections if isinstance(one, HttpConnection)]
 
 
 def request(path: str, body: bytes = b"", **headers: str) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.web.connection import HEAD
+from polydomo.web.connection import HEAD_MAX
 from tests.support.broker import BrokerProcess, wait_for
 from tests.web.api.site import Answer, is_problem
 from tests.web.desk import Desk, fresh, read_all, read_answer, until
@@ -127,10 +127,10 @@ def test_length_and_chunks_at_once_are_refused(strict: Desk) -> None:
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET /" + b"x" * HEAD + b" HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nx-long: " + b"x" * HEAD + b"\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\n" + b"x-many: 12345\r\n" * (HEAD // 14) + b"\r\n",
-        b"GET /healthz HTTP/1.1\r\nx-endless: " + b"x" * (HEAD + 1),
+        b"GET /" + b"x" * HEAD_MAX + b" HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nx-long: " + b"x" * HEAD_MAX + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + b"x-many: 12345\r\n" * (HEAD_MAX // 14) + b"\r\n",
+        b"GET /healthz HTTP/1.1\r\nx-endless: " + b"x" * (HEAD_MAX + 1),
     ],
     ids=["target", "one", "many", "endless"],
 )
@@ -143,11 +143,11 @@ def test_a_head_that_is_too_large_is_answered_with_431(strict: Desk, head: bytes
 @pytest.mark.parametrize(
     "framing",
     [
-        b"1\r\nx\r\n0\r\nx-long: " + b"x" * HEAD + b"\r\n\r\n",
-        b"1\r\nx\r\n0\r\n" + b"x-many: 12345\r\n" * (HEAD // 14) + b"\r\n",
-        b"0\r\nx-endless: " + b"x" * (3 * HEAD),
-        b"1;x=" + b"x" * (3 * HEAD),
-        (b"1;x=" + b"x" * 1000 + b"\r\nx\r\n") * (3 * HEAD // 1000),
+        b"1\r\nx\r\n0\r\nx-long: " + b"x" * HEAD_MAX + b"\r\n\r\n",
+        b"1\r\nx\r\n0\r\n" + b"x-many: 12345\r\n" * (HEAD_MAX // 14) + b"\r\n",
+        b"0\r\nx-endless: " + b"x" * (3 * HEAD_MAX),
+        b"1;x=" + b"x" * (3 * HEAD_MAX),
+        (b"1;x=" + b"x" * 1000 + b"\r\nx\r\n") * (3 * HEAD_MAX // 1000),
     ],
     ids=["one trailer", "many trailers", "endless trailer", "endless extension", "many extensions"],
 )

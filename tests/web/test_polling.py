@@ -9,26 +9,33 @@ from typing import Any
 import pytest
 
 from polydomo.core.job import WORKER_ERROR, Failure, Job
-from polydomo.web.clients import PendingJob, WebClients
-from polydomo.web.polling import Crowded, Poll, PollingWorker, PollingWorkers, Unwilling
+from polydomo.web.clients import WebClients
+from polydomo.web.pending import PendingJob
+from polydomo.web.polling import OfferRefused, Poll, PollingWorker, PollingWorkers, TooManyPolls
 from polydomo.wire.frames import frame
-from tests.web.stub import StubHouse
+from tests.web.stub import StubServer
 
 
 class Room:
     """A broker, its web clients and its polling workers."""
 
     def __init__(self) -> None:
-        self.server: Any = StubHouse()
+        self.server: Any = StubServer()
         self.broker = self.server.broker
         self.clients = WebClients(self.server)
         self.workers = PollingWorkers(self.server)
 
     def submit(self, body: bytes = b"x", service: bytes = b"s") -> PendingJob:
-        return self.clients.of(b"c").submit(service, frame(body))
+        return self.clients.get(b"c").submit(service, frame(body))
 
     def worker(self, name: bytes = b"w", services: tuple[bytes, ...] = (b"s",)) -> PollingWorker:
         return self.workers.get(name, list(services))
+
+
+async def next_job(worker: PollingWorker, wait: float) -> Job | None:
+    poll = worker.open()
+    await worker.wait(poll, wait)
+    return poll.job
 
 
 def holding(worker: PollingWorker) -> list[Job]:
@@ -56,22 +63,22 @@ async def test_a_job_that_did_not_reach_its_worker_goes_to_the_next_poll() -> No
     room = Room()
     first, second = room.worker(b"one"), room.worker(b"two")
     poll = first.open()
-    ticket = room.submit()
+    pending = room.submit()
     first.withdraw(poll)
     assert poll.job is None
-    assert ticket.job is not None
-    assert ticket.job.worker is None
-    assert second.open().job is ticket.job
+    assert pending.job is not None
+    assert pending.job.worker is None
+    assert second.open().job is pending.job
     assert not room.workers.holder(b"nonsense")
 
 
 async def test_whoever_is_cancelled_while_waiting_gives_back_what_he_got() -> None:
     room = Room()
     worker = room.worker()
-    task = asyncio.ensure_future(worker.next(10))
+    task = asyncio.ensure_future(next_job(worker, 10))
     await asyncio.sleep(0)
-    ticket = room.submit()
-    assert holding(worker) == [ticket.job]
+    pending = room.submit()
+    assert holding(worker) == [pending.job]
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -82,11 +89,11 @@ async def test_whoever_is_cancelled_while_waiting_gives_back_what_he_got() -> No
 async def test_next_waits_no_longer_than_it_is_told() -> None:
     room = Room()
     worker = room.worker()
-    assert await worker.next(0) is None
-    assert await worker.next(0.01) is None
+    assert await next_job(worker, 0) is None
+    assert await next_job(worker, 0.01) is None
     assert worker.core.credit == 0
-    ticket = room.submit()
-    assert await worker.next(0) is ticket.job
+    pending = room.submit()
+    assert await next_job(worker, 0) is pending.job
 
 
 async def test_a_poll_is_a_sign_of_life_and_silence_between_polls_is_not_for_ever() -> None:
@@ -107,7 +114,7 @@ async def test_a_poll_is_a_sign_of_life_and_silence_between_polls_is_not_for_eve
 async def test_the_end_of_a_worker_ends_its_polls() -> None:
     room = Room()
     worker = room.worker()
-    task = asyncio.ensure_future(worker.next(10))
+    task = asyncio.ensure_future(next_job(worker, 10))
     await asyncio.sleep(0)
     room.broker.close()
     assert await task is None
@@ -117,7 +124,7 @@ async def test_the_end_of_a_worker_ends_its_polls() -> None:
 async def test_services_that_may_not_be_offered() -> None:
     room = Room()
     for services in ([], [b""], [b"mmi.x"], [b"x"] * 1 + [b"mmi.y"], [b"%d" % n for n in range(1001)]):
-        with pytest.raises(Unwilling):
+        with pytest.raises(OfferRefused):
             room.workers.get(b"w", services)
     assert len(room.workers) == 0
     assert not room.broker.workers
@@ -126,11 +133,11 @@ async def test_services_that_may_not_be_offered() -> None:
 async def test_no_more_polls_than_a_worker_may_hold_jobs() -> None:
     room = Room()
     worker = room.worker()
-    for _ in range(room.server.settings.limits.worker_jobs):
+    polls = [worker.open() for _ in range(room.server.settings.limits.worker_jobs)]
+    with pytest.raises(TooManyPolls):
         worker.open()
-    with pytest.raises(Crowded):
-        worker.open()
-    worker.let_go()
+    for poll in polls:
+        worker.close(poll)
     assert worker.polls == 0
     worker.open()
 
@@ -141,7 +148,7 @@ async def test_nobody_is_given_what_he_did_not_ask_for_and_every_job_ends_once(s
     room = Room()
     polls: list[tuple[PollingWorker, Poll]] = []
     held: list[tuple[PollingWorker, bytes]] = []
-    tickets: list[PendingJob] = []
+    submitted: list[PendingJob] = []
     ends: list[PendingJob] = []
     names = [b"a", b"b", b"c"]
 
@@ -155,9 +162,9 @@ async def test_nobody_is_given_what_he_did_not_ask_for_and_every_job_ends_once(s
     for _ in range(600):
         what = chance.randrange(8)
         if what <= 1:
-            ticket = room.submit()
-            ticket.on_end = ends.append
-            tickets.append(ticket)
+            pending = room.submit()
+            pending.on_end = ends.append
+            submitted.append(pending)
         elif what == 2:
             worker = room.worker(chance.choice(names))
             polls.append((worker, worker.open()))
@@ -173,12 +180,12 @@ async def test_nobody_is_given_what_he_did_not_ask_for_and_every_job_ends_once(s
         elif what == 6:
             room.server.pass_time(chance.choice([0.1, 1, 20, 70]))
         elif what == 7 and chance.random() < 0.2:
-            leaving = room.workers.named(chance.choice(names))
+            leaving = room.workers.find(chance.choice(names))
             if leaving is not None:
                 leaving.leave()
         collect()
         for name in names:
-            known = room.workers.named(name)
+            known = room.workers.find(name)
             if known is not None:
                 core = known.core
                 assert core.credit == len(core.running) + len(core.late) + known.polls
@@ -188,4 +195,4 @@ async def test_nobody_is_given_what_he_did_not_ask_for_and_every_job_ends_once(s
         assert all(room.workers.attempts[token] for token in room.workers.attempts)
     room.broker.close()
     assert len(ends) == len(set(map(id, ends)))
-    assert all(ticket.ended is not None for ticket in tickets)
+    assert all(pending.ended is not None for pending in submitted)

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from polydomo.web.connection import Connection
+from polydomo.web.connection import HttpConnection
 
 
 def test_installed_version_is_one_of_those_that_are_known() -> None:
@@ -47,14 +47,14 @@ def test_installed_version_is_one_of_those_that_are_known() -> None:
 )
 def test_methods_that_are_overridden_are_there(name: str, parameters: list[str]) -> None:
     assert list(inspect.signature(getattr(HttpToolsProtocol, name)).parameters) == parameters
-    assert name in vars(Connection), "it is not overridden any more: drop it here"
+    assert name in vars(HttpConnection), "it is not overridden any more: drop it here"
 
 
 def test_every_override_is_in_the_list_above() -> None:
     """A method of ours must not take the name of one of uvicorn's by chance."""
     listed = {name for name, _ in test_methods_that_are_overridden_are_there.pytestmark[0].args[1]}
     inherited = {name for name in vars(HttpToolsProtocol) if callable(getattr(HttpToolsProtocol, name))}
-    assert {name for name in vars(Connection) if name in inherited} == listed
+    assert {name for name in vars(HttpConnection) if name in inherited} == listed
 
 
 def test_attributes_that_are_used_are_set_where_they_are_expected() -> None:

@@ -1,4 +1,4 @@
-"""What the broker offers over HTTP: the REST API, MemoDB's own REST."""
+"""HTTP: the REST API, and MemoDB's own REST API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def join(server: BrokerServer) -> Extension | None:
-    """The HTTP door, if `broker.http` names a place. FastAPI is only loaded then: it takes half a second."""
+    """Return the HTTP extension if `broker.http` is set. FastAPI is loaded only then: that takes half a second."""
     if not server.settings.broker.http:
         return None
     from polydomo.web.http_extension import HttpExtension

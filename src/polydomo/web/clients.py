@@ -1,8 +1,8 @@
-"""Clients of the REST API, as the core sees them: one for each name, however many connections it uses.
+"""Clients of the REST API as the core sees them: one per name, regardless of how many connections it uses.
 
-A request that submits a job gets a `PendingJob`. Whoever has it waits for the job's end (`outcome`), hears what happens
-on the way (`listen`), or lets it go: then a durable job goes on by itself, and one that lives in memory stays with its
-client until it has ended. Nothing here is a task or a queue: a ticket costs one future while somebody waits.
+A request that submits a job gets a `PendingJob`: it waits for the result (`outcome`), follows the job's events
+(`listen`) or detaches. A detached durable job continues by itself; one that lives in memory stays with its client
+until it has ended.
 """
 
 from __future__ import annotations
@@ -10,296 +10,265 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from polydomo.core import job as jobs
 from polydomo.core.extras import Options
 from polydomo.core.job import Failure, Job
 from polydomo.core.ports import ClientPort
+from polydomo.core.result_history import JobResult
 from polydomo.server.uuid7 import Uuid7Source
-from polydomo.web.job_events import (
-    ACCEPTED,
-    ASSIGNED,
-    EVENT,
-    GATHERED,
-    PARTIAL,
-    STREAM,
-    TAKEN,
-    JobEvent,
-    Listener,
-)
-from polydomo.web.loading import Loading
-from polydomo.web.pending import Outcome, PendingJob, expire, last_of
+from polydomo.web.job_events import ACCEPTED, ASSIGNED, EVENT, GATHERED, PARTIAL, STREAM, TAKEN, JobEvent
+from polydomo.web.loader import BoundedLoader
+from polydomo.web.pending import PendingJob
+from polydomo.web.waiting import wait_event
 
 if TYPE_CHECKING:
     from polydomo.core.client import Client
     from polydomo.server.server import BrokerServer
 
-__all__ = ["JobEvent", "Listener", "Outcome", "PendingJob", "WebClient", "WebClients", "last_of"]
-
-# Why a job of a client that has too many is refused (`api.problems`).
+# Reason for refusing a job of a client that has too many (`api.problems`).
 TOO_MANY: Final = "too-many-jobs"
 
-# A client that has nothing under way is forgotten after so many seconds.
+# Seconds after which a client without jobs is forgotten.
 IDLE: Final = 30.0
 
-# So many clients are kept before those without a job are looked for at once.
-CROWD: Final = 1024
+# Number of clients above which those without jobs are forgotten at once.
+CLIENTS_MAX: Final = 1024
 
 
 class WebClient(ClientPort):
-    """One name's port."""
+    """The core's port to the client of one name."""
 
     def __init__(self, clients: WebClients, name: bytes, dialect: str) -> None:
         self.clients = clients
         self.broker = clients.server.broker
         self.loop = clients.loop
         self.used = clients.loop.time()
-        self.full = False  # too much of it is under way
-        self.stalled = False  # durable jobs come faster than they can be written
-        self.tickets: dict[Job, PendingJob] = {}
+        self.full = False  # too many unfinished jobs
+        self.stalled = False  # durable jobs arrive faster than they can be written
+        self.pending: dict[Job, PendingJob] = {}
         self._submitting: PendingJob | None = None
-        self._queue: list[asyncio.Future[None]] = []  # whoever waits until it is not full
+        self._room = asyncio.Event()  # neither full nor stalled
+        self._room.set()
         self.core: Client = self.broker.join_client(name, dialect, self)
 
     def submit(self, service: bytes, body: bytes, options: Options | None = None) -> PendingJob:
-        """A new job (`body` canonical). A refusal is an end like any other: look at the ticket. Without an id in the
-        options it gets one, by which it can be asked for later."""
+        """Submit a job (`body` canonical) and return it; a refused job has already `ended`.
+
+        A job without an id in its options gets one.
+        """
         self.clients.server.enter()
         if options is None:
             options = Options()
         if not options.uid:
             options.uid = self.clients.new_uid()
-        ticket = PendingJob(self, options.uid)
+        pending = PendingJob(self, options.uid)
         self.used = self.loop.time()
         if self.full:
-            message = f"{self.core.jobs} jobs of this client are under way; no more until some have ended"
-            ticket.end(Outcome(None, Failure(TOO_MANY, message)))
-            return ticket
-        self._submitting = ticket
+            message = f"this client has {self.core.jobs} unfinished jobs; wait until some have ended"
+            pending.end(JobResult(options.uid, service, b"", None, Failure(TOO_MANY, message), False))
+            return pending
+        self._submitting = pending
         job = self.broker.submit(self.core, service, body, b"", options)
         self._submitting = None
-        if job is not None and ticket.ended is None:
-            ticket.job = job
-            self.tickets[job] = ticket
-        return ticket
+        if job is not None and pending.ended is None:
+            pending.job = job
+            self.pending[job] = pending
+        return pending
 
     def watch(self, job: Job) -> PendingJob:
-        """Somebody's job: what happens to it from now on is told here, too."""
+        """Return a pending job that is notified of everything that happens to `job`, which may be any client's."""
         self.clients.server.enter()
-        uid = job.extra.uid if job.extra is not None else ""
-        ticket = PendingJob(self, uid)
-        ticket.accepted = True
-        ticket.watched = job
+        pending = PendingJob(self, job.extra.uid if job.extra is not None else "")
+        pending.accepted = True
+        pending.watched = job
         self.used = self.loop.time()
-        self._submitting = ticket
+        self._submitting = pending
         watching = self.broker.watch(self.core, job)
         self._submitting = None
-        if ticket.ended is None:
-            ticket.job = watching
-            self.tickets[watching] = ticket
-        return ticket
+        if pending.ended is None:
+            pending.job = watching
+            self.pending[watching] = pending
+        return pending
 
-    def unwatch(self, ticket: PendingJob) -> None:
-        """No longer."""
-        job = ticket.job
-        if job is not None and self.tickets.pop(job, None) is not None:
-            self.clients.server.enter()
-            self.broker.unwatch(job)
-
-    def drop(self, ticket: PendingJob) -> None:
-        """Nobody waits for it here."""
-        job = ticket.job
-        if job is None or self.tickets.pop(job, None) is None:
+    def detach(self, pending: PendingJob, cancel: bool) -> None:
+        """Stop notifying `pending`; with `cancel`, drop a job that lives in memory and has no other waiter."""
+        job = pending.job
+        if job is None or self.pending.pop(job, None) is None:
             return
-        if ticket.accepted and not self.broker.closing:
-            self.clients.server.enter()
+        self.clients.server.enter()
+        if pending.watched is not None:
+            self.broker.unwatch(job)
+            return
+        if self.broker.closing:
+            return
+        if pending.accepted:
             self.broker.lifecycle.detach(job)
+        extra = job.extra
+        needed = extra is not None and (
+            extra.durable or extra.followers or extra.watchers or extra.leader is not None
+        )
+        if cancel and not needed:
+            self.broker.lifecycle.cancel(job, Failure(jobs.CLIENT_GONE, "the client disconnected"))
 
-    async def room(self, timeout: float) -> bool:
-        """Wait until it may submit more. False: it still may not."""
-        if not self.full and not self.stalled:
-            return True
-        future: asyncio.Future[None] = self.loop.create_future()
-        self._queue.append(future)
-        timer = self.loop.call_later(timeout, expire, future)
-        try:
-            await future
-        finally:
-            timer.cancel()
-            if future in self._queue:
-                self._queue.remove(future)
-        return not self.full and not self.stalled
+    @property
+    def has_room(self) -> bool:
+        """Return whether the client may submit another job now."""
+        return self._room.is_set()
+
+    async def wait_for_room(self, timeout: float) -> bool:
+        """Wait until the client may submit another job; return whether it may."""
+        return await wait_event(self._room, timeout)
 
     def idle(self) -> bool:
-        """Has it nothing under way?"""
-        return not self.tickets and not self.core.jobs
-
-    # From the core
-
-    def accepted(self, job: Job) -> None:
-        ticket = self._ticket(job)
-        if ticket is not None:
-            ticket.accept()
-            self._tell(ticket, JobEvent(ACCEPTED))
-
-    def assigned(self, job: Job, names: list[bytes]) -> None:
-        ticket = self._ticket(job)
-        if ticket is not None and ticket.listener is not None:
-            for name in names:
-                ticket.listener.add(JobEvent(ASSIGNED, name))
-
-    def taken(self, job: Job, name: bytes, body: bytes) -> None:
-        self._hear(job, TAKEN, name, body)
-
-    def partial(self, job: Job, body: bytes) -> None:
-        ticket = self._ticket(job)
-        if ticket is not None:
-            name = _worker_of(ticket.watched or job)
-            self._tell(ticket, JobEvent(PARTIAL, name, body, number=self.clients.number(job)))
-
-    def stream(self, job: Job, name: bytes, body: bytes) -> None:
-        self._hear(job, STREAM, name, body)
-
-    def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
-        ticket = self._ticket(job)
-        if ticket is not None:
-            self._tell(ticket, JobEvent(EVENT, name, body, word=kind, number=self.clients.number(job)))
-
-    def gathered(self, job: Job, name: bytes, body: bytes | None, failure: Failure | None) -> None:
-        ticket = self._ticket(job)
-        if ticket is not None and ticket.listener is not None:
-            ticket.listener.add(JobEvent(GATHERED, name, body or b"", failure=_kept(failure)))
-
-    def final(self, job: Job, body: bytes) -> None:
-        ticket = self._ticket(job)
-        if ticket is not None:
-            self.tickets.pop(job, None)
-            gathered = job.extra is not None and job.extra.several()
-            name = b"" if gathered else _worker_of(ticket.watched or job)
-            ticket.end(Outcome(body, None, gathered, name))
-
-    def failed(self, job: Job, failure: Failure) -> None:
-        ticket = self._ticket(job)
-        if ticket is not None:
-            self.tickets.pop(job, None)
-            ticket.end(Outcome(None, _kept(failure)))
-
-    def hold(self) -> None:
-        self.full = True
-
-    def release(self) -> None:
-        self.full = False
-        self._wake()
-
-    def stall(self) -> None:
-        self.stalled = True
-
-    def go_on(self, held: bool) -> None:
-        self.stalled = False
-        if held:
-            self._wake()
-        else:
-            self.release()
-
-    def _wake(self) -> None:
-        waiting = self._queue
-        self._queue = []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        """Return whether the client has no unfinished job."""
+        return not self.pending and not self.core.jobs
 
     def close(self) -> None:
-        """The broker stops: whoever waits goes on with what is known."""
-        for ticket in list(self.tickets.values()):
-            ticket.wake()
-            if ticket.listener is not None:
-                ticket.listener.close()
-        self.stalled = False
-        self.release()
+        """Wake all waiters: the broker stops."""
+        for pending in list(self.pending.values()):
+            pending.wake()
+            if pending.listener is not None:
+                pending.listener.close()
+        self._set_room(full=False, stalled=False)
 
-    def _ticket(self, job: Job) -> PendingJob | None:
-        ticket = self.tickets.get(job)
-        if ticket is None:
-            ticket = self._submitting
-            if ticket is None or (job.extra is not None and job.extra.uid != ticket.uid):
-                return None  # nobody waits for it any more
-        return ticket
+    # Calls from the core
 
-    def _hear(self, job: Job, kind: str, name: bytes, body: bytes) -> None:
-        ticket = self._ticket(job)
-        if ticket is not None:
-            self._tell(ticket, JobEvent(kind, name, body))
+    def accepted(self, job: Job) -> None:
+        pending = self._find(job)
+        if pending is not None:
+            pending.accept()
+            self._notify(job, JobEvent(ACCEPTED))
 
-    def _tell(self, ticket: PendingJob, happening: JobEvent) -> None:
-        if ticket.listener is not None:
-            ticket.listener.add(happening)
+    def assigned(self, job: Job, names: list[bytes]) -> None:
+        for name in names:
+            self._notify(job, JobEvent(ASSIGNED, name))
+
+    def taken(self, job: Job, name: bytes, body: bytes) -> None:
+        self._notify(job, JobEvent(TAKEN, name, body))
+
+    def partial(self, job: Job, body: bytes) -> None:
+        self._notify(job, JobEvent(PARTIAL, self._worker_of(job), body, number=self.clients.number(job)))
+
+    def stream(self, job: Job, name: bytes, body: bytes) -> None:
+        self._notify(job, JobEvent(STREAM, name, body))
+
+    def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
+        self._notify(job, JobEvent(EVENT, name, body, word=kind, number=self.clients.number(job)))
+
+    def gathered(self, job: Job, name: bytes, body: bytes | None, failure: Failure | None) -> None:
+        copied = None if failure is None else _copy(failure)
+        self._notify(job, JobEvent(GATHERED, name, body or b"", failure=copied))
+
+    def final(self, job: Job, body: bytes) -> None:
+        gathered = job.extra is not None and job.extra.several()
+        self._end(job, b"" if gathered else self._worker_of(job), body, None, gathered)
+
+    def failed(self, job: Job, failure: Failure) -> None:
+        self._end(job, b"", None, _copy(failure), False)
+
+    def hold(self) -> None:
+        self._set_room(full=True, stalled=self.stalled)
+
+    def release(self) -> None:
+        self._set_room(full=False, stalled=self.stalled)
+
+    def stall(self) -> None:
+        self._set_room(full=self.full, stalled=True)
+
+    def go_on(self, held: bool) -> None:
+        self._set_room(full=self.full and held, stalled=False)
+
+    def _set_room(self, *, full: bool, stalled: bool) -> None:
+        self.full = full
+        self.stalled = stalled
+        if full or stalled:
+            self._room.clear()
+        else:
+            self._room.set()
+
+    def _find(self, job: Job) -> PendingJob | None:
+        pending = self.pending.get(job)
+        if pending is None:
+            pending = self._submitting
+            if pending is None or (job.extra is not None and job.extra.uid != pending.uid):
+                return None  # detached
+        return pending
+
+    def _notify(self, job: Job, event: JobEvent) -> None:
+        pending = self._find(job)
+        if pending is not None and pending.listener is not None:
+            pending.listener.add(event)
+
+    def _end(
+        self, job: Job, worker: bytes, body: bytes | None, failure: Failure | None, gathered: bool
+    ) -> None:
+        pending = self._find(job)
+        if pending is not None:
+            self.pending.pop(job, None)
+            pending.end(JobResult(pending.uid, job.service.name, worker, body, failure, gathered))
+
+    def _worker_of(self, job: Job) -> bytes:
+        pending = self._find(job)
+        if pending is not None and pending.watched is not None:
+            job = pending.watched
+        return b"" if job.worker is None else job.worker.name
 
 
 class WebClients:
-    """All of a server."""
+    """All HTTP clients of a server."""
 
     def __init__(self, server: BrokerServer) -> None:
         self.server = server
         self.loop = server.loop
         self.new_uid = Uuid7Source()
-        self.loading = Loading()
+        self.loader = BoundedLoader()
         self.closing = False
         self._clients: dict[tuple[bytes, str], WebClient] = {}
-        self._crowd = CROWD
-        self._ends: dict[Job, list[asyncio.Future[None]]] = {}  # whoever waits for somebody's job to end
+        self._limit = CLIENTS_MAX
+        self._ends: dict[Job, asyncio.Event] = {}  # of jobs that requests wait for
 
-    def of(self, name: bytes, dialect: str = "http") -> WebClient:
-        """The client of this name."""
+    def get(self, name: bytes, dialect: str = "http") -> WebClient:
+        """Return the client of this name, which is created if necessary."""
         client = self._clients.get((name, dialect))
         if client is None or client.core.gone:
-            if len(self._clients) >= self._crowd:
-                self._reap(self.loop.time())
-                self._crowd = max(CROWD, 2 * len(self._clients))
+            if len(self._clients) >= self._limit:
+                self._forget_idle(self.loop.time())
+                self._limit = max(CLIENTS_MAX, 2 * len(self._clients))
             self.server.enter()
             client = self._clients[(name, dialect)] = WebClient(self, name, dialect)
         return client
 
-    async def end_of(self, job: Job, timeout: float) -> bool:
-        """Wait until a job that may be anybody's has ended, and that is safe. False: not in time."""
-        waiting = self._ends.get(job)
-        if waiting is None:
-            waiting = self._ends[job] = []
+    async def wait_ended(self, job: Job, timeout: float) -> bool:
+        """Wait until the job of any client has ended and its result is safe; return False after the timeout."""
+        ended = self._ends.get(job)
+        if ended is None:
+            ended = self._ends[job] = asyncio.Event()
             self.server.broker.lifecycle.when_ended(job, lambda: self._ended(job))
-        future: asyncio.Future[None] = self.loop.create_future()
-        if job not in self._ends:  # it had ended already
-            return True
-        waiting.append(future)
-        timer = self.loop.call_later(timeout, expire, future)
-        try:
-            await future
-        finally:
-            timer.cancel()
-            if future in waiting:
-                waiting.remove(future)
+        await wait_event(ended, timeout)
         return job not in self._ends
 
     def number(self, job: Job) -> int:
-        """Of what has just been said about a job, in the store, which is always told first; 0: it is not kept."""
+        """Return the store's number of the job's latest event, which is stored before it is published; 0: none."""
         if self.server.store is None or job.extra is None or not job.extra.durable:
             return 0
         return self.server.store.number
 
-    def inspect(self, now: float) -> None:
-        """Every few seconds: forget clients that have nothing."""
-        self._reap(self.loop.time() - IDLE)
+    def inspect(self) -> None:
+        """Forget clients that have been idle for some time; called every few seconds."""
+        self._forget_idle(self.loop.time() - IDLE)
 
     def close(self) -> None:
-        """The broker stops."""
+        """Wake all waiters: the broker stops."""
         self.closing = True
         for client in self._clients.values():
             client.close()
-        for waiting in self._ends.values():
-            for future in waiting:
-                if not future.done():
-                    future.set_result(None)
+        for ended in self._ends.values():
+            ended.set()
 
     def __len__(self) -> int:
         return len(self._clients)
 
-    def _reap(self, before: float) -> None:
+    def _forget_idle(self, before: float) -> None:
         self.server.enter()
         for key, client in list(self._clients.items()):
             if client.used <= before and client.idle():
@@ -307,17 +276,9 @@ class WebClients:
                 self.server.broker.client_gone(client.core)
 
     def _ended(self, job: Job) -> None:
-        for future in self._ends.pop(job, []):
-            if not future.done():
-                future.set_result(None)
+        self._ends.pop(job).set()
 
 
-def _kept(failure: Failure | None) -> Failure | None:
-    """A copy: the core drops what may be big in it as soon as everybody was told."""
-    if failure is None:
-        return None
+def _copy(failure: Failure) -> Failure:
+    """Return a copy: the core drops large parts of a failure after all clients were notified."""
     return Failure(failure.reason, failure.message, failure.body, failure.detail)
-
-
-def _worker_of(job: Job) -> bytes:
-    return b"" if job.worker is None else job.worker.name

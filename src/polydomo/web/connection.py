@@ -1,14 +1,14 @@
 """One HTTP/1.1 connection: uvicorn's parser and request cycle, with bounds around them.
 
-uvicorn trusts its peers more than a broker on a network may. So its protocol is bounded here in time (a request's head,
-the pace of a body, idle connections, responses that are not read), in size (the head, trailers and chunk extensions; a
-single body is its handler's matter), in memory (all connections report to the server's budget) and in number (the crowd
-of connections, pipelined requests). A peer that crosses a bound is answered with a problem document, if an answer can
-still be given, and closed; other peers are not affected. One look at all connections every now and then is enough for
-all times, so a request costs no timer.
+uvicorn trusts its peers more than a broker on a network may. Its protocol is bounded here in time (a request's head,
+the pace of a body, idle connections, unread responses), in size (the head, trailers and chunk extensions; handlers
+bound bodies), in memory (all connections report to the server's budget) and in number (connections, pipelined
+requests). A peer that exceeds a limit gets a problem document, if a response can still be sent, and its connection is
+closed; other peers are not affected. All timeouts are checked in one periodic pass over the connections, so a request
+costs no timer.
 
-These parts of uvicorn are not its public interface: `tests/web/test_uvicorn.py` checks that they are what this module
-takes them for, and pyproject.toml names the versions for which that is known.
+The overridden parts of uvicorn are not its public interface: `tests/web/test_uvicorn.py` checks the assumptions made
+here, and pyproject.toml pins the versions for which they hold.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from polydomo.server.pace import Pace
 from polydomo.server.peer_base import address_of
 from polydomo.web.api.origin_guard import AUTHORITY
 from polydomo.web.api.problems import problem
-from polydomo.web.crowd import Crowd
+from polydomo.web.connection_admission import ConnectionAdmission
 from polydomo.web.memory import ConnectionMemory
 from polydomo.web.proxies import Proxies
 
@@ -38,60 +38,65 @@ if TYPE_CHECKING:
 
     from polydomo.server.server import BrokerServer
 
-# The request line and all headers of one request. As much again may be trailers and other framing of its body.
-HEAD: Final = 64 * 1024
+# Bytes of the request line and all headers. Trailers and other framing of the body may take as much again.
+HEAD_MAX: Final = 64 * 1024
 
-# What a chunk may take beside its bytes: its size, line breaks, a short extension (as in Go's net/http).
-CHUNK: Final = 18
+# Framing bytes per chunk: its size, line breaks, a short extension (as in Go's net/http).
+CHUNK_FRAMING_MAX: Final = 18
 
-# Requests of one connection that wait for the one that is being answered, before it is no longer read from.
-PIPELINED: Final = 16
+# Requests of one connection that may wait for the active one; beyond that, reading is paused.
+PIPELINE_MAX: Final = 16
 
-# How long requests that are under way may take when the broker stops, in seconds, and a peer may take to read why its
-# connection ends.
-GOODBYE: Final = 1.0
+# Seconds for active requests when the broker stops, and for a peer to read the last response before the connection is
+# aborted.
+CLOSE_TIMEOUT: Final = 1.0
 
-# Connections that may stay open for that reason; beyond that, the reason is sent and the connection closed.
-LINGERING: Final = 256
+# Connections that may stay open for that long; beyond that, they are closed right after the response.
+LINGERING_MAX: Final = 256
 
-# A peer that says nothing is asked by the kernel if it is there: seconds before the first time and between two, and how
-# often without an answer. A worker that waits for a job, or a client that follows one, may be silent for long, and one
-# whose machine was switched off would be so for ever.
-PROBES: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+# TCP keep-alive: seconds before the first probe and between two, and the number of unanswered probes. A polling worker
+# or a client that follows a job may be silent for long; without probes a dead machine would never be noticed.
+KEEPALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
-# Where a handler finds its connection.
+# Key of the ASGI scope under which a handler finds its connection.
 SCOPE: Final = "polydomo.connection"
 
 
-class State(ServerState):
-    """What connections share."""
+class HttpServerState(ServerState):
+    """State that all connections share."""
 
     def __init__(self, server: BrokerServer) -> None:
         super().__init__()
         self.server = server
-        self.crowd: Crowd[Connection] = Crowd(server.settings.http.connections)
+        self.admission: ConnectionAdmission[HttpConnection] = ConnectionAdmission(
+            server.settings.http.connections
+        )
         self.proxies = Proxies([])
-        self.refused = 0  # connections that found no place
-        self.cut = 0  # connections that crossed another bound
-        self.lingering = 0  # closed on our side only, for a moment
+        self.refused = 0  # connections beyond the limit
+        self.cut = 0  # connections that exceeded another limit
+        self.lingering = 0  # half-closed connections
         self.closing = False
 
     def configure(self) -> None:
-        """Take over the settings in effect; they change when the broker reloads them."""
+        """Apply the settings in effect; they change when the broker reloads them."""
         http = self.server.settings.http
-        self.crowd.limit = http.connections
+        self.admission.limit = http.connections
         if self.proxies.networks != http.trusted_proxies:
             self.proxies = Proxies(http.trusted_proxies)
 
 
-class Connection(HttpToolsProtocol):
-    """One client. A handler sets `on_gone` to be called when nobody waits for its response any more, and `patient` if
-    it reads a body piece by piece as a conversation: then it calls `advance` whenever that goes on."""
+class HttpConnection(HttpToolsProtocol):
+    """One client's connection.
+
+    A handler may set `on_disconnect`, which is called when its response can no longer be delivered, and `interactive`,
+    if the client may wait for output before it sends more of the body; such a handler calls `reset_pace` after each
+    step.
+    """
 
     def __init__(
         self,
         config: Config,
-        server_state: State,
+        server_state: HttpServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
@@ -101,121 +106,121 @@ class Connection(HttpToolsProtocol):
         self.state = server_state
         self.listener = listener
         self.address = ""
-        self.on_gone: Callable[[], object] | None = None
-        self.patient = False
+        self.on_disconnect: Callable[[], object] | None = None
+        self.interactive = False
         self.memory = ConnectionMemory(server_state.server.budget, self._out_of_memory)
-        self._outlet: ConnectionOutput | None = None
-        self._proxied = False  # a trusted proxy speaks for others
-        self._heard = 0.0  # when something came last
-        self._head_began = 0.0  # when the head began that is not complete; 0: none
+        self._output: ConnectionOutput | None = None
+        self._proxied = False  # the peer is a trusted proxy
+        self._received_at = 0.0
+        self._head_started = 0.0  # when the first byte of an incomplete head arrived; 0: none
         self._head_size = 0
-        self._body = False  # within a body
-        self._excess = 0  # bytes of its framing, less what is usual for so many chunks and bytes
-        self._trailers = 0  # bytes of them
-        self._moved = 0  # bytes of the body since it was last looked at
-        self._sends: Pace | None = None  # how fast the body comes, once it was looked at
-        self._unread = 0  # bytes of responses that were unread when last looked at
-        self._reads: Pace | None = None  # how fast they are read, if that took long enough to be looked at
-        self._large = False  # the head or the trailers are too large
+        self._in_body = False
+        self._framing_excess = 0  # framing bytes of the body beyond the usual for its chunks and bytes
+        self._trailers = 0  # bytes
+        self._body_received = 0  # bytes since the last check
+        self._send_pace: Pace | None = None  # of the body, from the first check on
+        self._unread = 0  # bytes of responses that were unread at the last check
+        self._read_pace: Pace | None = None  # of responses that were unread at a check
+        self._head_too_large = False  # or the trailers
         self._active: RequestResponseCycle | None = None  # the request that is being answered
-        self._answered = 0.0  # when the last response ended, or the connection began
-        self._over = False  # nothing more is taken from it
-        self._lingers = False  # all has been said to it; what it still sends is dropped until it hangs up
+        self._responded_at = 0.0  # when the last response ended, or the connection began
+        self._input_closed = False  # no more input is processed
+        self._lingering = False  # half-closed: input is dropped until the peer closes
 
-    # What happens
+    # Events of the transport and the parser
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._heard = self._answered = self.loop.time()
+        self._received_at = self._responded_at = self.loop.time()
         self.address = address_of(transport)
-        self._outlet = ConnectionOutput(self)
-        _probe(transport)
+        self._output = ConnectionOutput(self)
+        _enable_keepalive(transport)
         self._proxied = self.state.proxies.trusts(self.client)
-        if not self.state.crowd.admit(self, self._site()):
+        if not self.state.admission.admit(self, self._site()):
             self.state.refused += 1
-            self.refuse("too-many-connections", "there are as many connections as may be")
+            self.refuse("too-many-connections", "the limit http.connections is reached")
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._over = True
-        if self._lingers:
+        self._input_closed = True
+        if self._lingering:
             self.state.lingering -= 1
-        self.state.crowd.leave(self)
+        self.state.admission.leave(self)
         self.memory.close()
-        gone = self._nobody()
-        if gone is not None:
-            gone()
+        disconnected = self._abandon_requests()
+        if disconnected is not None:
+            disconnected()
         for cycle, _ in self.pipeline:
             cycle.disconnected = True
         self.pipeline.clear()
-        # Nothing may keep the connection and its last request alive in a circle: the garbage collector comes late. A
-        # handler that is still running has what it needs, and is the only one to have it.
-        self.cycle = self.scope = self.headers = self._active = self._outlet = None  # type: ignore[assignment]
+        # Break reference cycles: the garbage collector would free the connection and its last request late. A running
+        # handler has its own references.
+        self.cycle = self.scope = self.headers = self._active = self._output = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        if self._over:
+        if self._input_closed:
             return
-        self._heard = now = self.loop.time()
-        if self._body:
-            self._excess += len(data)  # what is body is taken off again
-            self._moved += len(data)
-        elif not self._head_began:
-            self._head_began = now
+        self._received_at = now = self.loop.time()
+        if self._in_body:
+            self._framing_excess += len(data)  # on_body subtracts the body
+            self._body_received += len(data)
+        elif not self._head_started:
+            self._head_started = now
             self._head_size = 0
         self._head_size += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # it is answered as if it had not asked; what it says in its new protocol is not heard
+            pass  # the upgrade is ignored; data in the new protocol is not read
         except httptools.HttpParserError as error:
-            self._garbage(error)
+            self._fail_parsing(error)
             return
-        if self._large or (self._head_began and self._head_size > HEAD):
+        if self._head_too_large or (self._head_started and self._head_size > HEAD_MAX):
             self.refuse(
-                "head-too-large", f"a request's head has at most {HEAD} bytes, and so have its trailers"
+                "head-too-large", f"a request's head has at most {HEAD_MAX} bytes, and so have its trailers"
             )
-        elif self._body and self._excess > HEAD:
-            self.refuse("head-too-large", f"trailers and chunk extensions have at most {HEAD} bytes")
+        elif self._in_body and self._framing_excess > HEAD_MAX:
+            self.refuse("head-too-large", f"trailers and chunk extensions have at most {HEAD_MAX} bytes")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        if not self._head_began:  # it came together with the end of the one before
-            self._head_began = self._heard
+        if not self._head_started:  # it arrived together with the end of the previous request
+            self._head_started = self._received_at
             self._head_size = 0
         self.scope[SCOPE] = self  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._body:
+        if not self._in_body:
             super().on_header(name, value)
             return
-        # Trailers are dropped: they must not be taken for headers (RFC 9110 §6.5.1).
+        # Trailers are dropped: they must not be merged into headers (RFC 9110 §6.5.1).
         self._trailers += len(name) + len(value) + 4
-        if self._trailers > HEAD:
-            self._large = True
+        if self._trailers > HEAD_MAX:
+            self._head_too_large = True
 
     def on_headers_complete(self) -> None:
-        self._head_began = 0.0
-        self._body = True
-        self._excess = self._trailers = 0
-        self._sends = None
-        if self._head_size > HEAD and self._head() > HEAD:
-            self._large = True
-        if self._over or self._large:
+        self._head_started = 0.0
+        self._in_body = True
+        self._framing_excess = self._trailers = 0
+        self._send_pace = None
+        if self._head_size > HEAD_MAX and self._head() > HEAD_MAX:
+            self._head_too_large = True
+        if self._input_closed or self._head_too_large:
             return
         if not self.url.startswith(b"/"):
             self.scope[AUTHORITY] = _authority(self.url)  # type: ignore[typeddict-unknown-key]
         if self._proxied:
-            self._speak_for(self.state.proxies.client(self.headers, self.client))
+            self._use_forwarded_client(self.state.proxies.client(self.headers, self.client))
         super().on_headers_complete()
-        self.cycle.transport = self._outlet  # type: ignore[assignment]
+        self.cycle.transport = self._output  # type: ignore[assignment]
 
     def on_chunk_header(self) -> None:
-        """From the parser, for each chunk."""
-        self._excess = max(0, self._excess - CHUNK)
+        """Count a chunk (called by the parser)."""
+        self._framing_excess = max(0, self._framing_excess - CHUNK_FRAMING_MAX)
 
     def on_body(self, body: bytes) -> None:
-        self._excess = max(0, self._excess - 3 * len(body))
-        if self._over or self._large:
+        self._framing_excess = max(0, self._framing_excess - 3 * len(body))
+        if self._input_closed or self._head_too_large:
             return
         super().on_body(body)
         if not self.cycle.response_complete:
@@ -223,270 +228,270 @@ class Connection(HttpToolsProtocol):
             self.memory.report()
 
     def on_message_complete(self) -> None:
-        self._body = False
-        if not self._over and not self._large:
+        self._in_body = False
+        if not self._input_closed and not self._head_too_large:
             super().on_message_complete()
             if self._active is not None:
-                self.state.crowd.occupy(self)
+                self.state.admission.set_busy(self)
 
     def on_response_complete(self) -> None:
-        """Unlike uvicorn: more is read only when those requests that came already have been started."""
+        """Start the next request. Unlike uvicorn, read more only after all received requests were started."""
         self.state.total_requests += 1
-        self.on_gone = None
-        self.patient = False
+        self.on_disconnect = None
+        self.interactive = False
         self._active = None
-        self._answered = self.loop.time()
+        self._responded_at = self.loop.time()
         self.release_body()
-        self.keep(0)
-        if self.transport.is_closing() or self._lingers:
+        self.hold(0)
+        if self.transport.is_closing() or self._lingering:
             return
-        self.state.crowd.vacate(self)
+        self.state.admission.set_idle(self)
         if self._proxied:
-            self.state.crowd.move(self, self._site())
+            self.state.admission.move(self, self._site())
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
-        elif self._over or self.state.closing:
+        elif self._input_closed or self.state.closing:
             self.transport.close()
-        if len(self.pipeline) < PIPELINED and not self.flow.write_paused:
+        if len(self.pipeline) < PIPELINE_MAX and not self.flow.write_paused:
             self.flow.resume_reading()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Unlike uvicorn: not before the peer has read the last response, so that only one is ever unread."""
+        """Start a request. Unlike uvicorn, wait until the peer has read the last response: only one is unread."""
         if self.flow.write_paused:
             self.flow.pause_reading()
             self.pipeline.append((cycle, app))
             return
         self._active = cycle
         if not cycle.more_body:
-            self.state.crowd.occupy(self)
+            self.state.admission.set_busy(self)
         super()._start_asgi_task(cycle, app)
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self._unread = self.transport.get_write_buffer_size()
-        # A piece is in memory until all of it is sent.
-        self.memory.unread = max(self._unread, self._outlet.written if self._outlet is not None else 0)
+        # A chunk is in memory until all of it is sent.
+        self.memory.unread = max(self._unread, self._output.written if self._output is not None else 0)
         self.memory.report()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._reads is not None:
-            self._keeps_reading(self._reads, self.loop.time())
+        if self._read_pace is not None:
+            self._reads_fast_enough(self._read_pace, self.loop.time())
         self.memory.unread = 0
         self.memory.report()
-        if self._active is None and not self.is_over:
+        if self._active is None and not self.is_closed:
             if self.pipeline:
                 self._start_asgi_task(*self.pipeline.pop())
-            if not self._over:
+            if not self._input_closed:
                 self.flow.resume_reading()
 
     # For handlers
 
     @property
-    def is_over(self) -> bool:
-        """Whether nothing can be sent any more."""
-        return self._lingers or self.transport.is_closing()
+    def is_closed(self) -> bool:
+        """Return whether no more can be sent."""
+        return self._lingering or self.transport.is_closing()
 
-    def keep(self, size: int) -> None:
-        """Record how many bytes a handler keeps for the peer in all, beside the request's body."""
+    def hold(self, size: int) -> None:
+        """Record the bytes that the handler holds for the peer, beside the request's body."""
         if size != self.memory.kept:
             self.memory.kept = size
             self.memory.report()
 
     def release_body(self) -> None:
-        """Record that what came of the request's body is not kept any more, or counted elsewhere from now on."""
+        """Record that the request's body was freed, or is counted elsewhere from now on."""
         if self.memory.body:
             self.memory.body = 0
             self.memory.report()
 
-    def advance(self) -> None:
-        """Record that a conversation with a patient handler goes on."""
-        self._sends = None
+    def reset_pace(self) -> None:
+        """Restart the measurement of the body's pace; called by interactive handlers."""
+        self._send_pace = None
 
-    # What is done about it
+    # Limits and closing
 
-    def look(self, now: float) -> None:
-        """Refuse or close the connection if it is overdue."""
+    def check_limits(self, now: float) -> None:
+        """Refuse or close the connection if a timeout has expired."""
         settings = self.state.server.settings
-        if self._lingers:
+        if self._lingering:
             return
         if not self.flow.write_paused:
-            self._reads = None
-        elif self._reads is None:
-            self._reads = Pace(settings.limits.stalled, now)
-        elif not self._keeps_reading(self._reads, now):
-            self._abort(f"it has read next to nothing of its response for {settings.limits.stalled:g} s")
+            self._read_pace = None
+        elif self._read_pace is None:
+            self._read_pace = Pace(settings.limits.stalled, now)
+        elif not self._reads_fast_enough(self._read_pace, now):
+            self._abort(f"the peer read almost nothing of its response for {settings.limits.stalled:g} s")
             return
         idle = self._active is None and not self.pipeline
-        if self._body:
-            limit = settings.http.patience if self.patient else settings.http.slow
+        if self._in_body:
+            limit = settings.http.patience if self.interactive else settings.http.slow
             if self.flow.read_paused:
-                self._sends = None
-            elif self._sends is None:
-                self._sends = Pace(limit, now)
-            elif not self._sends.keeps_up(limit, now, self._moved):
-                if idle:  # the rest of a body that nobody wanted
-                    self._abort("the rest of its request's body is too slow")
+                self._send_pace = None
+            elif self._send_pace is None:
+                self._send_pace = Pace(limit, now)
+            elif not self._send_pace.keeps_up(limit, now, self._body_received):
+                if idle:  # the rest of a body that no handler reads
+                    self._abort("the rest of the request's body is too slow")
                 else:
-                    self.refuse("too-slow", f"next to nothing came of the request's body for {limit:g} s")
-            self._moved = 0
-        elif idle and self._head_began:
-            if now - self._head_began > settings.http.slow:
-                self.refuse("too-slow", f"a request's head must be there within {settings.http.slow:g} s")
-        elif idle and now - max(self._answered, self._heard) > settings.http.idle:
-            self._part()
+                    self.refuse("too-slow", f"almost nothing of the request's body arrived for {limit:g} s")
+            self._body_received = 0
+        elif idle and self._head_started:
+            if now - self._head_started > settings.http.slow:
+                self.refuse("too-slow", f"a request's head must arrive within {settings.http.slow:g} s")
+        elif idle and now - max(self._responded_at, self._received_at) > settings.http.idle:
+            self._close()
 
     def refuse(self, reason: str, detail: str) -> None:
-        """End this connection, with a problem document if there is still a place for one."""
-        if not self.transport.is_closing() and not self._lingers:
+        """Close the connection, with a problem document unless a response has been started."""
+        if not self.transport.is_closing() and not self._lingering:
             self.state.cut += 1
-            self._over = True
+            self._input_closed = True
             self.state.server.note("HTTP connection refused", self, f"{reason}: {detail}")
             if self._active is None or not self._active.response_started:
-                self.transport.write(_answer(reason, detail))
-            gone = self._nobody()
-            if gone is not None:  # not from here: the core may be at work, if this is the budget's call
-                self.loop.call_soon(gone)
+                self.transport.write(_raw_response(reason, detail))
+            disconnected = self._abandon_requests()
+            if disconnected is not None:  # later: the memory budget may call this from within the core
+                self.loop.call_soon(disconnected)
             self.linger()
 
     def cut(self, reason: str) -> None:
-        """From the crowd: make room."""
+        """Close the connection to make room; called by the admission."""
         self.refuse("too-many-connections", reason)
 
     def linger(self) -> None:
-        """Close it, but only when the peer has had time to read: closed while it sends, it would not see the answer."""
-        if self._lingers or self.transport.is_closing():
+        """Half-close the connection: if it were closed while the peer sends, the peer would not see the response."""
+        if self._lingering or self.transport.is_closing():
             return
-        self._over = True
-        self.state.crowd.leave(self)
-        if self.state.lingering >= LINGERING:
-            self._part()
+        self._input_closed = True
+        self.state.admission.leave(self)
+        if self.state.lingering >= LINGERING_MAX:
+            self._close()
             return
-        self._lingers = True
+        self._lingering = True
         self.state.lingering += 1
         self.flow.resume_reading()
         self.transport.write_eof()
-        self.loop.call_later(GOODBYE, self.transport.abort)
+        self.loop.call_later(CLOSE_TIMEOUT, self.transport.abort)
 
-    def goodbye(self) -> None:
-        """The broker stops."""
+    def finish(self) -> None:
+        """Close the connection after the active request: the broker stops."""
         if self.cycle is None or self.cycle.response_complete:
-            self._part()
+            self._close()
         else:
             self.cycle.keep_alive = False
             for cycle, _ in self.pipeline:
                 cycle.keep_alive = False
 
     def _out_of_memory(self, reason: str) -> None:
-        """From the budget: free what this connection keeps. What its peer does not read is not added to."""
+        """Close the connection to free memory; no problem document is added to an unread response."""
         if self.flow.write_paused:
             self._abort(reason)
         else:
             self.refuse(NO_MEMORY, reason)
 
     def _site(self) -> str:
-        """Return what counts as one address in the crowd. Connections of a trusted proxy do not share one."""
+        """Return the address for admission. Connections of a trusted proxy do not share one."""
         return f"proxied {id(self)}" if self._proxied else site_of(self.client, self.listener)
 
-    def _speak_for(self, client: str) -> None:
-        """Take a request of a trusted proxy for one of its client."""
+    def _use_forwarded_client(self, client: str) -> None:
+        """Attribute a trusted proxy's request to the proxy's client."""
         self.scope["client"] = (client, 0)
         proxy = address_of(self.transport)
         self.address = f"{client} via {proxy}"
-        self.state.crowd.move(self, site_of((client, 0), self.listener))
+        self.state.admission.move(self, site_of((client, 0), self.listener))
 
-    def _keeps_reading(self, pace: Pace, now: float) -> bool:
+    def _reads_fast_enough(self, pace: Pace, now: float) -> bool:
         """Return whether the peer reads its response fast enough."""
         left = self.transport.get_write_buffer_size()
         read = max(0, self._unread - left)
         self._unread = left
         return pace.keeps_up(self.state.server.settings.limits.stalled, now, read)
 
-    def _garbage(self, error: Exception) -> None:
-        """What came is no HTTP. A request that was complete before is answered first."""
+    def _fail_parsing(self, error: Exception) -> None:
+        """Refuse input that is not HTTP, after complete requests before it are answered."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete and not cycle.more_body:
-            self._over = True
+            self._input_closed = True
             self.flow.pause_reading()
             cycle.keep_alive = False
         else:
-            self.refuse("malformed", f"this is no HTTP/1.1 request: {error}")
+            self.refuse("malformed", f"not an HTTP/1.1 request: {error}")
 
     def _head(self) -> int:
-        """Bytes of the head, as far as it matters."""
+        """Return the approximate bytes of the head."""
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
-    def _nobody(self) -> Callable[[], object] | None:
-        """Nobody waits for the response to what is under way: free its body, and return whom to tell."""
+    def _abandon_requests(self) -> Callable[[], object] | None:
+        """Free the bodies of active requests and return the callback for their disconnection."""
         for cycle in (self.cycle, self._active):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.body = bytearray()
                 cycle.message_event.set()
-        gone = self.on_gone
-        self.on_gone = None
-        return gone
+        disconnected = self.on_disconnect
+        self.on_disconnect = None
+        return disconnected
 
     def _abort(self, reason: str) -> None:
-        """End the connection at once; what was unsent is lost."""
-        if not self._over:
+        """End the connection at once; unsent data is lost."""
+        if not self._input_closed:
             self.state.cut += 1
             self.state.server.note("HTTP connection cut", self, reason)
-        self._over = True
+        self._input_closed = True
         self.transport.abort()
 
-    def _part(self) -> None:
-        """Close it; what it has not read within a moment is not waited for."""
-        self._over = True
+    def _close(self) -> None:
+        """Close the connection; what the peer has not read within CLOSE_TIMEOUT is lost."""
+        self._input_closed = True
         self.transport.close()
         if self.transport.get_write_buffer_size():
-            self.loop.call_later(GOODBYE, self.transport.abort)
+            self.loop.call_later(CLOSE_TIMEOUT, self.transport.abort)
 
 
 class ConnectionOutput:
-    """Stands before the transport for a request's response: notes what is written, and closes the connection so that
-    a peer which still sends its body sees the response."""
+    """Transport of a request's response: records the last write, and closes the connection so that a peer that still
+    sends its body sees the response."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: HttpConnection) -> None:
         self._connection = connection
         self._write = connection.transport.write
         self.is_closing = connection.transport.is_closing
-        self.written = 0  # bytes of the last piece
+        self.written = 0  # bytes of the last chunk
 
     def write(self, data: bytes) -> None:
         self.written = len(data)
         self._write(data)
 
     def close(self) -> None:
-        if self._connection._body:
+        if self._connection._in_body:
             self._connection.linger()
         else:
             self._connection.transport.close()
 
 
-def connection_of(scope: Any) -> Connection | None:
-    """Return whose request it is; None where no connection is (a test's own client)."""
+def connection_of(scope: Any) -> HttpConnection | None:
+    """Return the connection of a request; None for a test's ASGI client."""
     found = scope.get(SCOPE)
-    return found if isinstance(found, Connection) else None
+    return found if isinstance(found, HttpConnection) else None
 
 
 def _authority(url: bytes) -> bytes:
-    """Return what an absolute target names as its authority (RFC 9112 §3.2.2); empty for any other form."""
+    """Return the authority of an absolute request target (RFC 9112 §3.2.2); empty for any other form."""
     _, separator, rest = url.partition(b"://")
     return rest.partition(b"/")[0].partition(b"?")[0] if separator else b""
 
 
-def _probe(transport: asyncio.Transport) -> None:
+def _enable_keepalive(transport: asyncio.Transport) -> None:
     made = transport.get_extra_info("socket")
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in PROBES.items():
+    for name, value in KEEPALIVE.items():
         option = getattr(socket, name, None)  # not every system has all of them
         if option is not None:
             made.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def _answer(reason: str, detail: str) -> bytes:
-    """A whole response, for when there is no handler to give one."""
+def _raw_response(reason: str, detail: str) -> bytes:
+    """Return a complete response, for requests that reach no handler."""
     response = problem(reason, detail, {"connection": "close"}).response()
     lines = [STATUS_LINE[response.status_code], b"date: ", formatdate(usegmt=True).encode(), b"\r\n"]
     for name, value in response.raw_headers:

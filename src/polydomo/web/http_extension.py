@@ -1,4 +1,4 @@
-"""HTTP as a way into the server."""
+"""HTTP as an extension of the server."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from polydomo.server.extensions import Extension
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
-    from polydomo.web.clients import WebClients
+    from polydomo.web.api.app import HttpApp
     from polydomo.web.http_server import HttpServer
-    from polydomo.web.polling import PollingWorkers
 
 
 class HttpExtension(Extension):
     """FastAPI on uvicorn's protocol, on the broker's own loop.
 
-    While the broker finishes its jobs it still listens: workers that come with a new connection for every request
-    bring their last results, and whoever asks `/readyz` hears that it is not ready. The core takes no new jobs then.
+    While the broker finishes its jobs, HTTP still listens: workers that use a new connection for every request
+    deliver their last results, and `/readyz` reports that the broker is not ready. The core accepts no new jobs then.
     """
 
     name = "http"
@@ -25,18 +24,15 @@ class HttpExtension(Extension):
     def __init__(self, server: BrokerServer) -> None:
         self.server = server
         self.bound: list[str] = []
+        self.app: HttpApp | None = None
         self.http_server: HttpServer | None = None
-        self.clients: WebClients | None = None
-        self.workers: PollingWorkers | None = None
 
     async def open(self) -> None:
         from polydomo.web.api.app import make_app
         from polydomo.web.http_server import HttpServer
 
-        app = make_app(self.server)
-        self.clients = getattr(app.state, "clients", None)
-        self.workers = getattr(app.state, "workers", None)
-        self.http_server = HttpServer(self.server, app)
+        self.app = make_app(self.server)
+        self.http_server = HttpServer(self.server, self.app)
         self.bound = self.http_server.bound
         try:
             for text in self.server.settings.broker.http:
@@ -46,19 +42,19 @@ class HttpExtension(Extension):
             raise
 
     def shut(self) -> None:
-        pass  # see the class
+        pass  # HTTP listens until `close`, see the class
 
     async def close(self) -> None:
-        if self.workers is not None:
-            self.workers.close()
-        if self.clients is not None:
-            self.clients.close()
+        if self.app is not None:
+            for part in (self.app.workers, self.app.clients):
+                if part is not None:
+                    part.close()
         if self.http_server is not None:
             await self.http_server.close()
 
     def inspect(self, now: float) -> None:
-        if self.clients is not None:
-            self.clients.inspect(now)
+        if self.app is not None and self.app.clients is not None:
+            self.app.clients.inspect()
 
     def show(self) -> dict[str, Any]:
         return {"bound": []} if self.http_server is None else self.http_server.show()

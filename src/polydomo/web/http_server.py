@@ -1,6 +1,6 @@
-"""The HTTP server: listeners on the broker's own loop, and a look at all connections now and then.
+"""The HTTP server: listeners on the broker's own loop, and a periodic check of all connections.
 
-There is no uvicorn server: its listening, signals and main loop would be in the server's way.
+uvicorn's own server is not used: its listeners, signal handlers and main loop would conflict with the broker's.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from uvicorn.config import Config
 
 from polydomo.errors import ConfigError
 from polydomo.server import endpoints
-from polydomo.web.connection import GOODBYE, Connection, State
+from polydomo.web.connection import CLOSE_TIMEOUT, HttpConnection, HttpServerState
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from polydomo.server.server import BrokerServer
 
-# How often connections are looked at, at the most and at the least.
-LOOK_MIN: Final = 0.05
-LOOK_MAX: Final = 1.0
+# Bounds of the interval between two checks of all connections, in seconds.
+CHECK_MIN: Final = 0.05
+CHECK_MAX: Final = 1.0
 
 
 class HttpServer:
-    """Listens, looks at its connections, and closes them in the end."""
+    """Listeners and connections of HTTP."""
 
     def __init__(self, server: BrokerServer, app: ASGIApp) -> None:
         self.server = server
         self.loop = server.loop
-        self.state = State(server)
+        self.state = HttpServerState(server)
         self.bound: list[str] = []
         self._listeners: list[asyncio.AbstractServer] = []
         self._timer: asyncio.TimerHandle | None = None
         self._config = Config(
             app,
-            http=Connection,
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -49,16 +49,16 @@ class HttpServer:
         self._config.load()
 
     async def listen(self, text: str) -> None:
-        """At HOST:PORT; the port may be 0 or `*` for any that is free."""
+        """Listen on HOST:PORT; port 0 or `*` means any free one."""
         try:
             endpoint = endpoints.parse(f"tcp://{text}", binding=True)
         except ConfigError:
             raise ConfigError(
-                f"{text!r} is no place for HTTP", hint="write 127.0.0.1:8080, [::1]:8080 or *:8080"
+                f"{text!r} is not an HTTP address", hint="write 127.0.0.1:8080, [::1]:8080 or *:8080"
             ) from None
         try:
             listener = await self.loop.create_server(
-                partial(Connection, self._config, self.state, {}, self.loop, listener=text),
+                partial(HttpConnection, self._config, self.state, {}, self.loop, listener=text),
                 endpoint.host or None,
                 endpoint.port,
                 backlog=1024,
@@ -72,48 +72,48 @@ class HttpServer:
         shown = str(endpoint._replace(host=endpoint.host or "*", port=port))
         self.bound.append(shown.removeprefix("tcp://"))
         if self._timer is None:
-            self._look()
+            self._check_all()
 
     async def close(self) -> None:
-        """No new connections; those that are here have a moment for what they are at."""
+        """Stop listening, let active requests end within CLOSE_TIMEOUT, then abort all connections."""
         self.state.closing = True
         for listener in self._listeners:
             listener.close()
-        end = self.loop.time() + GOODBYE
+        end = self.loop.time() + CLOSE_TIMEOUT
         for connection in self._connections():
-            connection.goodbye()
+            connection.finish()
         while (self.state.connections or self.state.tasks) and self.loop.time() < end:
             await asyncio.sleep(0.01)
         for connection in self._connections():
             connection.transport.abort()
-        end = self.loop.time() + GOODBYE
+        end = self.loop.time() + CLOSE_TIMEOUT
         while self.state.tasks and self.loop.time() < end:
             await asyncio.sleep(0.01)
         if self._timer is not None:
             self._timer.cancel()
 
     def show(self) -> dict[str, Any]:
-        """For people."""
+        """Return counters for the management service."""
         state = self.state
         return {
             "bound": list(self.bound),
             "connections": len(state.connections),
             "requests": state.total_requests,
             "refused": state.refused,
-            "evicted": state.crowd.evicted,
+            "evicted": state.admission.evicted,
             "cut": state.cut,
         }
 
-    def _connections(self) -> list[Connection]:
-        return [one for one in self.state.connections if isinstance(one, Connection)]
+    def _connections(self) -> list[HttpConnection]:
+        return [one for one in self.state.connections if isinstance(one, HttpConnection)]
 
-    def _look(self) -> None:
-        """At every connection, and at the time of day, which every response carries (RFC 9110 §6.6.1)."""
+    def _check_all(self) -> None:
+        """Check every connection, and update the date that every response carries (RFC 9110 §6.6.1)."""
         self.state.configure()
         self.state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
         now = self.loop.time()
         for connection in self._connections():
-            connection.look(now)
+            connection.check_limits(now)
         http = self.server.settings.http
         pause = min(http.slow, http.idle, self.server.settings.limits.stalled) / 4
-        self._timer = self.loop.call_later(min(LOOK_MAX, max(LOOK_MIN, pause)), self._look)
+        self._timer = self.loop.call_later(min(CHECK_MAX, max(CHECK_MIN, pause)), self._check_all)

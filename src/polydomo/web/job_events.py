@@ -1,133 +1,116 @@
-"""What happens to a job, for whoever listens: a short list that somebody reads, and that never grows without bound."""
+"""Events of one job, in a bounded queue with one reader."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from polydomo.web.waiting import wait_future, wake
 
 if TYPE_CHECKING:
     from polydomo.core.job import Failure
 
-ACCEPTED: Final = "accepted"  # a durable one: it is on disk
-ASSIGNED: Final = "assigned"  # this worker will do it
-TAKEN: Final = "taken"  # the worker says that it has got it
-PARTIAL: Final = "partial"  # one of several answers
-STREAM: Final = "stream"  # a piece of data of a worker
-EVENT: Final = "event"  # the worker says how it goes on
+ACCEPTED: Final = "accepted"  # a durable job is on disk
+ASSIGNED: Final = "assigned"  # to this worker
+TAKEN: Final = "taken"  # the worker has acknowledged the job
+PARTIAL: Final = "partial"  # a partial result
+STREAM: Final = "stream"  # a chunk of a worker's data
+EVENT: Final = "event"  # a progress event of the worker
 GATHERED: Final = "gathered"  # one of several workers has ended its part
-RESULT: Final = "result"  # the end
-FAILED: Final = "failed"  # the end, too
-CUT: Final = "cut"  # the listener was too slow: something is missing from here on
+RESULT: Final = "result"  # last
+FAILED: Final = "failed"  # last
+CUT: Final = "cut"  # last: the reader was too slow, further events are lost
 
-# What a listener may leave unread before it is cut off: its own memory, not the worker's matter.
-MOST: Final = 10_000
-MOST_BYTES: Final = 64 * 1024 * 1024
+# Unread events that a reader may have before the queue is cut.
+QUEUE_MAX: Final = 10_000
+QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
 
-# What one takes in memory beside its body, roughly.
+# Approximate memory of an event beside its body, in bytes.
 OVERHEAD: Final = 256
 
 
-class JobEvent:
-    """One of them. `body` is canonical, but for an event's, which is one frame as it is."""
+class JobEvent(NamedTuple):
+    """One event. `body` is canonical, except for EVENT, where it is the content of one frame."""
 
-    __slots__ = ("body", "failure", "gathered", "kind", "number", "word", "worker")
-
-    def __init__(
-        self,
-        kind: str,
-        worker: bytes = b"",
-        body: bytes = b"",
-        *,
-        word: str = "",
-        failure: Failure | None = None,
-        gathered: bool = False,
-        number: int = 0,
-    ) -> None:
-        self.kind = kind
-        self.worker = worker
-        self.body = body
-        self.word = word  # an event's own kind
-        self.failure = failure
-        self.gathered = gathered  # the body is packed (`core.gather`)
-        self.number = number  # by which it is found in the store again; 0: it is not kept
+    kind: str
+    worker: bytes = b""
+    body: bytes = b""
+    word: str = ""  # the worker's own name for an EVENT
+    failure: Failure | None = None
+    gathered: bool = False  # the body is packed (`core.gather`)
+    number: int = 0  # its number in the store; 0: not stored
 
     def last(self) -> bool:
-        """Does nothing follow?"""
+        """Return whether no event follows this one."""
         return self.kind in (RESULT, FAILED, CUT)
 
 
-class Listener:
-    """Iterate over it; it ends behind the job's end. `next` waits no longer than it is told."""
+class JobEventQueue:
+    """An asynchronous iterator over a job's events that ends after the last one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._heard: deque[JobEvent] = deque()
+        self._events: deque[JobEvent] = deque()
         self._size = 0
-        self.on_size: Callable[[int], object] | None = None  # called with the bytes that are not read yet
-        self._over = False  # nothing will be added
+        self.on_size: Callable[[int], object] | None = None  # called with the number of unread bytes
+        self._closed = False
         self._future: asyncio.Future[None] | None = None
 
-    def add(self, happening: JobEvent) -> None:
-        """From the core, which does not wait: too much at once ends it."""
-        if self._over:
+    def add(self, event: JobEvent) -> None:
+        """Append an event. The core does not wait for readers: if the queue is full, it is cut."""
+        if self._closed:
             return
-        if len(self._heard) >= MOST or self._size + len(happening.body) > MOST_BYTES:
-            happening = JobEvent(CUT)
-        self._size += len(happening.body) + OVERHEAD
-        self._heard.append(happening)
-        self._over = happening.last()
-        self._wake()
-        if self.on_size is not None:
-            self.on_size(self._size)
+        if len(self._events) >= QUEUE_MAX or self._size + len(event.body) > QUEUE_BYTES_MAX:
+            event = JobEvent(CUT)
+        self._events.append(event)
+        self._closed = event.last()
+        wake(self._future)
+        self._resize(len(event.body) + OVERHEAD)
 
     def close(self) -> None:
-        """Nothing more will come; what was heard can still be read."""
-        self._over = True
-        self._wake()
+        """Accept no more events; those in the queue can still be read."""
+        self._closed = True
+        wake(self._future)
 
     def discard(self) -> None:
-        """Nothing more will be read."""
+        """Drop all events and accept no more."""
         self.on_size = None
-        self._heard.clear()
+        self._events.clear()
         self._size = 0
         self.close()
 
     async def next(self, timeout: float) -> JobEvent | None:
-        """The next one. None: nothing within `timeout` seconds, or `over`."""
-        if not self._heard and not self._over:
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._future = future
-            timer = self._loop.call_later(timeout, self._wake)
+        """Return the next event; None after `timeout` seconds without one, or when the queue is `over`."""
+        if not self._events and not self._closed:
+            self._future = self._loop.create_future()
             try:
-                await future
+                await wait_future(self._future, timeout)
             finally:
-                timer.cancel()
                 self._future = None
-        if not self._heard:
+        if not self._events:
             return None
-        happening = self._heard.popleft()
-        self._size -= len(happening.body) + OVERHEAD
-        if self.on_size is not None:
-            self.on_size(self._size)
-        return happening
+        event = self._events.popleft()
+        self._resize(-len(event.body) - OVERHEAD)
+        return event
 
     @property
     def over(self) -> bool:
-        """Has everything been read, and will nothing come?"""
-        return self._over and not self._heard
+        """Return whether all events have been read and no more will be added."""
+        return self._closed and not self._events
 
-    def __aiter__(self) -> Listener:
+    def __aiter__(self) -> JobEventQueue:
         return self
 
     async def __anext__(self) -> JobEvent:
         while not self.over:
-            happening = await self.next(3600.0)
-            if happening is not None:
-                return happening
+            event = await self.next(3600.0)
+            if event is not None:
+                return event
         raise StopAsyncIteration
 
-    def _wake(self) -> None:
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
+    def _resize(self, change: int) -> None:
+        self._size += change
+        if self.on_size is not None:
+            self.on_size(self._size)

@@ -1,4 +1,4 @@
-"""What one HTTP connection keeps in memory, as the memory budget sees it."""
+"""Memory of one HTTP connection, as reported to the memory budget."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 # Less than this is not reported: most requests are small, and the number of connections is bounded.
 SMALL: Final = 16 * 1024
 
-# What bytes take in memory beside themselves, as one part in so many: pieces that are copied, gaps in the heap.
+# Bytes per byte of overhead: copied chunks, gaps in the heap.
 OVERHEAD: Final = 16
 
 
@@ -21,15 +21,15 @@ class ConnectionMemory:
     __slots__ = ("_budget", "_on_cut", "_reported", "body", "kept", "unread")
 
     def __init__(self, budget: MemoryBudget, on_cut: Callable[[str], None]) -> None:
-        self.body = 0  # of request bodies, until their handlers have passed them on
-        self.unread = 0  # of responses that the peer does not read
-        self.kept = 0  # whatever else a handler keeps for the peer
+        self.body = 0  # request bodies, until their handlers have passed them on
+        self.unread = 0  # responses that the peer has not read
+        self.kept = 0  # other data that a handler holds for the peer
         self._budget = budget
         self._on_cut: Callable[[str], None] | None = on_cut
         self._reported = 0
 
     def report(self) -> None:
-        """Tell the budget; to be called after a change. The connection may have been cut when this returns."""
+        """Report a change to the budget. The connection may have been cut when this returns."""
         total = self.body + self.unread + self.kept
         total = total + total // OVERHEAD if total >= SMALL else 0
         if total != self._reported and self._on_cut is not None:
@@ -37,14 +37,14 @@ class ConnectionMemory:
             self._budget.hold(self, total)
 
     def cut(self, reason: str) -> None:
-        """From the budget, which has forgotten this holder."""
+        """End the connection; called by the budget, which has already released this holder."""
         on_cut = self._on_cut
         self.close()
         if on_cut is not None:
             on_cut(reason)
 
     def close(self) -> None:
-        """Report nothing any more."""
+        """Release the reported memory and report no more."""
         self._on_cut = None
         if self._reported:
             self._reported = 0

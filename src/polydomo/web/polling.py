@@ -1,11 +1,11 @@
-"""Workers that ask for work over HTTP: each poll is for one job, and waits until there is one.
+"""Workers that poll for jobs over HTTP: each poll is for one job and waits until there is one.
 
-A worker may hold as many jobs as it has polls open, beside those it holds already, so its credit is always "running +
-open polls". It is alive while a poll is open; between two requests it may be silent for `http.worker_idle`. A worker
-that holds a job and is silent is only given up if it has sent heartbeats while busy before: otherwise its job's own
-time decides, as with any worker whose program has one thread.
+A worker may hold one job per open poll, beside those it has already, so its credit is always "running + open polls".
+It is alive while a poll is open; between two requests it may be silent for `http.worker_idle`. A worker that holds a
+job and is silent is only expired if it has sent heartbeats while busy before: otherwise the job's timeout applies, as
+for any single-threaded worker.
 
-Each attempt has a token, which is its URL. One that was taken from its worker is answered with "superseded".
+Each attempt has a token, which is its URL. Reports on a revoked attempt are answered with "superseded".
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from polydomo.core.answers import ANSWERED
 from polydomo.core.policy import Heartbeat
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
+from polydomo.web.waiting import wake
 from polydomo.wire.frames import shown
 
 if TYPE_CHECKING:
     from polydomo.core.job import Failure, Job
     from polydomo.server.server import BrokerServer
 
-# How often a worker is looked at within the time it may be silent.
-LOOKS: Final = 4
+# Liveness checks of a worker within `http.worker_idle`.
+CHECKS: Final = 4
 
 # Services of one worker.
-MOST_SERVICES: Final = 1000
+SERVICES_MAX: Final = 1000
 
 
-class Unwilling(ValueError):
-    """A worker may not offer what it says. The text is for whoever wrote it."""
+class OfferRefused(ValueError):
+    """Services that a worker may not offer. The text is for the worker's author."""
 
 
-class Crowded(Exception):
-    """It has as many polls open as it may."""
+class TooManyPolls(Exception):
+    """A worker that has as many open polls as it may have."""
 
 
 class Poll:
@@ -49,7 +50,7 @@ class Poll:
 
 
 class PollingWorker(WorkerPort):
-    """One of them, by its name. `core` is the worker as the broker knows it."""
+    """One worker, by its name. `core` is the worker as the broker knows it."""
 
     def __init__(self, workers: PollingWorkers, name: bytes, dialect: str) -> None:
         self.workers = workers
@@ -57,24 +58,35 @@ class PollingWorker(WorkerPort):
         self.key = (name, dialect)
         self.broker = workers.server.broker
         self.gone = False
-        self.tokens: dict[bytes, None] = {}  # of attempts it has, or had when it polled last
+        self.tokens: dict[bytes, None] = {}  # attempts it holds, or held at its latest poll
         self._polls: dict[Poll, None] = {}  # open ones, oldest first
         idle = workers.server.settings.http.worker_idle
-        self.core = core = Worker(self.broker, name, dialect, self, Heartbeat(idle / LOOKS, LOOKS))
+        self.core = core = Worker(self.broker, name, dialect, self, Heartbeat(idle / CHECKS, CHECKS))
         core.base_credit = core.credit = 0
         core.parallel = True
-        core.must_beat = False  # it may, for each attempt
+        core.must_beat = False  # heartbeats are optional, per attempt
 
-    # What it asks
+    # Polls
 
-    async def next(self, wait: float) -> Job | None:
-        """A job, within `wait` seconds. Whoever is cancelled here gives back what he may have got."""
-        poll = self.open()
-        await self.wait(poll, wait)
-        return poll.job
+    def open(self) -> Poll:
+        """Open a poll: the worker can take one more job until `close`."""
+        if len(self._polls) >= self.workers.server.settings.limits.worker_jobs:
+            raise TooManyPolls(f"worker {shown(self.name)} has {len(self._polls)} open polls")
+        self.workers.server.enter()
+        core = self.core
+        core.late.clear()  # the worker itself reports that it is ready
+        self.workers.prune_attempts(self)
+        poll = Poll(self.workers.loop.create_future())
+        self._polls[poll] = None
+        core.set_deaf(True)  # the open connection proves that the worker is alive
+        self.update_credit()
+        return poll
 
     async def wait(self, poll: Poll, wait: float) -> None:
-        """Until the poll has a job, or its time is over; then it is closed."""
+        """Wait up to `wait` seconds until the poll has a job, then close the poll.
+
+        If the waiting task is cancelled, a job that the poll was given is returned.
+        """
         timer = None
         try:
             if poll.job is None and wait > 0 and not self.gone:
@@ -88,69 +100,51 @@ class PollingWorker(WorkerPort):
                 timer.cancel()
         self.close(poll)
 
-    def open(self) -> Poll:
-        """It is ready for one more job, from now on until `close`."""
-        if len(self._polls) >= self.workers.server.settings.limits.worker_jobs:
-            raise Crowded(f"worker {shown(self.name)} has {len(self._polls)} polls open")
-        self.workers.server.enter()
-        core = self.core
-        core.late.clear()  # it says itself that it is ready
-        self.workers.tidy(self)
-        poll = Poll(self.workers.loop.create_future())
-        self._polls[poll] = None
-        core.set_deaf(True)  # its connection is open: that is the sign of life
-        self.set_credit()
-        return poll
-
     def close(self, poll: Poll) -> None:
-        """It does not wait any more."""
+        """End a poll, if it is open."""
         if poll in self._polls:
             del self._polls[poll]
             self.workers.server.enter()
-            self._after()
-        if not poll.future.done():
-            poll.future.set_result(None)
-
-    def let_go(self) -> None:
-        """It waits for nothing any more."""
-        for poll in list(self._polls):
-            self.close(poll)
+            self.update_credit()
+            if not self._polls:
+                self.core.set_deaf(False)
+        wake(poll.future)
 
     def withdraw(self, poll: Poll) -> None:
-        """Its connection is gone: a job that was given to it, and did not reach it, goes to another at once."""
+        """End a poll whose connection is lost; a job that it was given is dispatched to another worker at once."""
         job = poll.job
         self.close(poll)
         if job is not None:
             poll.job = None
-            self.reattach(job)
+            self.return_job(job)
 
-    def reattach(self, job: Job) -> None:
-        """The job could not be handed over."""
+    def return_job(self, job: Job) -> None:
+        """Return a job that did not reach the worker."""
         if self.core.running.get(job.token) is job:
             self.workers.server.enter()
-            self.set_credit(1)
-            self.workers.forget(job.token)
+            self.update_credit(1)
+            self.workers.remove_attempt(job.token)
             self.broker.report_unknown(self.core, job.token)
 
-    # What it says about an attempt; False: superseded
+    @property
+    def polls(self) -> int:
+        """Return the number of open polls."""
+        return len(self._polls)
+
+    # Reports on an attempt; False: the attempt was revoked
 
     def partial(self, token: bytes, body: bytes) -> bool:
-        """One of several answers."""
+        """Pass on a partial result."""
         self.workers.server.enter()
         return self.broker.partial(self.core, token, body) == ANSWERED
 
-    def stream(self, token: bytes, body: bytes) -> bool:
-        """A piece of data."""
-        self.workers.server.enter()
-        return self.broker.stream(self.core, token, body) == ANSWERED
-
     def event(self, token: bytes, kind: str, body: bytes) -> bool:
-        """How it goes on; `body` is one frame as it is."""
+        """Pass on a progress event; `body` is the content of one frame."""
         self.workers.server.enter()
         return bool(token) and self.broker.event(self.core, token, kind, body) == ANSWERED
 
     def heartbeat(self, token: bytes) -> bool:
-        """It is at it. From now on silence means something."""
+        """Record a sign of life. From the first one on, the worker expires if it is silent while busy."""
         self.workers.server.enter()
         self.broker.seen(self.core)
         if token not in self.core.running:
@@ -159,95 +153,81 @@ class PollingWorker(WorkerPort):
         return True
 
     def result(self, token: bytes, body: bytes) -> bool:
-        """The answer."""
-        self._ends(token)
+        """End the attempt with a result."""
+        self._end_attempt(token)
         return self.broker.final(self.core, token, body) == ANSWERED
 
     def failure(self, token: bytes, failure: Failure) -> bool:
-        """It could not do it."""
-        self._ends(token)
+        """End the attempt with a failure."""
+        self._end_attempt(token)
         return self.broker.fail(self.core, token, failure) == ANSWERED
 
-    def leave(self, reason: str = "said goodbye") -> None:
-        """It does not come again; what it holds goes to others."""
+    def leave(self, reason: str = "disconnected on request") -> None:
+        """Remove the worker; its jobs go to others."""
         self.workers.server.enter()
         self._end()
         self.broker.leave(self.core, reason)
 
-    @property
-    def polls(self) -> int:
-        """Open ones."""
-        return len(self._polls)
-
-    # From the core
+    # Calls from the core
 
     def dispatch(self, job: Job) -> None:
-        self.workers.note(job.token, self)
+        self.workers.add_attempt(job.token, self)
         for poll in self._polls:
             del self._polls[poll]
             poll.job = job
-            if not poll.future.done():
-                poll.future.set_result(None)
+            wake(poll.future)
             break
-        else:  # nobody asked for it
-            self.workers.loop.call_soon(self.reattach, job)
+        else:  # no poll is open
+            self.workers.loop.call_soon(self.return_job, job)
             return
         if not self._polls:
             self.core.set_deaf(False)
 
     def dismiss(self, reason: str) -> None:
-        """Expired, or the broker stops."""
         self._end()
 
-    # Inside
-
-    def _ends(self, token: bytes) -> None:
-        """This attempt ends with what is said next: it makes room for no other job."""
-        self.workers.server.enter()
-        self.set_credit(1 if token in self.core.running or token in self.core.late else 0)
-        self.workers.forget(token)
-
-    def set_credit(self, less: int = 0) -> None:
-        """It may hold what it has, and one more for each open poll; `less` of them are about to end."""
+    def update_credit(self, ending: int = 0) -> None:
+        """Set the credit to the jobs held plus the open polls, less the attempts that are about to end."""
         core = self.core
-        self.broker.set_credit(core, len(core.running) + len(core.late) + len(self._polls) - less)
+        self.broker.set_credit(core, len(core.running) + len(core.late) + len(self._polls) - ending)
 
-    def _after(self) -> None:
-        """A poll has ended."""
-        self.set_credit()
-        if not self._polls:
-            self.core.set_deaf(False)
+    def _end_attempt(self, token: bytes) -> None:
+        """Prepare the end of an attempt, so that it makes no room for another job."""
+        self.workers.server.enter()
+        self.update_credit(1 if token in self.core.running or token in self.core.late else 0)
+        self.workers.remove_attempt(token)
 
     def _end(self) -> None:
         self.gone = True
-        self.workers.drop(self)
+        self.workers.remove(self)
         polls = list(self._polls)
         self._polls.clear()
         self.core.set_deaf(False)
         for poll in polls:
-            if not poll.future.done():
-                poll.future.set_result(None)
+            wake(poll.future)
 
 
 class PollingWorkers:
-    """All of a server."""
+    """All polling workers of a server."""
 
     def __init__(self, server: BrokerServer) -> None:
         self.server = server
         self.loop = server.loop
         self.attempts: dict[bytes, PollingWorker] = {}  # by token
         self._workers: dict[tuple[bytes, str], PollingWorker] = {}
-        self._made_up = 0
+        self._generated = 0  # names
 
     def get(
         self, name: bytes, services: list[bytes], dialect: str = "http", anonymous: bool = False
     ) -> PollingWorker:
-        """The worker of this name, which offers these services from now on. `anonymous`: the name is made up, and
-        nobody comes back under it. Raises Unwilling."""
+        """Return the worker of this name, after setting the services that it offers; may raise OfferRefused.
+
+        An `anonymous` worker has a generated name and never reconnects under it.
+        """
         self.server.enter()
         services = list(dict.fromkeys(services))
-        if not services or len(services) > MOST_SERVICES:
-            raise Unwilling(f"a worker offers 1 to {MOST_SERVICES} services, not {len(services)}")
+        if not services or len(services) > SERVICES_MAX:
+            raise OfferRefused(f"a worker offers 1 to {SERVICES_MAX} services, not {len(services)}")
         worker = self._workers.get((name, dialect))
         if worker is not None and worker.gone:
             worker = None
@@ -255,85 +235,86 @@ class PollingWorkers:
             offered = {service.name for service in worker.core.services}
             if not offered.issubset(services):
                 if worker.core.running or worker.polls:
-                    raise Unwilling(
-                        f"worker {shown(name)} holds jobs or has other polls open, and cannot take services back"
+                    raise OfferRefused(
+                        f"worker {shown(name)} holds jobs or has other open polls, and cannot withdraw services"
                     )
                 worker.leave("offers other services now")
                 worker = None
             else:
                 services = [service for service in services if service not in offered]
-        made = worker is None
+        created = worker is None
         if worker is None:
             worker = PollingWorker(self, name, dialect)
             worker.core.anonymous = anonymous
         for service in services:
             if not self.server.broker.may_register(worker.core, service):
-                raise Unwilling(f"{shown(service)} is not a name that a worker may offer")
-        if made:
+                raise OfferRefused(f"{shown(service)} is not a name that a worker may offer")
+        if created:
             self._workers[(name, dialect)] = worker
         for service in services:
             self.server.broker.register(worker.core, service)
         return worker
 
     def new_name(self) -> bytes:
-        """For a worker that has none."""
+        """Return an unused name for an anonymous worker."""
         while True:
-            self._made_up += 1
-            name = b"http-%d" % self._made_up
+            self._generated += 1
+            name = b"http-%d" % self._generated
             if (name, "http") not in self._workers:
                 return name
 
-    def named(self, name: bytes, dialect: str = "http") -> PollingWorker | None:
-        """Who has this name."""
+    def find(self, name: bytes, dialect: str = "http") -> PollingWorker | None:
+        """Return the worker of this name."""
         return self._workers.get((name, dialect))
 
     def holder(self, token: bytes) -> PollingWorker | None:
-        """Who was given this attempt. One of before the broker's restart is taken up again, if it comes in time."""
+        """Return the worker that holds an attempt. An attempt from before the broker's restart is reattached."""
         worker = self.attempts.get(token)
         if worker is not None:
             return worker
         job = self.server.broker.lifecycle.orphans.get(token)
-        if job is None or job.extra is None:
-            return None
+        return None if job is None or job.extra is None else self.reattach(token, job)
+
+    def reattach(self, token: bytes, job: Job, dialect: str = "http") -> PollingWorker | None:
+        """Give an attempt from before the broker's restart back to its worker; None if it has been claimed."""
+        assert job.extra is not None
         self.server.enter()
-        name = job.extra.holder
-        worker = self._workers.get((name, "http"))
-        if worker is None or job.service not in worker.core.services:
-            offered = [] if worker is None else [service.name for service in worker.core.services]
-            worker = self.get(name, [*offered, job.service.name])
+        known = self._workers.get((job.extra.holder, dialect))
+        offered = [] if known is None else [service.name for service in known.core.services]
+        worker = self.get(job.extra.holder, [*offered, job.service.name], dialect)
         if self.server.broker.lifecycle.claim(token) is None:
             return None
-        self.note(token, worker)
+        self.add_attempt(token, worker)
         self.server.broker.reattach(worker.core, job)
-        worker.set_credit()
+        worker.update_credit()
         return worker
 
-    def note(self, token: bytes, worker: PollingWorker) -> None:
-        """The worker has this attempt."""
+    def add_attempt(self, token: bytes, worker: PollingWorker) -> None:
+        """Record that the worker holds this attempt."""
         self.attempts[token] = worker
         worker.tokens[token] = None
 
-    def forget(self, token: bytes) -> None:
-        """The attempt is over."""
+    def remove_attempt(self, token: bytes) -> None:
+        """Record that the attempt has ended."""
         worker = self.attempts.pop(token, None)
         if worker is not None:
             worker.tokens.pop(token, None)
 
-    def tidy(self, worker: PollingWorker) -> None:
-        """Attempts that were taken from it are not its own any more."""
+    def prune_attempts(self, worker: PollingWorker) -> None:
+        """Remove attempts that were revoked from the worker."""
         if len(worker.tokens) > len(worker.core.running):
             for token in [token for token in worker.tokens if token not in worker.core.running]:
-                self.forget(token)
+                self.remove_attempt(token)
 
-    def drop(self, worker: PollingWorker) -> None:
-        """It is gone."""
+    def remove(self, worker: PollingWorker) -> None:
+        """Remove a worker and its attempts."""
         if self._workers.get(worker.key) is worker:
             del self._workers[worker.key]
         for token in list(worker.tokens):
-            self.forget(token)
+            self.remove_attempt(token)
 
     def close(self) -> None:
-        """The broker stops, and has dismissed them: who came since is told, too."""
+        """Dismiss workers that have registered since the broker dismissed all: the broker stops."""
         for worker in list(self._workers.values()):
             worker.dismiss("the broker stops")
 

@@ -1,9 +1,9 @@
-"""Trusted reverse proxies: whom a request is from that a proxy passes on.
+"""Trusted reverse proxies: the client address of a request that a proxy forwards.
 
-`Forwarded` (RFC 7239) and `X-Forwarded-For` list addresses, each added by the proxy that got the request from there.
-What a client wrote itself stands further left, so the right-most address that is no trusted proxy is the client's. Most
-proxies set one of the two headers and pass on the other as their client sent it: where both are there and do not agree,
-neither is believed.
+`Forwarded` (RFC 7239) and `X-Forwarded-For` list addresses, each appended by the proxy that received the request from
+there. Addresses that a client wrote itself stand further left, so the right-most one that is not a trusted proxy is the
+client's. Most proxies set one of the two headers and pass on the other unchanged: if both exist and differ, neither is
+used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Proxies:
         return bool(self._networks) and peer is not None and self._is_proxy(_address(peer[0]))
 
     def client(self, headers: Iterable[tuple[bytes, bytes]], peer: tuple[str, int] | None) -> str:
-        """Return the address that a request of the trusted proxy `peer` is from; that of `peer` if it is not said."""
+        """Return the client address of a request of the trusted proxy `peer`; the peer's if none is given."""
         found = []
         fields = list(headers)
         for name, parse in ((b"forwarded", _forwarded), (b"x-forwarded-for", _x_forwarded_for)):
@@ -43,7 +43,7 @@ class Proxies:
     def _first_untrusted(
         self, addresses: list[IPv4Address | IPv6Address | None]
     ) -> IPv4Address | IPv6Address | None:
-        """Return the right-most address that is no proxy, or the left-most if all are."""
+        """Return the right-most address that is not a proxy, or the left-most if all are."""
         last = None
         for address in reversed(addresses):
             last = address
@@ -68,7 +68,7 @@ def _x_forwarded_for(value: bytes) -> list[IPv4Address | IPv6Address | None]:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """Return an address that may stand in brackets and have a port; None: it is hidden, or no address."""
+    """Parse an address that may have brackets and a port; None if it is hidden or not an address."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from polydomo.web.api import bodies, cbor
 from polydomo.web.api.bodies import CBOR, JSON, OCTETS, TEXT, preferred, read_body, to_frames, write_body
-from polydomo.web.api.problems import Problem
+from polydomo.web.api.problems import HttpProblem
 from polydomo.wire.frames import EMPTY_BODY, frame, join, split
 
 FRAMES = st.lists(st.binary(max_size=400), min_size=1, max_size=6)
@@ -23,7 +23,7 @@ FRAMES = st.lists(st.binary(max_size=400), min_size=1, max_size=6)
 def sent(*chunks: bytes, limit: int = 1000, disconnect: bool = False, **headers: str) -> Request:
     """A request whose body comes in these pieces."""
     settings = SimpleNamespace(limits=SimpleNamespace(message_bytes=limit, frames=4))
-    app = SimpleNamespace(state=SimpleNamespace(server=SimpleNamespace(settings=settings)))
+    app = SimpleNamespace(server=SimpleNamespace(settings=settings))
     messages: list[dict[str, Any]] = [
         {"type": "http.request", "body": chunk, "more_body": disconnect or number < len(chunks) - 1}
         for number, chunk in enumerate(chunks)
@@ -37,8 +37,8 @@ def sent(*chunks: bytes, limit: int = 1000, disconnect: bool = False, **headers:
     return Request({"type": "http", "method": "POST", "headers": raw, "app": app}, receive)
 
 
-def refused(raw: bytes, content_type: str, most: int = 10) -> Problem:
-    with pytest.raises(Problem) as caught:
+def refused(raw: bytes, content_type: str, most: int = 10) -> HttpProblem:
+    with pytest.raises(HttpProblem) as caught:
         to_frames(raw, content_type, most)
     return caught.value
 
@@ -53,29 +53,29 @@ class TestReading:
         assert await read_body(sent(b"", content_type=JSON)) == EMPTY_BODY
 
     async def test_too_much_is_refused_before_it_is_read(self) -> None:
-        with pytest.raises(Problem) as caught:
+        with pytest.raises(HttpProblem) as caught:
             await read_body(sent(b"", content_length="1001"))
         assert caught.value.status == 413
 
     async def test_too_much_is_refused_while_it_is_read(self) -> None:
         request = sent(b"a" * 600, b"b" * 600, b"never read")
-        with pytest.raises(Problem) as caught:
+        with pytest.raises(HttpProblem) as caught:
             await read_body(request)
         assert caught.value.status == 413
         assert caught.value.headers["connection"] == "close"
         assert (await request.receive())["body"] == b"never read"
 
     async def test_too_much_in_one_piece(self) -> None:
-        with pytest.raises(Problem, match="1000 bytes"):
+        with pytest.raises(HttpProblem, match="1000 bytes"):
             await read_body(sent(b"a" * 1001))
 
     async def test_frames_headers_count(self) -> None:
-        with pytest.raises(Problem) as caught:
+        with pytest.raises(HttpProblem) as caught:
             await read_body(sent(b"a" * 1000))
         assert caught.value.status == 413
 
     async def test_content_encodings_are_not_understood(self) -> None:
-        with pytest.raises(Problem) as caught:
+        with pytest.raises(HttpProblem) as caught:
             await read_body(sent(b"x", content_encoding="gzip"))
         assert caught.value.status == 415
         assert await read_body(sent(b"x", content_encoding="identity")) == frame(b"x")
@@ -165,7 +165,7 @@ class TestChecks:
 class TestMultipart:
     @given(FRAMES)
     def test_what_is_written_is_read(self, frames: list[bytes]) -> None:
-        kind, raw = bodies.multipart(frames)
+        kind, raw = bodies.multipart([("", frame) for frame in frames])
         assert split(to_frames(raw, kind)) == frames
 
     def test_as_curl_sends_it(self) -> None:
@@ -207,7 +207,7 @@ class TestMultipart:
     def test_encoded_parts_and_too_many(self) -> None:
         raw = b"--b\r\nContent-Transfer-Encoding: base64\r\n\r\nQQ==\r\n--b--"
         assert refused(raw, "multipart/mixed; boundary=b").status == 415
-        kind, raw = bodies.multipart([b""] * 11)
+        kind, raw = bodies.multipart([("", b"")] * 11)
         assert refused(raw, kind).status == 413
 
 

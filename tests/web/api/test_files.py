@@ -6,8 +6,8 @@ import http.client
 
 import pytest
 
-from polydomo.web.api.files import span
-from polydomo.web.api.problems import Problem
+from polydomo.web.api.files import parse_range
+from polydomo.web.api.problems import HttpProblem
 from tests.support.broker import wait_for
 from tests.web.api.conftest import Place
 from tests.web.api.site import Site, is_problem
@@ -35,17 +35,17 @@ class TestSpan:
         ],
     )
     def test_as_rfc_9110_has_it(self, text: str, part: tuple[int, int] | None) -> None:
-        assert span(text, 10) == part
+        assert parse_range(text, 10) == part
 
     @pytest.mark.parametrize("text", ["bytes=10-", "bytes=10-20", "bytes=-0"])
     def test_behind_the_end(self, text: str) -> None:
-        with pytest.raises(Problem) as caught:
-            span(text, 10)
+        with pytest.raises(HttpProblem) as caught:
+            parse_range(text, 10)
         assert (caught.value.status, caught.value.headers) == (416, {"content-range": "bytes */10"})
 
     def test_of_nothing(self) -> None:
-        with pytest.raises(Problem):
-            span("bytes=0-", 0)
+        with pytest.raises(HttpProblem):
+            parse_range("bytes=0-", 0)
 
 
 class TestOverHttp:

@@ -74,13 +74,13 @@ class TestMetrics:
             broker.keep_service(Service(broker, b"s%d" % number, Policy(), Counts()))
         broker.policies = {b"s249": Policy()}
         server: Any = SimpleNamespace(broker=broker, management=Management(broker, "test"))
-        books = metrics.BrokerCollector(server)
-        asyncio.run(books.choose())
-        families = list(books._services())
-        assert families[0].samples[0].value == metrics.SERVICES + 50
-        shown = [sample.labels["service"] for sample in families[1].samples]
-        assert len(shown) == metrics.SERVICES
-        assert "s249" in shown
+        collector = metrics.BrokerCollector(server)
+        asyncio.run(collector.choose())
+        found = list(collector._services())
+        assert found[0].values[()] == metrics.SERVICES + 50
+        assert found[1].labels == ("service",)
+        assert len(found[1].values) == metrics.SERVICES
+        assert ("s249",) in found[1].values
 
 
 class TestHealth:
@@ -108,11 +108,11 @@ class TestHealth:
         broker = SimpleNamespace(draining=False, memory=0, memory_limit=10)
         watch = SimpleNamespace(trouble=StoreFull("the disk is full"))
         server: Any = SimpleNamespace(broker=broker, store_watch=watch)
-        assert "the disk is full" in health._why_not(server)
+        assert "the disk is full" in health._not_ready_reason(server)
         watch.trouble = None
-        assert health._why_not(server) == ""
+        assert health._not_ready_reason(server) == ""
 
     def test_no_room_for_jobs(self) -> None:
         broker = SimpleNamespace(draining=False, memory=11, memory_limit=10)
         server: Any = SimpleNamespace(broker=broker, store_watch=None)
-        assert "limits.memory" in health._why_not(server)
+        assert "limits.memory" in health._not_ready_reason(server)

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from polydomo.web.api.origin_guard import AUTHORITY, Guard
+from polydomo.web.api.origin_guard import AUTHORITY, OriginGuard
 from tests.support.broker import BrokerProcess
 from tests.web.api.site import Site, is_problem
 
 
-def reason(guard: Guard, *hosts: str, origin: str | None = None, version: str = "1.1", **scope: Any) -> str:
+def reason(
+    guard: OriginGuard, *hosts: str, origin: str | None = None, version: str = "1.1", **scope: Any
+) -> str:
     """Why a request is refused; empty: it is not."""
     headers = [(b"host", host.encode()) for host in hosts] + [(b"accept", b"*/*")]
     if origin is not None:
@@ -28,7 +30,7 @@ def reason(guard: Guard, *hosts: str, origin: str | None = None, version: str = 
     ],
 )  # fmt: skip
 def test_addresses_and_localhost_are_always_answered(host: str) -> None:
-    assert reason(Guard([], []), host) == ""
+    assert reason(OriginGuard([], []), host) == ""
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,7 @@ def test_addresses_and_localhost_are_always_answered(host: str) -> None:
     ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "2130706433"],
 )
 def test_name_that_is_not_ours_is_misdirected(host: str) -> None:
-    assert reason(Guard([], []), host) == "misdirected"
+    assert reason(OriginGuard([], []), host) == "misdirected"
 
 
 @pytest.mark.parametrize(
@@ -55,25 +57,25 @@ def test_name_that_is_not_ours_is_misdirected(host: str) -> None:
     ],
 )
 def test_host_that_is_none_is_malformed(host: str) -> None:
-    assert reason(Guard([], []), host) == "malformed"
+    assert reason(OriginGuard([], []), host) == "malformed"
 
 
 def test_exactly_one_host_is_asked_for() -> None:
-    guard = Guard([], [])
+    guard = OriginGuard([], [])
     assert reason(guard) == "malformed"
     assert reason(guard, "localhost", "localhost") == "malformed"
     assert reason(guard, "localhost", "evil.example") == "malformed"
 
 
 def test_http_1_0_needs_no_host_but_must_not_have_a_wrong_one() -> None:
-    guard = Guard([], [])
+    guard = OriginGuard([], [])
     assert reason(guard, version="1.0") == ""
     assert reason(guard, "evil.example", version="1.0") == "misdirected"
     assert reason(guard, "localhost", "localhost", version="1.0") == "malformed"
 
 
 def test_names_of_the_settings_and_of_listeners_are_answered() -> None:
-    guard = Guard(["Broker.Example", "*.cluster.local"], [], ["door.example", "10.0.0.5"])
+    guard = OriginGuard(["Broker.Example", "*.cluster.local"], [], ["door.example", "10.0.0.5"])
     for host in (
         "broker.example",
         "BROKER.example.:80",
@@ -84,12 +86,12 @@ def test_names_of_the_settings_and_of_listeners_are_answered() -> None:
         assert reason(guard, host) == ""
     for host in ("cluster.local", "evilcluster.local", "x.broker.example"):
         assert reason(guard, host) == "misdirected"
-    assert reason(Guard(["*"], []), "evil.example") == ""
-    assert reason(Guard(["*"], [])) == "malformed"
+    assert reason(OriginGuard(["*"], []), "evil.example") == ""
+    assert reason(OriginGuard(["*"], [])) == "malformed"
 
 
 def test_authority_of_an_absolute_target_counts_too() -> None:
-    guard = Guard([], [])
+    guard = OriginGuard([], [])
     assert reason(guard, "localhost", **{AUTHORITY: b"localhost:8080"}) == ""
     assert reason(guard, "localhost", **{AUTHORITY: b"evil.example"}) == "misdirected"
     assert reason(guard, "evil.example", **{AUTHORITY: b"localhost"}) == "misdirected"
@@ -108,7 +110,7 @@ def test_authority_of_an_absolute_target_counts_too() -> None:
     ],
 )
 def test_own_pages_and_those_of_the_settings_may_use_it(origin: str | None, host: str) -> None:
-    assert reason(Guard(["broker.example"], ["https://dash.example"]), host, origin=origin) == ""
+    assert reason(OriginGuard(["broker.example"], ["https://dash.example"]), host, origin=origin) == ""
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_own_pages_and_those_of_the_settings_may_use_it(origin: str | None, host
     ],
 )
 def test_other_pages_may_not(origin: str) -> None:
-    assert reason(Guard([], ["https://dash.example"]), "127.0.0.1:8080", origin=origin) == "not-allowed"
+    assert reason(OriginGuard([], ["https://dash.example"]), "127.0.0.1:8080", origin=origin) == "not-allowed"
 
 
 def test_a_page_of_another_site_is_refused(site: Site) -> None:

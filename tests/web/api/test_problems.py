@@ -13,8 +13,8 @@ from polydomo.core import job as jobs
 from polydomo.core.job import Failure
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
-from polydomo.web.api.app import App, _unexpected
-from polydomo.web.api.problems import KINDS, Problem, problem, problem_of
+from polydomo.web.api.app import HttpApp, _unexpected
+from polydomo.web.api.problems import KINDS, HttpProblem, problem, problem_of
 from polydomo.wire.frames import frame, join
 from tests.web.api.site import Site, is_problem
 
@@ -23,7 +23,7 @@ REASONS = [
 ] + ["expired", "draining", "cancelled", "deadline", "store"]
 
 
-def document(found: Problem) -> dict[str, Any]:
+def document(found: HttpProblem) -> dict[str, Any]:
     return dict(json.loads(bytes(found.response().body)))
 
 
@@ -86,7 +86,7 @@ class TestUnexpected:
     async def test_it_is_answered_and_logged_and_goes_no_further(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        app = App(exception_handlers={Exception: _unexpected})
+        app = HttpApp(exception_handlers={Exception: _unexpected})
         app.server = cast(BrokerServer, SimpleNamespace(settings=Settings()))
 
         @app.get("/")

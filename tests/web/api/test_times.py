@@ -11,9 +11,9 @@ from polydomo.web.api import times
 
 @given(st.integers(0, 4_000_000_000_000_000))
 def test_there_and_back(micros: int) -> None:
-    text = times.moment(micros)
+    text = times.format_time(micros)
     assert text is not None
-    assert times.read(text) == micros
+    assert times.parse_time(text) == micros
 
 
 @pytest.mark.parametrize(
@@ -27,18 +27,18 @@ def test_there_and_back(micros: int) -> None:
     ],
 )
 def test_what_is_a_time(text: str, micros: int) -> None:
-    assert times.read(text) == micros
+    assert times.parse_time(text) == micros
 
 
 @pytest.mark.parametrize("text", ["", "nan", "inf", "1e300", "yesterday", "0001-01-01T00:00:00+23:59x"])
 def test_what_is_none(text: str) -> None:
     with pytest.raises(ValueError):
-        times.read(text)
+        times.parse_time(text)
 
 
 def test_rows_of_the_catalogue() -> None:
     row = {"id": "x", "submitted": 0, "finished": None, "history": [{"started": 1_000_000}], "events": []}
-    assert times.dated(row) == {
+    assert times.format_times(row) == {
         "id": "x",
         "submitted": "1970-01-01T00:00:00.000000Z",
         "finished": None,

@@ -1,4 +1,4 @@
-"""The app: all routers, and one form for everything that goes wrong."""
+"""The ASGI app: all routers, and problem documents for all errors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
@@ -31,8 +32,8 @@ from polydomo.web.api import (
     stream,
     workers,
 )
-from polydomo.web.api.origin_guard import Guard, origin_of
-from polydomo.web.api.problems import Problem, problem
+from polydomo.web.api.origin_guard import OriginGuard
+from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.clients import WebClients
 from polydomo.web.polling import PollingWorkers
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 log = Log()
 
-# How a status that the framework itself gives is called.
+# Reasons of statuses that the framework itself returns.
 REASONS = {
     400: "malformed",
     403: "not-allowed",
@@ -56,46 +57,49 @@ REASONS = {
     503: "not-ready",
 }
 
-
-# How long a browser may remember that a page of `http.origins` may do something, in seconds.
+# Seconds for which a browser may cache a preflight response.
 PREFLIGHT_AGE = 600
 
 
-class App(FastAPI):
-    """HEAD is answered wherever GET is, without the body; what a handler did not expect is logged and answered, and
-    goes no further. `origins` says what is asked of every request before."""
+class HttpApp(FastAPI):
+    """FastAPI with HEAD for every GET, checks of `Host` and `Origin` (`origin_guard`), and logging of unexpected
+    errors, which do not propagate to the connection."""
 
     server: BrokerServer
-    guard: Guard
-    _shared: ASGIApp  # for pages of `http.origins`
-    _settings: Settings | None = None  # those that `guard` was made from
+    clients: WebClients | None = None
+    workers: PollingWorkers | None = None
+    guard: OriginGuard
+    _with_cors: ASGIApp  # for pages of `http.origins`
+    _settings: Settings | None = None  # that `guard` was made from
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._settings is not self.server.settings:
             self._configure(self.server.settings)
         if scope["type"] == "http" and scope["method"] == "HEAD" and not scope["path"].endswith("/events"):
             scope = {**scope, "method": "GET", "polydomo.head": True}
-            send = _headless(send)
+            send = _without_body(send)
         refusal = self.guard.check(scope)
         if refusal is not None:
             await refusal.response()(scope, receive, send)
             return
         app: ASGIApp = super().__call__
-        if self.guard.origins and self.guard.shares_with(origin_of(scope) or b""):
-            app = self._shared
+        if self.guard.origins and self.guard.shares_with(Headers(scope=scope).get("origin", "")):
+            app = self._with_cors
         try:
             await app(scope, receive, send)
         except ClientDisconnect:
             pass
         except Exception as error:
-            log.error("a request failed", path=scope.get("path", "")[:200], error=repr(error), exc_info=error)
+            log.error("request failed", path=scope.get("path", "")[:200], error=repr(error), exc_info=error)
 
     def _configure(self, settings: Settings) -> None:
-        """Take over settings, which change when the broker reloads them."""
+        """Apply settings, which change when the broker reloads them."""
         self._settings = settings
         listening = [endpoints.parse_address(text).host for text in settings.broker.http]
-        self.guard = Guard(settings.http.hosts, settings.http.origins, [host for host in listening if host])
-        self._shared = CORSMiddleware(
+        self.guard = OriginGuard(
+            settings.http.hosts, settings.http.origins, [host for host in listening if host]
+        )
+        self._with_cors = CORSMiddleware(
             super().__call__,
             allow_origins=settings.http.origins,
             allow_methods=["*"],
@@ -105,9 +109,9 @@ class App(FastAPI):
         )
 
 
-def make_app(server: BrokerServer) -> FastAPI:
-    """Everything that is offered over HTTP."""
-    app = App(
+def make_app(server: BrokerServer) -> HttpApp:
+    """Return the app of a server."""
+    app = HttpApp(
         title="Polydomo",
         version=__version__,
         openapi_url=None,
@@ -115,7 +119,7 @@ def make_app(server: BrokerServer) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         exception_handlers={
-            Problem: _problem,
+            HttpProblem: _problem,
             RequestValidationError: _invalid,
             HTTPException: _http,
             Exception: _unexpected,
@@ -125,9 +129,8 @@ def make_app(server: BrokerServer) -> FastAPI:
     if server.only_devices:
         app.router.routes += [*health.make_router(server).routes, *metrics.make_router(server).routes]
         return app
-    app.state.server = server
-    app.state.clients = clients = WebClients(server)
-    app.state.workers = polling = PollingWorkers(server)
+    app.clients = clients = WebClients(server)
+    app.workers = polling = PollingWorkers(server)
     for router in (  # the busiest first: routes are tried in this order
         jobs.make_router(server, clients),
         workers.make_router(server, polling),
@@ -143,17 +146,17 @@ def make_app(server: BrokerServer) -> FastAPI:
         docs.make_router(app),
         memodb.make_router(server, clients, polling),
     ):
-        app.router.routes += router.routes  # flat: an included router is looked through for every request
+        app.router.routes += router.routes  # flat: an included router would be searched for every request
     return app
 
 
 async def _problem(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
+    assert isinstance(error, HttpProblem)
     return error.response()
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """A parameter that is not what it must be: 400, and which."""
+    """Return 400 for invalid parameters."""
     assert isinstance(error, RequestValidationError)
     errors = [
         {"where": ".".join(str(part) for part in found["loc"]), "message": found["msg"]}
@@ -164,39 +167,38 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 async def _http(request: Request, error: Exception) -> Response:
-    """What the framework refuses by itself."""
+    """Return a problem for an error of the framework."""
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     reason = REASONS.get(error.status_code)
     if reason is None:
-        return Problem(error.status_code, error.detail, headers=headers).response()
+        return HttpProblem(error.status_code, error.detail, headers=headers).response()
     path = request.url.path[:200]
     detail = "" if error.detail in ("Not Found", "Method Not Allowed") else error.detail
     if reason == "not-found":
-        detail = detail or f"there is nothing at {path}"
+        detail = detail or f"there is no resource {path}"
     if reason == "method-not-allowed":
         headers = {"allow": ", ".join(_methods(request))}
-        detail = f"{path} is not for {request.method[:20]}"
+        detail = f"{path} does not support {request.method[:20]}"
     return problem(reason, detail, headers).response()
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    """Without anything from the inside: that is in the log."""
+    """Return 500 without details, which are in the log."""
     return problem("internal").response()
 
 
 def _methods(request: Request) -> list[str]:
-    """What may be done with the request's path: several routes may share one. One without parameters is meant before
-    those with some."""
-    fitting = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
-    plain = [route for route in fitting if not route.param_convertors]
-    found = {method for route in plain or fitting for method in route.methods}
+    """Return the methods of the request's path. Routes without parameters take precedence over those with some."""
+    matching = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    plain = [route for route in matching if not route.param_convertors]
+    found = {method for route in plain or matching for method in route.methods}
     if "GET" in found:
         found.add("HEAD")
     return sorted(found)
 
 
-def _headless(send: Send) -> Send:
+def _without_body(send: Send) -> Send:
     async def send_head(message: Message) -> None:
         if message["type"] == "http.response.body":
             message = {**message, "body": b""}

@@ -1,8 +1,8 @@
-"""Bodies: what HTTP carries, and the frames of a job.
+"""Conversion between HTTP bodies and the frames of a job.
 
-Inside, a body is one or more frames in canonical form (`wire.frames`). Over HTTP one frame is a body as it is, whatever
-its type; several are `multipart/mixed`, one part each. Nothing is converted: JSON and CBOR are bytes that are checked
-on the way in, and named on the way out to those who ask for them.
+Internally a body is one or more frames in canonical form (`wire.frames`). Over HTTP a single frame is the body itself,
+regardless of its type; several frames are `multipart/mixed`, one part each. Nothing is transcoded: JSON and CBOR are
+validated on input, and labelled on output if the client accepts them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ CBOR: Final = "application/cbor"
 TEXT: Final = "text/plain; charset=utf-8"
 MIXED: Final = "multipart/mixed"
 
-# Headers of one part: nobody needs more.
-PART_HEAD: Final = 8192
+# Limit for the headers of one part, in bytes.
+PART_HEAD_MAX: Final = 8192
+
+# Headers of a part that is one frame.
+_FRAME_HEAD: Final = "content-type: application/octet-stream\r\n"
 
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
 _PARAMETER = re.compile(r';\s*([^\s=;]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;"]*)')
@@ -34,18 +37,18 @@ _HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00\r\n]*")
 
 
 async def read_body(request: Request) -> bytes:
-    """The request's body as frames."""
-    limits = request.scope["app"].state.server.settings.limits
+    """Return the request's body as frames."""
+    limits = request.scope["app"].server.settings.limits
     headers = dict(request.scope["headers"])
     raw = await _read(request, headers, limits.message_bytes)
     body = to_frames(raw, headers.get(b"content-type", b"").decode("latin-1"), limits.frames)
     if len(body) > limits.message_bytes:
-        raise problem("too-large", f"with its frames' headers it has {len(body)} bytes")
+        raise problem("too-large", f"the body has {len(body)} bytes including frame headers")
     return body
 
 
 async def read_bytes(request: Request, limit: int) -> bytes:
-    """The request's body as it is, if it has no more than `limit` bytes."""
+    """Return the request's body unchanged; it may have at most `limit` bytes."""
     return await _read(request, dict(request.scope["headers"]), limit)
 
 
@@ -54,38 +57,29 @@ async def _read(request: Request, headers: dict[bytes, bytes], limit: int) -> by
     if encoding is not None and encoding.strip().lower() not in (b"", b"identity"):
         raise problem(
             "unsupported-media-type",
-            f"a body that is encoded as {encoding[:40].decode('latin-1')!r} is not understood: send it as it is",
+            f"Content-Encoding {encoding[:40].decode('latin-1')!r} is not supported: send the body unencoded",
             {"accept-encoding": "identity", "connection": "close"},
         )
     announced = headers.get(b"content-length", b"")
     if announced.isdigit() and int(announced[:20]) > limit:
         raise _too_large(limit)
-    receive = request.receive
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise ClientDisconnect
-    data: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        if len(data) > limit:
-            raise _too_large(limit)
-        return data
-    chunks = [data]
-    size = len(data)
-    while True:
-        if size > limit:
-            raise _too_large(limit)
-        if not message.get("more_body", False):
-            return b"".join(chunks)
-        message = await receive()
+    chunks: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        data = message.get("body", b"")
-        chunks.append(data)
-        size += len(data)
+        chunks.append(message.get("body", b""))
+        more = message.get("more_body", False)
+        size += len(chunks[-1])
+        if size > limit:
+            raise _too_large(limit)
+    return b"".join(chunks)
 
 
 def to_frames(raw: bytes, content_type: str, most_frames: int = 1024) -> bytes:
-    """What was sent, as frames; a Problem if it is not what it says."""
+    """Convert an HTTP body to frames; raise HttpProblem if it does not match its content type."""
     if not raw:
         return EMPTY_BODY
     if not content_type:
@@ -93,23 +87,25 @@ def to_frames(raw: bytes, content_type: str, most_frames: int = 1024) -> bytes:
     kind = media_type(content_type)
     if kind == JSON or kind.endswith("+json"):
         if not is_json(raw):
-            raise problem("malformed", f"the body is said to be {kind}, and is no JSON")
+            raise problem("malformed", f"Content-Type is {kind}, but the body is not JSON")
     elif kind == CBOR or kind.endswith("+cbor"):
         if not cbor.well_formed(raw):
-            raise problem("malformed", f"the body is said to be {kind}, and is not well-formed CBOR")
+            raise problem("malformed", f"Content-Type is {kind}, but the body is not well-formed CBOR")
     elif kind.startswith("multipart/"):
         return join(parts(raw, content_type, most_frames))
     return frame(raw)
 
 
 def write_body(body: bytes, accept: str | None = None) -> tuple[str, bytes]:
-    """The media type and the bytes for an answer. A type that would not be true is never given: a client that takes
-    JSON only gets `application/octet-stream` if it is no JSON, rather than nothing."""
+    """Return the media type and the bytes of a response.
+
+    The type is always true: a client that accepts only JSON gets other bytes as `application/octet-stream`.
+    """
     if not body:
         return OCTETS, b""
     flags = body[0]
     if flags & MORE:
-        return multipart(split(body))
+        return multipart([(_FRAME_HEAD, part) for part in split(body)])
     raw = body[9:] if flags & LONG else body[2:]
     if not accept or accept == "*/*":
         return OCTETS, raw
@@ -123,51 +119,50 @@ def write_body(body: bytes, accept: str | None = None) -> tuple[str, bytes]:
         if kind == "text/plain" and is_text(raw):
             return TEXT, raw
         if kind == MIXED:
-            return multipart([raw])
+            return multipart([(_FRAME_HEAD, raw)])
     return OCTETS, raw
 
 
-def multipart(frames: Sequence[bytes]) -> tuple[str, bytes]:
-    """One part per frame, behind a boundary that occurs in none of them."""
+def multipart(parts: Sequence[tuple[str, bytes]]) -> tuple[str, bytes]:
+    """Return the media type and the bytes of a multipart body; each part has its header lines and its content."""
     while True:
-        boundary = secrets.token_hex(16).encode()
-        if not any(boundary in part for part in frames):
+        boundary = secrets.token_hex(16)
+        if not any(boundary.encode() in content for _, content in parts):
             break
-    head = b"--" + boundary + b"\r\ncontent-type: application/octet-stream\r\n\r\n"
-    pieces: list[bytes] = []
-    for part in frames:
-        pieces += (head, part, b"\r\n")
-    pieces.append(b"--" + boundary + b"--\r\n")
-    return f"{MIXED}; boundary={boundary.decode()}", b"".join(pieces)
+    out: list[bytes] = []
+    for head, content in parts:
+        out += (f"--{boundary}\r\n{head}\r\n".encode(), content, b"\r\n")
+    out.append(f"--{boundary}--\r\n".encode())
+    return f"{MIXED}; boundary={boundary}", b"".join(out)
 
 
 def parts(raw: bytes, content_type: str, most: int) -> list[bytes]:
-    """The contents of a multipart body, in order (RFC 2046 §5.1.1). Names and types of parts are not looked at."""
+    """Return the contents of a multipart body, in order (RFC 2046 §5.1.1); names and types of parts are ignored."""
     boundary = parameter(content_type, "boundary")
     if not _BOUNDARY.fullmatch(boundary):
-        raise problem("malformed", f"the content type {content_type[:100]!r} names no boundary")
+        raise problem("malformed", f"Content-Type {content_type[:100]!r} has no valid boundary")
     mark = b"--" + boundary.encode()
     found: list[bytes] = []
-    pos, ended = _behind(raw, mark, 0 if raw.startswith(mark) else _delimiter(raw, mark, 0) + 2)
+    pos, ended = _after_delimiter(raw, mark, 0 if raw.startswith(mark) else _delimiter(raw, mark, 0) + 2)
     while not ended:
         if len(found) >= most:
-            raise problem("too-large", f"there are more than {most} parts")
-        start = _behind_head(raw, pos)
+            raise problem("too-large", f"the body has more than {most} parts")
+        start = _after_head(raw, pos)
         end = _delimiter(raw, mark, start)
         found.append(raw[start:end])
-        pos, ended = _behind(raw, mark, end + 2)
+        pos, ended = _after_delimiter(raw, mark, end + 2)
     if not found:
-        raise problem("malformed", "there is no part in the body")
+        raise problem("malformed", "the multipart body has no part")
     return found
 
 
 def media_type(content_type: str) -> str:
-    """Without its parameters."""
+    """Return the media type without its parameters."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def parameter(content_type: str, name: str) -> str:
-    """A parameter of a media type; empty if there is none."""
+    """Return a parameter of a media type; empty if there is none."""
     for key, value in _PARAMETER.findall(content_type):
         if key.lower() == name:
             return re.sub(r"\\(.)", r"\1", value[1:-1]) if value[:1] == '"' else value
@@ -175,8 +170,10 @@ def parameter(content_type: str, name: str) -> str:
 
 
 def preferred(accept: str, offers: Sequence[str]) -> list[str]:
-    """Those of `offers` that are acceptable, the best first; of equals the one that `accept` names more exactly, then
-    the one offered first (RFC 9110 §12.5.1)."""
+    """Return the acceptable ones of `offers`, best first (RFC 9110 §12.5.1).
+
+    Ties go to the offer that `accept` names more exactly, then to the one offered first.
+    """
     ranges = _ranges(accept)
     rated: list[tuple[float, int, int, str]] = []
     for place, offer in enumerate(offers):
@@ -191,7 +188,7 @@ def preferred(accept: str, offers: Sequence[str]) -> list[str]:
 
 
 def _ranges(accept: str) -> list[tuple[str, float]]:
-    """What `Accept` names, with its quality; what cannot be read is left out."""
+    """Return the media ranges of `Accept` with their qualities; malformed ones are ignored."""
     found = []
     for item in accept.split(",")[:100]:
         kind, _, rest = item.partition(";")
@@ -207,7 +204,7 @@ def _ranges(accept: str) -> list[tuple[str, float]]:
 
 
 def _fits(kind: str, offer: str) -> int:
-    """How exactly a range names the offer; -1: not at all."""
+    """Return how exactly a range matches the offer; -1 for no match."""
     if kind == offer:
         return 2
     if kind == "*/*":
@@ -216,35 +213,35 @@ def _fits(kind: str, offer: str) -> int:
 
 
 def _delimiter(raw: bytes, mark: bytes, pos: int) -> int:
-    """Where the next line begins that is a delimiter, at the line break before it."""
+    """Return the position of the next delimiter, at the line break before it."""
     found = raw.find(b"\r\n" + mark, pos)
     if found < 0:
         raise problem("malformed", "the body ends before its last boundary")
     return found
 
 
-def _behind(raw: bytes, mark: bytes, pos: int) -> tuple[int, bool]:
-    """Behind the delimiter at `pos`, and whether it is the last one."""
+def _after_delimiter(raw: bytes, mark: bytes, pos: int) -> tuple[int, bool]:
+    """Return the position after the delimiter at `pos`, and whether it is the last one."""
     pos += len(mark)
     if raw.startswith(b"--", pos):
         return pos, True
     end = raw.find(b"\r\n", pos)
     if end < 0 or raw[pos:end].strip(b" \t"):
-        raise problem("malformed", "something stands behind a boundary on its line")
+        raise problem("malformed", "a boundary is followed by other text on its line")
     return end + 2, False
 
 
-def _behind_head(raw: bytes, pos: int) -> int:
-    """Behind a part's headers. They are only looked at for what would change its content."""
+def _after_head(raw: bytes, pos: int) -> int:
+    """Return the position after a part's headers, of which only Content-Transfer-Encoding matters."""
     while True:
-        end = raw.find(b"\r\n", pos, pos + PART_HEAD)
+        end = raw.find(b"\r\n", pos, pos + PART_HEAD_MAX)
         if end < 0:
-            raise problem("malformed", "a part has no end of its headers")
+            raise problem("malformed", "the headers of a part do not end")
         if end == pos:
             return end + 2
         line = raw[pos:end]
         if not _HEADER.fullmatch(line) and line[:1] not in (b" ", b"\t"):
-            raise problem("malformed", f"a part has a header that is none: {line[:40]!r}")
+            raise problem("malformed", f"a part has a malformed header: {line[:40]!r}")
         name, _, value = line.lower().partition(b":")
         if name == b"content-transfer-encoding" and value.strip() not in (b"binary", b"8bit", b"7bit"):
             raise problem("unsupported-media-type", f"a part is encoded as {value.strip()[:40]!r}")
@@ -252,4 +249,4 @@ def _behind_head(raw: bytes, pos: int) -> int:
 
 
 def _too_large(limit: int) -> Any:
-    return problem("too-large", f"a body has at most {limit} bytes", {"connection": "close"}, limit=limit)
+    return problem("too-large", f"the body has more than {limit} bytes", {"connection": "close"}, limit=limit)

@@ -1,7 +1,7 @@
 """Bodies as members of JSON documents.
 
-One of four: `body`, if it is one frame of JSON; `text`, if it is one of UTF-8; `base64` for other bytes; `frames`, a
-list of base64, for several. The same names are understood where JSON brings a body.
+The member is `body` for one frame of JSON, `text` for one frame of UTF-8, `base64` for one frame of other bytes, or
+`frames`, a list of base64, for several frames. JSON input uses the same members.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ NAMES: Final = ("body", "text", "base64", "frames")
 _json = msgspec.json.Decoder(msgspec.Raw)
 
 
-def shown(body: bytes) -> dict[str, Any]:
-    """A canonical body as a member, see the module's text. JSON stays as it is, on one line."""
+def body_to_json(body: bytes) -> dict[str, Any]:
+    """Return a canonical body as one member. JSON is copied verbatim, on one line."""
     frames = split(body)
     if len(frames) > 1:
         return {"frames": [b64encode(part).decode() for part in frames]}
     raw = frames[0] if frames else b""
     if raw and is_json(raw):
-        # Outside of strings, where there can be none, a line break is a space.
+        # JSON strings contain no raw line breaks, so all of them are white space.
         return {"body": msgspec.Raw(raw.replace(b"\n", b" ").replace(b"\r", b" "))}
     if is_text(raw):
         return {"text": raw.decode()}
     return {"base64": b64encode(raw).decode()}
 
 
-def unshown(members: Mapping[str, Any]) -> bytes:
-    """The opposite: `members` are those of NAMES that a document has, `body` still as JSON. ValueError: not one."""
+def body_from_json(members: Mapping[str, Any]) -> bytes:
+    """Return the canonical body of the given members of NAMES (`body` as raw JSON); ValueError unless exactly one."""
     if len(members) != 1:
-        raise ValueError(f"one of {', '.join(NAMES)} is needed, and there are {len(members)}")
+        raise ValueError(f"exactly one of {', '.join(NAMES)} is required, not {len(members)}")
     ((name, value),) = members.items()
     if name == "body":
         return frame(bytes(value))
@@ -52,7 +52,7 @@ def unshown(members: Mapping[str, Any]) -> bytes:
 
 
 def is_json(raw: bytes) -> bool:
-    """Is it well-formed?"""
+    """Return whether the bytes are well-formed JSON."""
     try:
         _json.decode(raw)
         return raw.isascii() or is_text(raw)
@@ -61,7 +61,7 @@ def is_json(raw: bytes) -> bool:
 
 
 def is_text(raw: bytes) -> bool:
-    """Is it UTF-8?"""
+    """Return whether the bytes are UTF-8."""
     try:
         raw.decode()
     except UnicodeDecodeError:
@@ -75,4 +75,4 @@ def _bytes(value: Any) -> bytes:
     try:
         return b64decode(value, validate=True)
     except ValueError:
-        raise ValueError(f"{value[:40]!r} is no base64") from None
+        raise ValueError(f"{value[:40]!r} is not base64") from None

@@ -1,12 +1,12 @@
-"""Many jobs in one request: a line of JSON for each, and a line for each answer as it comes.
+"""Bulk requests: one line of JSON per job, and one line per result as the jobs end.
 
-A line in: `{"body": any JSON}`, or instead of `body` a `text`, `base64` or `frames` (`answers`); with it, as one likes,
-an `id` that stands in the answer, a `key`, and the options of a single job. A line out: `{"line": 1, "id": …, "ok":
-true, "body": …}`, or `"ok": false` and the `problem`. They come in the order in which jobs end.
+An input line is `{"body": any JSON}`, or `text`, `base64` or `frames` instead of `body` (`body_json`); optional members
+are an `id` that is repeated in the output, a `key`, and the options of a single job. An output line is `{"line": 1,
+"id": …, "ok": true, "body": …}`, or `"ok": false` and the `problem`. Output lines are in the order in which jobs end.
 
-No more than `window` jobs are under way, and one counts until its answer has been taken by the connection. So a client
-that does not read, or workers that are slow, stop the reading of the request, and a million lines need the memory of a
-few hundred. A line that cannot be read is answered with a problem, and the next one is read.
+At most `window` jobs are unfinished, where a job counts until its output line was written to the connection. A client
+that does not read, or slow workers, therefore pause the reading of the request, and a million lines need the memory of
+a few hundred. A malformed line yields a problem, and the next line is read.
 """
 
 from __future__ import annotations
@@ -22,91 +22,74 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from polydomo.core.extras import Options
-from polydomo.core.job import Failure
+from polydomo.core.gather import unpack
 from polydomo.core.names import parse_name
-from polydomo.dialects import options as spoken
+from polydomo.dialects import options as job_options
 from polydomo.web.api import request_options
 from polydomo.web.api.body_json import NAMES as MEMBERS
-from polydomo.web.api.body_json import shown, unshown
-from polydomo.web.api.openapi import Answers, failing
-from polydomo.web.api.problems import Problem, problem, problem_of
-from polydomo.web.api.responses import piece_shown
-from polydomo.web.clients import Outcome, PendingJob, WebClient, WebClients
-from polydomo.web.connection import Connection, connection_of
+from polydomo.web.api.body_json import body_from_json, body_to_json
+from polydomo.web.api.openapi import ResponseDocs, failing, request_body
+from polydomo.web.api.problems import HttpProblem, problem, problem_of
+from polydomo.web.api.responses import piece_to_json
+from polydomo.web.api.schemas import TEXT
+from polydomo.web.clients import WebClient, WebClients
+from polydomo.web.connection import HttpConnection, connection_of
+from polydomo.web.pending import PendingJob
+from polydomo.web.waiting import wake
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
 NDJSON: Final = "application/x-ndjson"
 
-# Jobs under way, unless the client says another number, and at most.
+# Unfinished jobs, by default and at most.
 WINDOW: Final = 256
 WINDOW_MAX: Final = 10_000
 
-_JOB_OPTIONS: Final = frozenset(spoken.KNOWN)
 _ID_MAX: Final = 1000
 
-_DESCRIBED: Final[dict[str, Any]] = {
-    "parameters": [
-        request_options.SERVICE,
-        {
-            "name": "window",
-            "in": "query",
-            "required": False,
-            "description": "jobs that may be under way at once",
-            "schema": {"type": "integer", "minimum": 1, "maximum": WINDOW_MAX, "default": WINDOW},
-        },
-        *request_options.OPTIONS,
-    ],
-    "requestBody": {
-        "description": "a JSON object on each line",
-        "required": False,
-        "content": {
-            NDJSON: {"schema": {"type": "string"}, "example": '{"id": 1, "body": {"name": "Ada"}}\n'}
-        },
-    },
+_WINDOWS: Final = {"type": "integer", "minimum": 1, "maximum": WINDOW_MAX, "default": WINDOW}
+_PARAMETERS: Final = [
+    request_options.SERVICE,
+    request_options.parameter("query", "window", _WINDOWS, WINDOW, "limit of unfinished jobs"),
+    *request_options.OPTIONS,
+]
+_INPUT: Final = {NDJSON: {"schema": TEXT, "example": '{"id": 1, "body": {"name": "Ada"}}\n'}}
+_OUTPUT: Final = {
+    NDJSON: {"schema": TEXT, "example": '{"line": 1, "id": 1, "ok": true, "body": {"name": "Ada"}}\n'}
 }
-
-_ANSWERED: Final[Answers] = {
-    200: {
-        "description": "A line for each job, in the order in which they end.",
-        "content": {
-            NDJSON: {
-                "schema": {"type": "string"},
-                "example": '{"line": 1, "id": 1, "ok": true, "body": {"name": "Ada"}}\n',
-            }
-        },
-    }
+_RESULTS: Final[ResponseDocs] = {
+    200: {"description": "A line for each job, in the order in which jobs end.", "content": _OUTPUT}
 }
 
 
 def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
-    """See the module's text."""
+    """Return the route for bulk requests."""
     router = APIRouter(prefix="/v1", tags=["jobs"])
 
     @router.post(
         "/services/{service:path}/bulk",
         summary="Submit many jobs",
-        responses=failing("malformed", "draining") | _ANSWERED,
-        openapi_extra=_DESCRIBED,
+        responses=failing("malformed", "draining") | _RESULTS,
+        openapi_extra={"parameters": _PARAMETERS, **request_body("a JSON object on each line", _INPUT)},
     )
     async def bulk(request: Request) -> Response:
-        """The options in the query are those of every line that does not have its own."""
+        """Submit a job for each line. Options in the query apply to every line that has none of its own."""
         scope = request.scope
         headers = request_options.headers_of(scope)
         durable = server.settings.http.durable and server.store is not None
         options = request_options.options_of(scope["query_string"], {}, durable, ("window",))
         window = _window(scope["query_string"])
-        client = clients.of(request_options.client_of(scope, headers))
+        client = clients.get(request_options.client_of(scope, headers))
         if server.broker.draining:
-            raise problem("draining", "the broker takes no new jobs")
-        return Bulk(server, client, parse_name(scope["path_params"]["service"]), options, window)
+            raise problem("draining", "the broker accepts no new jobs")
+        return BulkResponse(server, client, parse_name(scope["path_params"]["service"]), options, window)
 
     return router
 
 
-class Bulk(Response):
-    """One request: a task reads lines and submits them, the request's own writes what comes."""
+class BulkResponse(Response):
+    """The response to one request: one task reads lines and submits jobs, the request's task writes results."""
 
     def __init__(
         self, server: BrokerServer, client: WebClient, service: bytes, options: Options, window: int
@@ -118,27 +101,27 @@ class Bulk(Response):
         self.service = service
         self.options = options
         self.window = window
-        self.outstanding = 0  # submitted, and the answer is not yet with the connection
-        self.tickets: dict[PendingJob, tuple[int, Any]] = {}  # under way, with their lines' numbers and ids
-        self._connection: Connection | None = None
+        self.outstanding = 0  # submitted jobs whose output line is not written
+        self.pending: dict[PendingJob, tuple[int, Any]] = {}  # with their lines' numbers and ids
+        self._connection: HttpConnection | None = None
         self._out: list[bytes] = []
         self._in_bytes = 0  # of lines that are not submitted
-        self._out_bytes = 0  # of answers that the connection has not taken
+        self._out_bytes = 0  # of output lines that are not written
         self._read_all = False
-        self._gone = False
+        self._closed = False  # the peer has disconnected, or all is written
         self._wake_writer: asyncio.Future[None] | None = None
         self._wake_reader: asyncio.Future[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection = self._connection = connection_of(scope)
         if connection is not None:
-            connection.patient = True  # a client may wait for answers before it sends the next line
-            connection.on_gone = self._left
+            connection.interactive = True  # a client may wait for output before it sends the next line
+            connection.on_disconnect = self._close
         reader = self.server.loop.create_task(self._read(receive))
-        await asyncio.sleep(0)  # a client that waits for `100 Continue` gets that first
+        await asyncio.sleep(0)  # `100 Continue` must be sent first
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            while not self._gone:
+            while not self._closed:
                 lines = self._out
                 if lines:
                     self._out = []
@@ -146,27 +129,27 @@ class Bulk(Response):
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                     self.outstanding -= len(lines)
                     self._count(self._in_bytes, self._out_bytes - len(data))
-                    _wake(self._wake_reader)
-                elif self._read_all and not self.tickets:
+                    wake(self._wake_reader)
+                elif self._read_all and not self.pending:
                     break
                 else:
                     self._wake_writer = self.server.loop.create_future()
                     await self._wake_writer
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self._left()
+            self._close()
             reader.cancel()
 
     async def _read(self, receive: Receive) -> None:
-        """Lines, as they come; where they are cut into pieces is the network's choice."""
-        lines = Lines(self.server.settings.limits.message_bytes)
+        """Read lines and submit jobs."""
+        lines = LineSplitter(self.server.settings.limits.message_bytes)
         number = 0
         try:
             more = True
-            while more and not self._gone:
+            while more and not self._closed:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    self._left()
+                    self._close()
                     return
                 more = message.get("more_body", False)
                 data = message.get("body", b"")
@@ -176,103 +159,96 @@ class Bulk(Response):
                 for line in lines.feed(data, not more):
                     number += 1
                     if line is None or line.strip():
-                        await self._room()
-                        if not self._open():
+                        await self._wait_for_window()
+                        if self._is_closed():
                             return
                         await self._submit(number, line)
                 self._count(lines.held, self._out_bytes)
         finally:
             self._read_all = True
-            _wake(self._wake_writer)
+            wake(self._wake_writer)
 
-    async def _room(self) -> None:
-        while self._open() and self.outstanding >= self.window:
+    async def _wait_for_window(self) -> None:
+        while not self._is_closed() and self.outstanding >= self.window:
             self._wake_reader = self.server.loop.create_future()
             await self._wake_reader
         self.outstanding += 1
 
     async def _submit(self, number: int, line: bytes | None) -> None:
-        said: Any = None
         if self._connection is not None:
-            self._connection.advance()
+            self._connection.reset_pace()
         try:
             if line is None:
                 raise problem(
                     "too-large", f"a line has at most {self.server.settings.limits.message_bytes} bytes"
                 )
-            said, body, options = _line(line, self.options)
-        except Problem as error:
-            self._say(number, error.members.pop("line_id", None), None, error)
+            line_id, body, options = _parse_line(line, self.options)
+        except HttpProblem as error:
+            self._write(
+                number, error.members.pop("line_id", None), {"ok": False, "problem": error.document()}
+            )
             return
-        while (
-            self.client.full or self.client.stalled
-        ) and self._open():  # others use the same name: wait for them, too
-            await self.client.room(self.server.settings.http.patience)
-        ticket = self.client.submit(self.service, body, options)
-        if ticket.ended is not None:
-            self._answer(ticket, number, said)
+        # The limit is shared by all requests of the client.
+        while not self.client.has_room and not self._is_closed():
+            await self.client.wait_for_room(self.server.settings.http.patience)
+        if self._is_closed():
+            return
+        pending = self.client.submit(self.service, body, options)
+        self.pending[pending] = (number, line_id)
+        if pending.ended is not None:
+            self._ended(pending)
         else:
-            self.tickets[ticket] = (number, said)
-            ticket.on_end = self._ended
+            pending.on_end = self._ended
 
-    def _ended(self, ticket: PendingJob) -> None:
-        found = self.tickets.pop(ticket, None)
-        if found is not None and not self._gone:
-            self._answer(ticket, *found)
+    def _ended(self, pending: PendingJob) -> None:
+        found = self.pending.pop(pending, None)
+        if found is None or self._closed:
+            return
+        result = pending.ended
+        assert result is not None
+        self.server.broker.lifecycle.results.drop(pending.uid)
+        body = result.body or b""
+        if result.failure is not None:
+            self._write(*found, {"ok": False, "problem": problem_of(result.failure).document()})
+        elif result.gathered:
+            self._write(*found, {"ok": True, "answers": [piece_to_json(piece) for piece in unpack(body)]})
+        else:
+            self._write(*found, {"ok": True, **body_to_json(body)})
 
-    def _answer(self, ticket: PendingJob, number: int, said: Any) -> None:
-        outcome = ticket.ended
-        assert outcome is not None
-        failure: Failure | None = outcome.failure
-        self.server.broker.lifecycle.results.drop(ticket.uid)
-        self._say(number, said, outcome, None if failure is None else problem_of(failure))
-
-    def _say(self, number: int, said: Any, outcome: Outcome | None, failed: Problem | None) -> None:
-        told: dict[str, Any] = {"line": number}
-        if said is not None:
-            told["id"] = said
-        told["ok"] = failed is None
-        if failed is not None:
-            told["problem"] = failed.document()
-        elif outcome is not None:
-            pieces = outcome.pieces
-            if pieces is None:
-                told |= shown(outcome.body or b"")
-            else:
-                told["answers"] = [piece_shown(piece) for piece in pieces]
-        line = msgspec.json.encode(told) + b"\n"
+    def _write(self, number: int, line_id: Any, members: dict[str, Any]) -> None:
+        known = {"line": number} if line_id is None else {"line": number, "id": line_id}
+        line = msgspec.json.encode(known | members) + b"\n"
         self._out.append(line)
         self._count(self._in_bytes, self._out_bytes + len(line))
         if self._connection is not None:
-            self._connection.advance()
-        _wake(self._wake_writer)
+            self._connection.reset_pace()
+        wake(self._wake_writer)
 
     def _count(self, in_bytes: int, out_bytes: int) -> None:
-        """Tell the memory budget."""
+        """Report to the memory budget."""
         self._in_bytes = in_bytes
         self._out_bytes = out_bytes
-        if self._connection is not None and not self._gone:
-            self._connection.keep(in_bytes + out_bytes)
+        if self._connection is not None and not self._closed:
+            self._connection.hold(in_bytes + out_bytes)
 
-    def _open(self) -> bool:
-        """Does somebody read the answers?"""
-        return not self._gone
+    def _is_closed(self) -> bool:
+        return self._closed
 
-    def _left(self) -> None:
-        """Nobody waits for the rest: what lives in memory is not done."""
-        if self._gone:
+    def _close(self) -> None:
+        """Abandon the remaining jobs."""
+        if self._closed:
             return
-        self._gone = True
-        for ticket in list(self.tickets):
-            ticket.abandon()
-        self.tickets.clear()
+        self._closed = True
+        for pending in list(self.pending):
+            pending.abandon()
+        self.pending.clear()
         self._out.clear()
-        _wake(self._wake_writer)
-        _wake(self._wake_reader)
+        wake(self._wake_writer)
+        wake(self._wake_reader)
 
 
-class Lines:
-    """Lines out of pieces. One that is longer than `most` comes out as None, and its end is not kept."""
+class LineSplitter:
+    """Splitter of chunks into lines. A line longer than `most` is returned as None, and its rest is skipped."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -281,76 +257,73 @@ class Lines:
 
     @property
     def held(self) -> int:
-        """Bytes of a line that is not complete."""
+        """Return the number of bytes of the incomplete line."""
         return len(self._rest)
 
     def feed(self, data: bytes, last: bool) -> list[bytes | None]:
-        """The lines that are complete with this; at the `last` piece also what has no line break behind it."""
+        """Return the lines that this chunk completes; after the `last` chunk, also the rest."""
         found: list[bytes | None] = []
-        start = 0
-        while True:
-            end = data.find(b"\n", start)
-            if end < 0:
-                break
-            if self._skipping:
-                self._skipping = False
-            elif len(self._rest) + end - start > self.most:
-                found.append(None)
-            else:
-                found.append(bytes(self._rest) + data[start:end])
+        *ended, rest = data.split(b"\n")
+        for part in ended:
+            self._append(part, found)
+            if not self._skipping:
+                found.append(bytes(self._rest))
             self._rest.clear()
-            start = end + 1
-        if not self._skipping:
-            self._rest += data[start:]
-            if len(self._rest) > self.most:
-                found.append(None)
-                self._skipping = True
-                self._rest.clear()
+            self._skipping = False
+        self._append(rest, found)
         if last and self._rest:
             found.append(bytes(self._rest))
             self._rest.clear()
         return found
 
+    def _append(self, part: bytes, found: list[bytes | None]) -> None:
+        if self._skipping:
+            return
+        self._rest += part
+        if len(self._rest) > self.most:
+            found.append(None)
+            self._skipping = True
+            self._rest.clear()
 
-class _Line(msgspec.Struct):
-    """One of them; `body` stays as it is."""
+
+class _BulkLine(msgspec.Struct):
+    """The id and the raw body of a line."""
 
     id: Any = None
     body: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_as_line = msgspec.json.Decoder(_Line)
+_decoder = msgspec.json.Decoder(_BulkLine)
 
 
-def _line(line: bytes, defaults: Options) -> tuple[Any, bytes, Options]:
-    """Its id, the job's body, and its options."""
+def _parse_line(line: bytes, defaults: Options) -> tuple[Any, bytes, Options]:
+    """Return the id of a line, the job's body and its options."""
     try:
-        said = msgspec.json.decode(line)
-        raw = _as_line.decode(line)
+        document = msgspec.json.decode(line)
+        raw = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise problem("malformed", f"the line is no JSON object: {error}") from None
-    name = said.get("id")
-    if isinstance(name, (list, dict)) or len(str(name)) > _ID_MAX:
+        raise problem("malformed", f"the line is not a JSON object: {error}") from None
+    line_id = document.get("id")
+    if isinstance(line_id, (list, dict)) or len(str(line_id)) > _ID_MAX:
         raise problem("malformed", "an id is a number or a short text")
     try:
-        members = {one: said[one] for one in MEMBERS if one in said}
+        members = {one: document[one] for one in MEMBERS if one in document}
         if "body" in members:
             members["body"] = raw.body
-        body = unshown(members)
-        given = {one: value for one, value in said.items() if one != "id" and one not in MEMBERS}
+        body = body_from_json(members)
+        given = {one: value for one, value in document.items() if one != "id" and one not in MEMBERS}
         for one in given:
-            if one not in _JOB_OPTIONS:
-                raise ValueError(
-                    f"no member {one[:40]!r}; there are id, {', '.join(MEMBERS)}, {', '.join(spoken.KNOWN)}"
-                )
-        options = spoken.read(given, defaults.durable)
+            if one not in job_options.KNOWN:
+                known = ", ".join(("id", *MEMBERS, *job_options.KNOWN))
+                raise ValueError(f"unknown member {one[:40]!r}; known are {known}")
+        options = job_options.read(given, defaults.durable)
     except ValueError as error:
-        raise problem("malformed", str(error), line_id=name) from None
+        raise problem("malformed", str(error), line_id=line_id) from None
     for one in ("delay", "deadline", "wait", "timeout", "priority"):
         if one not in given:
             setattr(options, one, getattr(defaults, one))
     options.target = defaults.target
-    return name, body, options
+    return line_id, body, options
 
 
 def _window(query: bytes) -> int:
@@ -358,14 +331,9 @@ def _window(query: bytes) -> int:
     if found is None:
         return WINDOW
     try:
-        window = request_options.whole("window", found[-1])
+        window = request_options.parse_integer("window", found[-1])
     except ValueError as error:
         raise problem("malformed", str(error)) from None
     if not 1 <= window <= WINDOW_MAX:
-        raise problem("malformed", f"window is 1 to {WINDOW_MAX}, not {window}")
+        raise problem("malformed", f"window must be 1 to {WINDOW_MAX}, not {window}")
     return window
-
-
-def _wake(future: asyncio.Future[None] | None) -> None:
-    if future is not None and not future.done():
-        future.set_result(None)

@@ -1,29 +1,31 @@
-"""Is it well-formed CBOR? Asked of bytes that nobody here wants to decode (RFC 8949 appendix C).
+"""Check of bytes for well-formed CBOR (RFC 8949 appendix C), without decoding them.
 
-A decoder would make objects of it, with tags that compute; this only walks over it, without recursion.
+cbor2 is not used here: it decodes, so a body costs many times its size in objects, tags compute (bignums, regular
+expressions, shared references), and well-formed items with unexpected contents of tags are rejected. This function
+only walks over the item heads, without recursion.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Nested deeper than this is refused: whoever decodes it would have to recurse.
-DEPTH: Final = 512
+# Deeper nesting is refused: decoders recurse.
+DEPTH_MAX: Final = 512
 
-# So many items are looked at, a fraction of a second: the rest of a larger one is its reader's matter.
-ITEMS: Final = 200_000
+# Number of items that are checked, in a fraction of a second; the rest of a larger body is not checked.
+ITEMS_MAX: Final = 200_000
 
-# Items to come where no length says it: any number; in maps an even one, and that is so now or not.
+# Remaining items of an indefinite length: any number, or of a map an even number, of which an even or odd one was read.
 ENDLESS: Final = -1
 EVEN: Final = -2
 ODD: Final = -3
 
 
 def well_formed(data: bytes) -> bool:
-    """One item and nothing behind it."""
+    """Return whether the bytes are exactly one well-formed item."""
     pos, size = 0, len(data)
-    open_: list[int] = []  # items to come at each level; below 0: until a break
-    texts: list[int] = []  # levels that are strings in pieces, by their major type; 0: none
+    open_: list[int] = []  # remaining items at each level; below 0: until a break
+    texts: list[int] = []  # major type of each level that is a chunked string; otherwise 0
     items = 0
     while True:
         if pos >= size:
@@ -31,17 +33,17 @@ def well_formed(data: bytes) -> bool:
         first = data[pos]
         pos += 1
         items += 1
-        if items > ITEMS:
+        if items > ITEMS_MAX:
             return True
         major, info = first >> 5, first & 31
-        if first == 0xFF:  # break: ends what has no length
+        if first == 0xFF:  # break: ends an indefinite length
             if not open_ or open_[-1] not in (ENDLESS, EVEN):
                 return False
             open_.pop()
             texts.pop()
         else:
             if texts and texts[-1] and (major != texts[-1] or info == 31):
-                return False  # a string's pieces are strings of the same kind, each with a length
+                return False  # chunks are strings of the same type with a definite length
             value = info
             if 24 <= info <= 27:
                 width = 1 << (info - 24)
@@ -63,12 +65,12 @@ def well_formed(data: bytes) -> bool:
                 if info == 31:
                     todo = EVEN if major == 5 else ENDLESS
                 if todo:
-                    if len(open_) >= DEPTH:
+                    if len(open_) >= DEPTH_MAX:
                         return False
                     open_.append(todo)
                     texts.append(major if major in (2, 3) else 0)
                     continue
-        # An item has ended, and with it perhaps those it is in.
+        # An item has ended, and possibly the items that contain it.
         while open_:
             if open_[-1] < 0:
                 open_[-1] = {ENDLESS: ENDLESS, EVEN: ODD, ODD: EVEN}[open_[-1]]

@@ -1,4 +1,4 @@
-"""Dead letters: durable jobs that used up their attempts. They stay until somebody deals with them."""
+"""Dead letters: durable jobs that used up their attempts. They are kept until they are resent or deleted."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from polydomo.store.errors import StoreError
 from polydomo.store.records import DEAD, JobRecord
-from polydomo.web.api.json_responses import MOST_ROWS, ROWS, ask, show, show_now, store_problem
-from polydomo.web.api.openapi import cached, failing, nothing, shows
+from polydomo.web.api.json_responses import ROWS, ROWS_MAX, json_cached, json_uncached, run_task, store_errors
+from polydomo.web.api.openapi import cached, documented, failing, no_content
 from polydomo.web.api.problems import problem
-from polydomo.web.api.times import dated
+from polydomo.web.api.times import format_times
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -22,7 +21,7 @@ Id = Annotated[str, Path(description="the job's id", min_length=1, max_length=25
 
 
 def make_router(server: BrokerServer) -> APIRouter:
-    """See the module's text."""
+    """Return the routes under `/v1/dead`."""
     router = APIRouter(prefix="/v1/dead", tags=["dead letters"], default_response_class=Response)
 
     @router.get(
@@ -33,65 +32,65 @@ def make_router(server: BrokerServer) -> APIRouter:
     async def list_dead(
         request: Request,
         service: Annotated[str | None, Query(description="only those of this service")] = None,
-        limit: Annotated[int, Query(description="rows in the answer", ge=1, le=MOST_ROWS)] = ROWS,
+        limit: Annotated[int, Query(description="rows in the response", ge=1, le=ROWS_MAX)] = ROWS,
         page: Annotated[str | None, Query(description="the `next` of a page")] = None,
     ) -> Response:
-        """Newest first."""
-        _keeps()
-        found = await ask(server, "show_dead_letters", service=service, limit=limit, page=page)
-        return show(request, dated(found))
+        """List dead letters, newest first."""
+        _require_store()
+        found = await run_task(server, "show_dead_letters", service=service, limit=limit, page=page)
+        return json_cached(request, format_times(found))
 
     @router.get(
         "/{id}",
-        summary="See a dead letter",
+        summary="Show a dead letter",
         responses=cached("StoredJob") | failing("malformed", "not-found", "not-supported", "store"),
     )
     async def show_dead(request: Request, id: Id) -> Response:
-        """Its request, who had it, and what they said. Frames that are text are shown as text, others in hex."""
-        await _dead(id)
-        return show(request, dated(await _asked("show_stored_job", id)))
+        """Show the request, its attempts and the workers' messages. Frames that are text are shown as text, others in
+        hex."""
+        await _require_dead(id)
+        return json_cached(request, format_times(await _run("show_stored_job", id)))
 
     @router.post(
         "/{id}/resend",
         summary="Send a dead letter again",
-        responses=shows("Sent") | failing("malformed", "not-found", "conflict", "not-supported", "store"),
+        responses=documented("Sent")
+        | failing("malformed", "not-found", "conflict", "not-supported", "store"),
     )
     async def resend(id: Id) -> Response:
-        """It waits for a worker again, under its old id: `/v1/jobs/{id}` has its result then."""
-        await _dead(id)
-        return show_now(await _asked("resend_job", id))
+        """Queue the job again under its id; its result will be at `/v1/jobs/{id}`."""
+        await _require_dead(id)
+        return json_uncached(await _run("resend_job", id))
 
     @router.delete(
         "/{id}",
-        summary="Forget a dead letter",
+        summary="Delete a dead letter",
         status_code=204,
-        responses=nothing("It is gone.")
+        responses=no_content("The dead letter is deleted.")
         | failing("malformed", "not-found", "conflict", "not-supported", "store"),
     )
     async def forget(id: Id) -> Response:
-        """For one that was dealt with in another way."""
-        await _dead(id)
-        await _asked("forget_job", id)
+        """Delete a dead letter that needs no further attempt."""
+        await _require_dead(id)
+        await _run("forget_job", id)
         return Response(status_code=204)
 
-    def _keeps() -> None:
+    def _require_store() -> None:
         if server.store is None:
-            raise problem("not-supported", "this broker keeps no durable jobs: give it a folder (--data)")
+            raise problem("not-supported", "this broker stores no durable jobs: start it with --data DIR")
 
-    async def _dead(id: str) -> None:
-        _keeps()
+    async def _require_dead(id: str) -> None:
+        _require_store()
         assert server.store is not None
-        try:
+        with store_errors():
             record: JobRecord | None = None if "\0" in id else await server.store.get(id)
-        except StoreError as error:
-            raise store_problem(error) from error
         if record is None or record.state != DEAD:
             raise problem("not-found", f"there is no dead letter {id[:100]!r}")
 
-    async def _asked(task: str, id: str) -> Any:
+    async def _run(task: str, id: str) -> Any:
         try:
-            return await ask(server, task, id)
-        except ValueError as error:  # it has become something else meanwhile
+            return await run_task(server, task, id)
+        except ValueError as error:  # its state has changed since it was checked
             raise problem("conflict", str(error)) from error
 
     return router

@@ -1,4 +1,4 @@
-"""What the API says about itself: the OpenAPI document, a page for people, and what each kind of problem means."""
+"""Documentation of the API: the OpenAPI document, an HTML page, and the kinds of problems."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from fastapi import APIRouter, FastAPI, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from polydomo.web.api.json_responses import JSON, show, tagged
+from polydomo.web.api.bodies import JSON
+from polydomo.web.api.json_responses import json_cached, with_etag
 from polydomo.web.api.openapi import cached, document, failing
 from polydomo.web.api.problems import KINDS, problem
 
-# Nothing is loaded from anywhere.
-SAFE = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+# The page loads no other resource.
+POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 STYLE = """\
 :root{color-scheme:light dark;--line:#8884;--soft:#8881}
@@ -35,55 +36,53 @@ td,th{text-align:left;vertical-align:top;padding:.25rem .6rem .25rem 0;border-to
 
 
 def make_router(app: FastAPI) -> APIRouter:
-    """See the module's text. The document is made when it is asked for first."""
+    """Return the routes for documentation; the document is created at the first request."""
     router = APIRouter(default_response_class=Response)
     made: dict[str, bytes] = {}
 
     @router.get("/openapi.json", include_in_schema=False)
     async def openapi(request: Request) -> Response:
-        """This document."""
         if "json" not in made:
             made["json"] = msgspec.json.encode(document(app))
-        return tagged(request, made["json"], JSON)
+        return with_etag(request, made["json"], JSON)
 
     @router.get("/", include_in_schema=False)
     async def root() -> Response:
-        """Whoever tries the bare address wants to know what is here."""
         return Response(status_code=307, headers={"location": "/docs"})
 
     @router.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
-        """For people."""
         if "html" not in made:
             made["html"] = page(document(app)).encode()
-        return tagged(request, made["html"], "text/html; charset=utf-8", SAFE)
+        return with_etag(request, made["html"], "text/html; charset=utf-8", POLICY)
 
     @router.get(
         "/problems", summary="List kinds of problems", tags=["broker"], responses=cached("ProblemKinds")
     )
     async def list_problems(request: Request) -> Response:
-        """By their reasons."""
-        return show(request, {"problems": [_kind(reason) for reason in KINDS]})
+        """List all kinds of problems with their reasons."""
+        return json_cached(request, {"problems": [_kind(reason) for reason in KINDS]})
 
     @router.get(
         "/problems/{reason}",
-        summary="See what a problem means",
+        summary="Explain a problem",
         tags=["broker"],
         responses=cached("ProblemKind") | failing("not-found"),
     )
     async def show_problem(
-        request: Request, reason: Annotated[str, Path(description="its reason", examples=["queue-full"])]
+        request: Request,
+        reason: Annotated[str, Path(description="the problem's reason", examples=["queue-full"])],
     ) -> Response:
-        """Where a problem document's `type` leads."""
+        """Explain one kind of problem; a problem document's `type` is this path."""
         if reason not in KINDS:
-            raise problem("not-found", f"there is no problem {reason[:100]!r}")
-        return show(request, _kind(reason))
+            raise problem("not-found", f"there is no kind of problem {reason[:100]!r}")
+        return json_cached(request, _kind(reason))
 
     return router
 
 
 def page(found: dict[str, Any]) -> str:
-    """The document as a page: operations by tag, each with its parameters, bodies and answers."""
+    """Return the document as HTML: operations by tag, each with its parameters, bodies and responses."""
     info = found["info"]
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
@@ -122,7 +121,7 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
         f"<tr><td>{escape(status)}<td>{_prose(answer.get('description', ''))}{_example(answer)}"
         for status, answer in operation["responses"].items()
     ]
-    parts.append(f"<table><tr><th>Answer<th>{''.join(rows)}</table></details>")
+    parts.append(f"<table><tr><th>Response<th>{''.join(rows)}</table></details>")
     return "".join(parts)
 
 
@@ -137,7 +136,7 @@ def _example(answer: dict[str, Any]) -> str:
 
 
 def _prose(text: str) -> str:
-    """Backquotes become code."""
+    """Return text as HTML; backquotes become code."""
     pieces = escape(text, quote=False).split("`")
     return "".join(f"<code>{piece}</code>" if number % 2 else piece for number, piece in enumerate(pieces))
 

@@ -1,4 +1,4 @@
-"""The folder that the broker shares (`fss.service.broker`), with ranges, so that a transfer goes on where it was."""
+"""The shared folder (`fss.service.broker`), with range requests, so that transfers can be resumed."""
 
 from __future__ import annotations
 
@@ -16,35 +16,34 @@ from starlette.types import Receive, Scope, Send
 
 from polydomo.services.files import Files
 from polydomo.services.folder import SCHEME, NotShared, OpenFile
-from polydomo.web.api.json_responses import settled, show, unchanged
-from polydomo.web.api.openapi import ETAG, Answers, cached, failing
-from polydomo.web.api.problems import Problem, problem
+from polydomo.web.api.json_responses import await_deferred, json_cached, matches_etag
+from polydomo.web.api.openapi import ETAG, ResponseDocs, cached, failing
+from polydomo.web.api.problems import HttpProblem, problem
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
-# Read at once, in a thread.
+# Bytes that a thread reads at once.
 CHUNK: Final = 256 * 1024
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
-# A file is somebody's: a browser must not run it as if it were ours.
-_HARMLESS = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox; default-src 'none'"}
+# Files are untrusted: a browser must not run them with the API's origin.
+_UNTRUSTED = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox; default-src 'none'"}
 
-_BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-ANSWERS: Answers = {
+_FILE_DOCS: ResponseDocs = {
     200: {
-        "description": "A file, or the names in a folder.",
+        "description": "A file, or the entries of a folder.",
         "headers": ETAG,
         "content": {"*/*": {}, **cached("Folder")[200]["content"]},
     },
     206: {"description": "A part of a file.", "headers": ETAG, "content": {"*/*": {}}},
-    304: {"description": "It is the one that `If-None-Match` names.", "headers": ETAG},
+    **cached(),
 }
 
 
-class Opened(NamedTuple):
-    """What a path names: a file, or the entries of a folder."""
+class OpenedPath(NamedTuple):
+    """An open file, or the entries of a folder."""
 
     file: OpenFile | None
     modified: float
@@ -52,40 +51,42 @@ class Opened(NamedTuple):
 
 
 def make_router(server: BrokerServer) -> APIRouter:
-    """See the module's text."""
+    """Return the routes under `/v1/files`."""
     router = APIRouter(prefix="/v1/files", tags=["files"], default_response_class=Response)
 
     @router.get("", summary="List the shared folder", responses=cached("Folder") | failing("not-supported"))
     async def list_files(request: Request) -> Response:
-        """The files and folders in it, by name."""
-        entries = await _later(_files(), lambda: _listed(_files(), ""))
-        return show(request, {"path": "", "entries": entries})
+        """List files and folders by name."""
+        files = _files()
+        entries = await _in_thread(files, lambda: _entries(files, ""))
+        return json_cached(request, {"path": "", "entries": entries})
 
     @router.get(
         "/{path:path}",
         summary="Read a file",
-        responses=ANSWERS | failing("malformed", "not-found", "range", "too-many-requests", "not-supported"),
+        responses=_FILE_DOCS
+        | failing("malformed", "not-found", "range", "too-many-requests", "not-supported"),
     )
     async def read_file(
         request: Request,
         path: Annotated[str, Path(description="a path in the folder", examples=["templates/base.j2"])],
         details: Annotated[
-            bool, Query(description="size and hashes as JSON, instead of its content")
+            bool, Query(description="return size and hashes as JSON instead of the content")
         ] = False,
-        range: Annotated[str | None, Header(description="a part of it: `bytes=0-499`")] = None,
+        range: Annotated[str | None, Header(description="a part of the file: `bytes=0-499`")] = None,
         if_range: Annotated[
-            str | None, Header(description="the part only if it is still this one, otherwise all of it")
+            str | None, Header(description="apply `Range` only if the file is still this version")
         ] = None,
     ) -> Response:
-        """Its bytes, or the part that `Range` names; of a folder, what is in it. HEAD says how large it is."""
+        """Return a file, the part of it that `Range` names, or the entries of a folder. HEAD returns the size."""
         files = _files()
         if details:
-            found = await _later(files, lambda: files.folder.details(SCHEME + path))
-            return show(request, {"path": path, **found._asdict()})
-        opened = await _later(files, lambda: _open(files, path))
+            found = await _in_thread(files, lambda: files.folder.details(SCHEME + path))
+            return json_cached(request, {"path": path, **found._asdict()})
+        opened = await _in_thread(files, lambda: _open(files, path))
         if opened.file is None:
-            return show(request, {"path": path, "entries": opened.entries})
-        return _answer(request, files, opened.file, opened.modified, range, if_range)
+            return json_cached(request, {"path": path, "entries": opened.entries})
+        return _file_response(request, files, opened.file, opened.modified, range, if_range)
 
     def _files() -> Files:
         files = server.hosting.files
@@ -96,8 +97,8 @@ def make_router(server: BrokerServer) -> APIRouter:
     return router
 
 
-class Transfer(StreamingResponse):
-    """Ends its file's transfer however the response ends."""
+class SharedFileResponse(StreamingResponse):
+    """A response that calls `end` however it ends."""
 
     def __init__(
         self, content: AsyncIterator[bytes], status: int, headers: dict[str, str], end: Callable[[], None]
@@ -112,10 +113,10 @@ class Transfer(StreamingResponse):
             self.end()
 
 
-def _answer(
+def _file_response(
     request: Request, files: Files, file: OpenFile, modified: float, wanted: str | None, only_if: str | None
 ) -> Response:
-    """A file or a part of it; closes it."""
+    """Return a file or a part of it; the file is closed afterwards."""
     tag = f'"{file.etag}"'
     date = formatdate(modified, usegmt=True)
     headers = {
@@ -124,17 +125,17 @@ def _answer(
         "accept-ranges": "bytes",
         "cache-control": "no-cache",
         "content-type": mimetypes.guess_type(file.url)[0] or "application/octet-stream",
-        **_HARMLESS,
+        **_UNTRUSTED,
     }
-    if unchanged(request, tag):
+    if matches_etag(request, tag):
         file.close()
         return Response(status_code=304, headers=headers)
     head = request.scope.get("polydomo.head", False)
     start, end, status = 0, file.size, 200
     if wanted is not None and not head and only_if in (None, tag, date):
         try:
-            part = span(wanted, file.size)
-        except Problem:
+            part = parse_range(wanted, file.size)
+        except HttpProblem:
             file.close()
             raise
         if part is not None:
@@ -150,12 +151,14 @@ def _answer(
     except ValueError as error:
         file.close()
         raise problem("too-many-requests", str(error)) from error
-    return Transfer(_chunks(files, file, start, end), status, headers, lambda: files.end(file))
+    return SharedFileResponse(_chunks(files, file, start, end), status, headers, lambda: files.end(file))
 
 
-def span(text: str, size: int) -> tuple[int, int] | None:
-    """The part of a file that `Range` names, its end excluded. None: all of it, as several parts or units that nobody
-    knows are not honoured (RFC 9110 §14.2); a Problem: there is no such part."""
+def parse_range(text: str, size: int) -> tuple[int, int] | None:
+    """Return the start and end (exclusive) of the part that `Range` names; raise HttpProblem if it is out of range.
+
+    None means the whole file: several parts and unknown units are ignored (RFC 9110 §14.2).
+    """
     found = _RANGE.fullmatch(text.strip().lower())
     if found is None or found[0] == "bytes=-":
         return None
@@ -168,42 +171,41 @@ def span(text: str, size: int) -> tuple[int, int] | None:
         if last and int(last) < start:
             return None
     if start >= size:
-        raise problem("range", f"it has {size} bytes", {"content-range": f"bytes */{size}"})
+        raise problem("range", f"the file has {size} bytes", {"content-range": f"bytes */{size}"})
     return start, end
 
 
 async def _chunks(files: Files, file: OpenFile, start: int, end: int) -> AsyncIterator[bytes]:
     while start < end:
-        data = await settled(files.later(lambda: file.read(start, min(CHUNK, end - start))))  # noqa: B023
+        data = await await_deferred(files.later(lambda: file.read(start, min(CHUNK, end - start))))  # noqa: B023
         if not data:
-            raise OSError("the file became shorter while it was sent")
+            raise OSError("the file was truncated while it was sent")
         start += len(data)
         yield data
 
 
-async def _later(files: Files, work: Callable[[], Any]) -> Any:
-    """What a thread finds; a Problem if there is nothing of the kind."""
+async def _in_thread(files: Files, work: Callable[[], Any]) -> Any:
+    """Run `work` in a thread; raise HttpProblem if the file does not exist or there are too many requests."""
     try:
-        return await settled(files.later(work))
+        return await await_deferred(files.later(work))
     except NotShared as error:
         raise problem("not-found", str(error).removeprefix(SCHEME)) from error
-    except ValueError as error:  # the disk cannot keep up
+    except ValueError as error:  # the queue of the thread is full
         raise problem("too-many-requests", str(error)) from error
 
 
-def _open(files: Files, path: str) -> Opened:
-    """In a thread."""
+def _open(files: Files, path: str) -> OpenedPath:
     url = SCHEME + path
     try:
         file = files.folder.open(url)
     except NotShared:
         try:
-            return Opened(None, 0.0, _listed(files, path))
+            return OpenedPath(None, 0.0, _entries(files, path))
         except NotShared:
-            pass  # the first one says more
+            pass  # the first error is more precise
         raise
-    return Opened(file, os.fstat(file.fd).st_mtime, [])
+    return OpenedPath(file, os.fstat(file.fd).st_mtime, [])
 
 
-def _listed(files: Files, path: str) -> list[dict[str, Any]]:
+def _entries(files: Files, path: str) -> list[dict[str, Any]]:
     return [entry._asdict() for entry in files.folder.entries(SCHEME + path)]

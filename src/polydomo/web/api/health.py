@@ -1,4 +1,4 @@
-"""Is it alive, and does it take jobs?"""
+"""Liveness and readiness of the broker."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from polydomo.web.api.json_responses import show_now
-from polydomo.web.api.openapi import failing, shows
+from polydomo.web.api.json_responses import json_uncached
+from polydomo.web.api.openapi import documented, failing
 from polydomo.web.api.problems import problem
 
 if TYPE_CHECKING:
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 
 def make_router(server: BrokerServer) -> APIRouter:
-    """See the module's text."""
+    """Return the routes `/healthz` and `/readyz`."""
     router = APIRouter(tags=["broker"], default_response_class=Response)
 
-    @router.get("/healthz", summary="Is it alive?", responses=shows("Health"))
+    @router.get("/healthz", summary="Check liveness", responses=documented("Health"))
     async def healthz() -> Response:
-        """Answered as long as the broker's loop goes round."""
-        return show_now({"status": "ok"})
+        """Succeed as long as the broker's event loop runs."""
+        return json_uncached({"status": "ok"})
 
-    @router.get("/readyz", summary="Does it take jobs?", responses=shows("Health") | failing("not-ready"))
+    @router.get("/readyz", summary="Check readiness", responses=documented("Health") | failing("not-ready"))
     async def readyz() -> Response:
-        """Ready means consuming: it is not stopping, its store can be written, and there is room for jobs."""
-        why = _why_not(server)
-        if why:
-            raise problem("not-ready", why)
+        """Succeed if the broker accepts jobs: it is not stopping, its store is writable, and it has memory left."""
+        reason = _not_ready_reason(server)
+        if reason:
+            raise problem("not-ready", reason)
         damage = "" if server.store is None else server.store.damage
-        return show_now(
+        return json_uncached(
             {"status": "ready"} | ({"warning": f"the store has lost jobs: {damage}"} if damage else {})
         )
 
     return router
 
 
-def _why_not(server: BrokerServer) -> str:
-    """Empty: it is ready."""
+def _not_ready_reason(server: BrokerServer) -> str:
+    """Return why the broker accepts no jobs; empty if it does."""
     broker = server.broker
-    if broker.draining:  # before that the listeners are open: HTTP is the last one that is opened
+    if broker.draining:  # HTTP opens after all other listeners, so before that the broker is complete
         return "the broker is stopping"
     if broker.memory > broker.memory_limit:
         return f"its jobs have {broker.memory} bytes, more than limits.memory"

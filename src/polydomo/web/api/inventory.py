@@ -1,4 +1,4 @@
-"""The inventory: what workers are told about themselves (`sid.service.broker`)."""
+"""The inventory: configuration data for workers (`sid.service.broker`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from polydomo.services.sid import LONGEST_NAME
-from polydomo.web.api.json_responses import settled, show, show_now
-from polydomo.web.api.openapi import cached, failing, shows
+from polydomo.web.api.json_responses import await_deferred, json_cached, json_uncached
+from polydomo.web.api.openapi import cached, documented, failing
 from polydomo.web.api.problems import problem
 
 if TYPE_CHECKING:
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 
 
 def make_router(server: BrokerServer) -> APIRouter:
-    """See the module's text."""
+    """Return the routes under `/v1/inventory`."""
     router = APIRouter(prefix="/v1/inventory", tags=["inventory"], default_response_class=Response)
     sid = server.hosting.sid
 
-    @router.get("", summary="See where the inventory comes from", responses=cached("InventoryFiles"))
+    @router.get("", summary="Show the inventory's sources", responses=cached("InventoryFiles"))
     async def list_inventory(request: Request) -> Response:
-        """The names and patterns, and the files they are read from. All empty if the broker has none."""
-        return show(request, sid.list_inventory())
+        """List names and patterns and the files they are read from; all empty if the broker has no inventory."""
+        return json_cached(request, sid.list_inventory())
 
     @router.post(
         "",
-        summary="Read the inventory again",
-        responses=shows("Reloaded") | failing("conflict", "not-supported"),
+        summary="Reload the inventory",
+        responses=documented("Reloaded") | failing("conflict", "not-supported"),
     )
     async def reload() -> Response:
-        """If the files are wrong the old ones stay in use, and the answer says why."""
+        """Read the files again. If they are invalid, the previous ones stay in use and the response says why."""
         server.enter()
         if not sid.path:
             raise problem("not-supported", "this broker has no inventory: start it with --inventory FILE")
         try:
-            return show_now(await settled(sid.reload()))
+            return json_uncached(await await_deferred(sid.reload()))
         except ValueError as error:
             raise problem("conflict", str(error)) from error
 
     @router.get(
         "/{worker:path}",
-        summary="See a worker's inventory",
+        summary="Show a worker's inventory",
         responses=cached("Inventory") | failing("malformed", "not-found"),
     )
     async def get_inventory(
@@ -53,10 +53,10 @@ def make_router(server: BrokerServer) -> APIRouter:
             str, Path(description="the worker's name", examples=["nornir-1"], max_length=LONGEST_NAME)
         ],
     ) -> Response:
-        """Everything under the names and patterns that fit its own, merged."""
+        """Show the merged data of all names and patterns that match the worker's name."""
         found = sid.get_inventory(worker)
         if found is None:
-            raise problem("not-found", f"there is nothing for a worker named {worker[:100]!r}")
-        return show(request, found)
+            raise problem("not-found", f"there is no inventory for a worker named {worker[:100]!r}")
+        return json_cached(request, found)
 
     return router

@@ -1,4 +1,4 @@
-"""Jobs: submit one, see how it goes, have its result, cancel it."""
+"""Jobs: submit, list, show, get the result, cancel."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from polydomo.core.job import ENDS, Job
 from polydomo.core.names import parse_name
 from polydomo.core.result_history import JobResult
 from polydomo.services.slices import chunks
-from polydomo.store.errors import StoreError
 from polydomo.store.records import Filter
 from polydomo.web.api import request_options, times, views
-from polydomo.web.api.bodies import read_body
-from polydomo.web.api.job_results import ended_of
-from polydomo.web.api.json_responses import JSON, MOST_ROWS, ROWS, show_now, store_problem, unchanged
-from polydomo.web.api.openapi import Answers, Doc, cached, failing
+from polydomo.web.api.bodies import JSON, media_type, read_body
+from polydomo.web.api.job_results import load_result
+from polydomo.web.api.json_responses import ROWS, ROWS_MAX, json_uncached, matches_etag, store_errors
+from polydomo.web.api.openapi import ANY_CONTENT, ResponseDocs, cached, failing, frames_body, no_content
 from polydomo.web.api.problems import problem
-from polydomo.web.api.responses import answer
-from polydomo.web.api.stream import EVENT_STREAM, stream_of
-from polydomo.web.clients import Outcome, PendingJob, WebClients
+from polydomo.web.api.responses import job_response
+from polydomo.web.api.schemas import TEXT, Field, array, examples, nullable, record
+from polydomo.web.api.stream import EVENT_STREAM, event_stream
+from polydomo.web.clients import WebClients
 from polydomo.web.connection import connection_of
+from polydomo.web.pending import PendingJob
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 States = Literal["waiting", "delayed", "running", "done", "failed", "cancelled", "dead"]
 Id = Annotated[str, Path(description="the job's id", min_length=1, max_length=255)]
 
-# When to ask again for a result that is not there.
-ASK_AGAIN: Final = "1"
+# Seconds for `Retry-After` while there is no result.
+RETRY_AFTER: Final = "1"
 
 _SUBMITTING: Final = (
     "malformed",
@@ -58,9 +59,12 @@ _SUBMITTING: Final = (
     "duplicate-id",
 )
 
+_JOB_CONTENT: Final = {JSON: {"schema": views.JOB, "example": views.EXAMPLE}}
+_SHOWN: Final[ResponseDocs] = {200: {"description": "The job.", "content": _JOB_CONTENT}}
+
 
 def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
-    """See the module's text."""
+    """Return the routes for jobs."""
     router = APIRouter(prefix="/v1", tags=["jobs"])
     broker = server.broker
 
@@ -68,7 +72,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         "/services/{service:path}/jobs",
         summary="Submit a job",
         status_code=200,
-        responses=_answered() | _accepted() | failing(*_SUBMITTING),
+        responses=_result_docs() | _accepted() | failing(*_SUBMITTING),
         openapi_extra={
             "parameters": [
                 request_options.SERVICE,
@@ -76,18 +80,14 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
                 request_options.KEY,
                 request_options.PREFER,
             ],
-            "requestBody": {
-                "description": "one frame as it is, or several as `multipart/mixed`",
-                "required": False,
-                "content": Doc.ANY,
-            },
+            **frames_body(),
         },
     )
     async def submit(request: Request) -> Response:
-        """With `Prefer: wait` the answer comes at once if it comes in time. Otherwise, and without it, 202 says that
-        the job is accepted (if it is durable: on disk) and where it is. `Accept: text/event-stream`: all that happens
-        to it, as it happens. With a `target` of several workers the answer is a JSON list with a member for each, or
-        `multipart/mixed` if that is preferred."""
+        """Submit a job. With `Prefer: wait` the response is the result, if the job ends in time. Otherwise 202 says
+        that the job is accepted (a durable one is on disk) and gives its path. With `Accept: text/event-stream` the
+        response is a stream of the job's events. With a `target` of several workers the result is a JSON list with an
+        item for each worker, or `multipart/mixed` if that is preferred."""
         scope = request.scope
         headers = request_options.headers_of(scope)
         durable = server.settings.http.durable and server.store is not None
@@ -96,21 +96,21 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         service = parse_name(scope["path_params"]["service"])
         body = await read_body(request)
         accept = headers.get(b"accept", b"").decode("latin-1")
-        sender = clients.of(name)
-        if sender.stalled:
-            await sender.room(server.settings.http.patience)
+        client = clients.get(name)
+        if client.stalled:
+            await client.wait_for_room(server.settings.http.patience)
         connection = connection_of(scope)
         if connection is not None:
             connection.release_body()  # the core counts it from here on
-        ticket = sender.submit(service, body, options)
+        pending = client.submit(service, body, options)
         if EVENT_STREAM in accept:
-            return stream_of(server, ticket, connection)
-        patience = request_options.patience_of(headers.get(b"prefer"), server.settings.http.patience)
-        if patience is None:
-            return await _take(ticket, service, accept)
-        return await _wait(request, ticket, service, patience, accept)
+            return event_stream(server, pending, connection)
+        wait = request_options.preferred_wait(headers.get(b"prefer"), server.settings.http.patience)
+        if wait is None:
+            return await _await_acceptance(pending, service, accept)
+        return await _await_result(request, pending, service, wait, accept)
 
-    # The route above is for the document; this one, found first, does without the framework's care for parameters.
+    # The route above is for the OpenAPI document; this one is found first and bypasses FastAPI's parameter handling.
     router.routes.insert(
         0, Route("/v1/services/{service:path}/jobs", submit, methods=["POST"], include_in_schema=False)
     )
@@ -132,15 +132,14 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         before: Annotated[str | None, Query(description="submitted earlier")] = None,
         where: Annotated[
             Literal["store", "memory"] | None,
-            Query(description="durable jobs, or those that live in memory only (and have not ended)"),
+            Query(description="durable jobs, or unfinished jobs that are in memory only"),
         ] = None,
-        limit: Annotated[int, Query(description="rows in the answer", ge=1, le=MOST_ROWS)] = ROWS,
+        limit: Annotated[int, Query(description="rows in the response", ge=1, le=ROWS_MAX)] = ROWS,
         page: Annotated[str | None, Query(description="the `next` of a page")] = None,
     ) -> Response:
-        """Newest first. Jobs of all protocols are here, as far as they have an id. Where nothing is kept on disk, all
-        are in memory."""
+        """List jobs of all protocols that have an id, newest first. Without a store, all jobs are in memory."""
         if key is not None and "\0" in key:
-            raise problem("malformed", "a key has no NUL character")
+            raise problem("malformed", "a key must not contain NUL")
         wanted = Filter(
             service=None if service is None else parse_name(service),
             state=state,
@@ -154,49 +153,47 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         if server.store is None or where == "memory":
             rows, following = await _in_memory(wanted)
         else:
-            try:
+            with store_errors():
                 found = await server.store.find(wanted)
-            except StoreError as error:
-                raise store_problem(error) from error
-            rows, following = [views.stored(job) for job in found.jobs], found.next
-        response = show_now({"jobs": rows, "next": following})
+            rows, following = [views.stored_job(job) for job in found.jobs], found.next
+        response = json_uncached({"jobs": rows, "next": following})
         if following is not None:
             query = [(one, text) for one, text in request.query_params.multi_items() if one != "page"]
             response.headers["link"] = f'</v1/jobs?{urlencode([*query, ("page", following)])}>; rel="next"'
         return response
 
     @router.get(
-        "/jobs/{id}", summary="See a job", responses=_shown() | failing("malformed", "not-found", "store")
+        "/jobs/{id}", summary="Show a job", responses=_SHOWN | failing("malformed", "not-found", "store")
     )
     async def show_job(id: Id) -> Response:
-        """How it goes, or went."""
-        found = await _look(id)
+        """Show the state of a job."""
+        found = await _find(id)
         if found is None:
             raise _unknown(id)
-        return show_now(found)
+        return json_uncached(found)
 
     @router.get(
         "/jobs/{id}/result",
-        summary="Have a job's result",
-        responses=_answered()
-        | _accepted("It has not ended yet.")
+        summary="Get a job's result",
+        responses=_result_docs()
+        | _accepted("The job has not ended.")
         | cached()
         | failing("not-found", *_SUBMITTING),
         openapi_extra={"parameters": [request_options.PREFER]},
     )
     async def result(request: Request, id: Id) -> Response:
-        """The answer's body, or the problem that the job failed with. 202 while it has not ended; `Prefer: wait` waits
-        for its end. What it is never changes, and its `ETag` is a hash of it."""
+        """Return the result's body, or the problem that the job failed with; 202 while it has not ended. `Prefer: wait`
+        waits for the end. A result never changes, and its `ETag` is a hash of it."""
         headers = request_options.headers_of(request.scope)
-        patience = request_options.patience_of(headers.get(b"prefer"), server.settings.http.patience)
+        wait = request_options.preferred_wait(headers.get(b"prefer"), server.settings.http.patience)
         server.enter()
         job = broker.find(id)
-        if job is not None and patience and not clients.closing:
-            await clients.end_of(job, patience)
+        if job is not None and wait and not clients.closing:
+            await clients.wait_ended(job, wait)
             job = broker.find(id)
         if job is not None:
-            return _not_yet(job, patience)
-        ended = await ended_of(clients, id, connection_of(request.scope))
+            return _not_ended(job, wait)
+        ended = await load_result(clients, id, connection_of(request.scope))
         if ended is None:
             raise _unknown(id)
         return _result(request, ended)
@@ -206,105 +203,102 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         summary="Cancel a job",
         status_code=204,
         responses=failing("malformed", "not-found", "conflict", "store")
-        | {204: {"description": "It is cancelled."}},
+        | no_content("The job is cancelled."),
     )
     async def cancel(id: Id) -> Response:
-        """One that waits is not run; one that runs is taken from its worker, which is told if its protocol can. What
-        has ended stays as it is."""
+        """Cancel a job. A waiting job is not run; a running one is revoked from its worker, which is notified if its
+        protocol allows that. A job that has ended is not changed."""
         server.enter()
         job = broker.find(id)
         if job is None:
-            if await _look(id) is None:
+            if await _find(id) is None:
                 raise _unknown(id)
-            raise problem("conflict", "it has ended")
+            raise problem("conflict", "the job has ended")
         if not broker.lifecycle.cancel(job):
-            raise problem("conflict", f"it is {views.state_of(job)}, and cannot be cancelled at this moment")
-        await clients.end_of(job, server.settings.http.patience)
+            raise problem(
+                "conflict", f"the job is {views.state_of(job)} and cannot be cancelled at the moment"
+            )
+        await clients.wait_ended(job, server.settings.http.patience)
         return Response(status_code=204)
 
-    async def _take(ticket: PendingJob, service: bytes, accept: str) -> Response:
-        """202 as soon as it is safe. The broker's own services answer by themselves, and keep nothing."""
-        patience = server.settings.http.patience
-        job = ticket.job
+    async def _await_acceptance(pending: PendingJob, service: bytes, accept: str) -> Response:
+        """Return 202 as soon as the job is accepted. The broker's own services have no such jobs: return the result."""
+        timeout = server.settings.http.patience
+        job = pending.job
         if job is not None and job.extra is None:
-            await ticket.outcome(patience)
-        elif not ticket.accepted:
-            await ticket.acceptance(patience)
-        ended = ticket.ended
-        if ended is not None and not ticket.accepted:
-            return answer(ended, accept, {})
-        return _later(ticket, service, {})
+            await pending.outcome(timeout)
+        elif not pending.accepted:
+            await pending.acceptance(timeout)
+        if pending.ended is not None and not pending.accepted:
+            return job_response(pending.ended, accept, {})
+        return _accepted_response(pending, service, {})
 
-    async def _wait(
-        request: Request, ticket: PendingJob, service: bytes, patience: float, accept: str
+    async def _await_result(
+        request: Request, pending: PendingJob, service: bytes, wait: float, accept: str
     ) -> Response:
-        outcome = ticket.ended
-        if outcome is None:
+        ended = pending.ended
+        if ended is None:
             connection = connection_of(request.scope)
             if connection is not None:
-                connection.on_gone = ticket.abandon
-            outcome = await ticket.outcome(patience)
+                connection.on_disconnect = pending.abandon
+            ended = await pending.outcome(wait)
             if connection is not None:
-                connection.on_gone = None
-        if outcome is None and not ticket.accepted:  # a wait that was shorter than the disk's
-            await ticket.acceptance(server.settings.http.patience)
-            outcome = ticket.ended
-        if outcome is None:
-            return _later(ticket, service, {"preference-applied": f"wait={patience:g}"})
-        applied = {"preference-applied": f"wait={patience:g}"}
-        job = ticket.job
+                connection.on_disconnect = None
+        if ended is None and not pending.accepted:  # the wait was shorter than the commit
+            await pending.acceptance(server.settings.http.patience)
+            ended = pending.ended
+        headers = {"preference-applied": f"wait={wait:g}"}
+        if ended is None:
+            return _accepted_response(pending, service, headers)
+        job = pending.job
         if job is not None and job.extra is not None and job.extra.durable:
-            applied["content-location"] = f"{views.path_of(ticket.uid)}/result"
+            headers["content-location"] = f"{views.path_of(pending.uid)}/result"
         else:
-            broker.lifecycle.results.drop(ticket.uid)  # it is here: nobody will ask for it again
-        return answer(outcome, accept, applied)
+            broker.lifecycle.results.drop(pending.uid)  # delivered: it will not be requested again
+        return job_response(ended, accept, headers)
 
-    def _later(ticket: PendingJob, service: bytes, headers: dict[str, str]) -> Response:
-        """It is accepted, and goes on."""
-        job = ticket.job
-        if job is not None and job.extra is None:
-            ticket.let_go()
-            raise problem("expired", "there was no answer in time")
-        if not ticket.accepted:
-            ticket.let_go()
-            raise problem(
-                "store", "it is not yet known if the job is safe; ask again with an idempotency key"
-            )
-        if job is not None and ticket.ended is None:
-            described = views.living(broker, job)
-        else:
-            failure = None if ticket.ended is None else ticket.ended.failure
-            described = views.refused_or_over(ticket.uid, service, failure)
-        ticket.let_go()
-        response = show_now(described, 202)
-        response.headers.update({"location": views.path_of(ticket.uid), **headers})
+    def _accepted_response(pending: PendingJob, service: bytes, headers: dict[str, str]) -> Response:
+        """Return 202 for an accepted job; raise HttpProblem if it is not known to be accepted."""
+        job = pending.job
+        try:
+            if job is not None and job.extra is None:
+                raise problem("expired", "there was no reply in time")
+            if not pending.accepted:
+                raise problem("store", "the job is not stored yet; submit it again with an idempotency key")
+            if job is not None and pending.ended is None:
+                described = views.active_job(broker, job)
+            else:
+                failure = None if pending.ended is None else pending.ended.failure
+                described = views.ended_job(pending.uid, service, failure)
+        finally:
+            pending.detach()
+        response = json_uncached(described, 202)
+        response.headers.update({"location": views.path_of(pending.uid), **headers})
         return response
 
-    def _not_yet(job: Job, patience: float | None) -> Response:
-        response = show_now(views.living(broker, job), 202)
-        response.headers["retry-after"] = ASK_AGAIN
-        if patience is not None:
-            response.headers["preference-applied"] = f"wait={patience:g}"
+    def _not_ended(job: Job, wait: float | None) -> Response:
+        response = json_uncached(views.active_job(broker, job), 202)
+        response.headers["retry-after"] = RETRY_AFTER
+        if wait is not None:
+            response.headers["preference-applied"] = f"wait={wait:g}"
         return response
 
-    async def _look(id: str) -> dict[str, Any] | None:
+    async def _find(id: str) -> dict[str, Any] | None:
         server.enter()
         job = broker.find(id)
         if job is not None:
-            return views.living(broker, job)
+            return views.active_job(broker, job)
         if server.store is not None and "\0" not in id:
-            try:
-                record = await server.store.get(id)
-            except StoreError as error:
-                raise store_problem(error) from error
-            if record is not None:
-                return views.stored(record)
+            with store_errors():
+                stored = await server.store.get(id)
+            if stored is not None:
+                return views.stored_job(stored)
         ended = broker.lifecycle.results.get(id, broker.now)
-        return None if ended is None else views.remembered(ended)
+        return None if ended is None else views.finished_job(ended)
 
     async def _in_memory(wanted: Filter) -> tuple[list[dict[str, Any]], str | None]:
-        """By the core's own numbers, which grow."""
-        behind = None if wanted.page is None else _number(wanted.page)
+        """Return a page of jobs in memory, ordered by the core's increasing numbers, and the next page."""
+        below = None if wanted.page is None else _page_number(wanted.page)
         found: list[Job] = []
         for chunk in chunks(list(broker.lifecycle.jobs.items())):
             fitting = [
@@ -313,13 +307,13 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
                 if job.extra is not None
                 and job.extra.uid == uid
                 and not (job.extra.durable and server.store is not None)
-                and (behind is None or job.id < behind)
+                and (below is None or job.id < below)
                 and _fits(job, wanted)
             ]
             found = nlargest(wanted.limit + 1, [*found, *fitting], key=lambda job: job.id)
             await asyncio.sleep(0)
         found = [job for job in found if job.state not in ENDS]
-        rows = [views.living(broker, job) for job in found[: wanted.limit]]
+        rows = [views.active_job(broker, job) for job in found[: wanted.limit]]
         more = len(found) > wanted.limit
         return rows, str(found[wanted.limit - 1].id) if more else None
 
@@ -340,71 +334,56 @@ def _fits(job: Job, wanted: Filter) -> bool:
 
 
 def _result(request: Request, ended: JobResult) -> Response:
-    outcome = Outcome(ended.body, ended.failure, ended.gathered, ended.worker)
-    response = answer(outcome, request.headers.get("accept"), {})
+    response = job_response(ended, request.headers.get("accept"), {})
     if ended.failure is not None:
         return response
-    name = f'"{_tag(ended.body or b"", response)}"'
-    response.headers.update({"etag": name, "cache-control": "private, immutable", "vary": "accept"})
-    if unchanged(request, name):
-        kept = {one: response.headers[one] for one in ("etag", "cache-control", "vary")}
-        return Response(status_code=304, headers=kept)
+    # A strong tag of the body and its media type, not of the bytes sent: a multipart boundary is random.
+    kind = media_type(response.headers["content-type"]).encode()
+    tag = f'"{blake2b(ended.body or b"", digest_size=16, person=kind[:16]).hexdigest()}"'
+    headers = {"etag": tag, "cache-control": "private, immutable", "vary": "accept"}
+    if matches_etag(request, tag):
+        return Response(status_code=304, headers=headers)
+    response.headers.update(headers)
     return response
 
 
-def _tag(body: bytes, response: Response) -> str:
-    """A strong one: of the body, and the form it is shown in. (A multipart's boundary is another each time, so it is
-    not of what is sent.)"""
-    kind = response.headers["content-type"].partition(";")[0].encode()
-    return blake2b(body, digest_size=16, person=kind[:16]).hexdigest()
-
-
 def _micros(name: str, text: str | None) -> int | None:
-    """A time in a query."""
+    """Parse a time in a query."""
     if text is None:
         return None
     try:
-        return times.read(text)
+        return times.parse_time(text)
     except ValueError:
-        raise problem("malformed", f"{name} is no time: {text[:40]!r}; write 2026-01-31T12:00:00Z") from None
+        raise problem(
+            "malformed", f"{name} is not a time: {text[:40]!r}; write 2026-01-31T12:00:00Z"
+        ) from None
 
 
-def _number(page: str) -> int:
+def _page_number(page: str) -> int:
     if not page.isascii() or not page.isdigit() or len(page) > 18:
-        raise problem("malformed", f"{page[:40]!r} is no page of this list; use the `next` of a page")
+        raise problem("malformed", f"{page[:40]!r} is not a page of this list; use the `next` of a page")
     return int(page)
 
 
 def _unknown(id: str) -> Exception:
-    return problem("not-found", f"there is no job {id[:100]!r}, or it is not kept any more")
+    return problem("not-found", f"there is no job {id[:100]!r}, or it is no longer stored")
 
 
-def _answered() -> Answers:
-    many = {
-        "application/json": {"schema": {}},
-        **{one: Doc.ANY[one] for one in Doc.ANY if one != "application/json"},
+def _result_docs() -> ResponseDocs:
+    content = {
+        JSON: {"schema": {}},
+        **{kind: ANY_CONTENT[kind] for kind in ANY_CONTENT if kind != JSON},
+        EVENT_STREAM: {"schema": {"type": "string"}},
+        "text/plain": {"schema": {"type": "string"}},
     }
-    many["text/event-stream"] = {"schema": {"type": "string"}}
-    many["text/plain"] = {"schema": {"type": "string"}}
-    return {200: {"description": "The answer's body.", "content": many}}
+    return {200: {"description": "The result's body.", "content": content}}
 
 
-def _accepted(text: str = "It is accepted, and where it is.") -> Answers:
-    content = {JSON: {"schema": views.JOB, "example": views.EXAMPLE}}
-    return {202: {"description": text, "content": content}}
+def _accepted(text: str = "The job is accepted; `Location` is its path.") -> ResponseDocs:
+    return {202: {"description": text, "content": _JOB_CONTENT}}
 
 
-def _shown() -> Answers:
-    return {
-        200: {"description": "The job.", "content": {JSON: {"schema": views.JOB, "example": views.EXAMPLE}}}
-    }
-
-
-def _listed() -> Answers:
-    schema = {
-        "type": "object",
-        "properties": {"jobs": {"type": "array", "items": views.JOB}, "next": {"type": ["string", "null"]}},
-        "required": ["jobs", "next"],
-    }
-    example = {"jobs": [views.EXAMPLE], "next": None}
-    return {200: {"description": "Jobs.", "content": {JSON: {"schema": schema, "example": example}}}}
+def _listed() -> ResponseDocs:
+    fields = {"jobs": Field(array(views.JOB), [views.EXAMPLE]), "next": Field(nullable(TEXT), None)}
+    content = {JSON: {"schema": record("Jobs", fields), "example": examples(fields)}}
+    return {200: {"description": "Jobs.", "content": content}}

@@ -1,9 +1,10 @@
-"""How handlers ask the catalogue, and how they show what they have."""
+"""JSON responses, ETags, and calls of the broker's management tasks."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -13,47 +14,53 @@ from starlette.responses import Response
 
 from polydomo.services.builtin import Later
 from polydomo.store.errors import StoreClosed, StoreError, StoreInvalid, StoreRefusal, UnknownJob
-from polydomo.web.api.problems import Problem, problem
+from polydomo.web.api.bodies import JSON
+from polydomo.web.api.problems import HttpProblem, problem
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
-JSON = "application/json"
-
-# Rows of a list: unless asked for another number, and at most.
+# Rows of a list, by default and at most.
 ROWS = 100
-MOST_ROWS = 1000
+ROWS_MAX = 1000
 
 
-async def ask(server: BrokerServer, task: str, *args: Any, **kwargs: Any) -> Any:
-    """A task of the broker's catalogue (`mmi.service.broker`). ValueError: it said no; a Problem: it could not."""
+async def run_task(server: BrokerServer, task: str, *args: Any, **kwargs: Any) -> Any:
+    """Run a management task (`mmi.service.broker`); raise ValueError if it refuses, HttpProblem if the store fails."""
     server.enter()
-    try:
-        return await settled(server.management.tasks[task](*args, **kwargs))
-    except StoreError as error:
-        raise store_problem(error) from error
+    with store_errors():
+        return await await_deferred(server.management.tasks[task](*args, **kwargs))
 
 
-async def settled(answer: Any) -> Any:
-    """An answer that may come later."""
+async def await_deferred(answer: Any) -> Any:
+    """Return a value that may be deferred (`Later`)."""
     if not isinstance(answer, Later):
         return answer
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    def found(value: Any) -> None:
-        if not future.done():  # whoever asked may be gone
+    def done(value: Any) -> None:
+        if not future.done():  # the waiting task may have been cancelled
             future.set_result(value)
 
     def failed(error: Exception) -> None:
         if not future.done():
             future.set_exception(error)
 
-    answer.then(found, failed)
+    answer.then(done, failed)
     return await future
 
 
-def store_problem(error: StoreError) -> Problem:
-    """What the store said."""
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Translate errors of the store to problems."""
+    try:
+        yield
+    except StoreError as error:
+        raise store_problem(error) from error
+
+
+def store_problem(error: StoreError) -> HttpProblem:
+    """Return the problem for an error of the store."""
     if isinstance(error, UnknownJob):
         return problem("not-found", str(error))
     if isinstance(error, StoreRefusal):
@@ -65,29 +72,29 @@ def store_problem(error: StoreError) -> Problem:
     return problem("store", str(error))
 
 
-def show(request: Request, value: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """As JSON, with an ETag: who has it already gets 304 and nothing else."""
-    return tagged(request, msgspec.json.encode(value), JSON, headers)
+def json_cached(request: Request, value: Any) -> Response:
+    """Return JSON with an ETag, or 304 if the client has this version."""
+    return with_etag(request, msgspec.json.encode(value), JSON)
 
 
-def show_now(value: Any, status: int = 200) -> Response:
-    """As JSON, good for this moment only."""
+def json_uncached(value: Any, status: int = 200) -> Response:
+    """Return JSON that must not be cached."""
     return Response(msgspec.json.encode(value), status, {"cache-control": "no-store"}, JSON)
 
 
-def tagged(
+def with_etag(
     request: Request, data: bytes, media_type: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer, or 304 if the client has the same one already."""
+    """Return a response with an ETag, or 304 if the client has this version."""
     tag = f'W/"{blake2b(data, digest_size=12).hexdigest()}"'
     given = {"etag": tag, "cache-control": "no-cache", **(headers or {})}
-    if unchanged(request, tag):
+    if matches_etag(request, tag):
         return Response(status_code=304, headers=given)
     return Response(data, 200, given, media_type)
 
 
-def unchanged(request: Request, tag: str) -> bool:
-    """Does the client have it (RFC 9110 §13.1.2: weak tags count)?"""
+def matches_etag(request: Request, tag: str) -> bool:
+    """Return whether `If-None-Match` contains the tag (RFC 9110 §13.1.2: weak comparison)."""
     known = request.headers.get("if-none-match")
     if known is None:
         return False

@@ -1,7 +1,7 @@
-"""The OpenAPI document: what routers say about themselves, made whole.
+"""The OpenAPI document.
 
-Handlers answer with bytes they have made themselves, so the framework knows nothing about their answers; `shows`,
-`failing` and `Doc` say it at the route. `document` adds what holds for all: problems where a parameter may be wrong,
+Handlers encode their responses themselves, so FastAPI knows nothing about them; `documented`, `cached`, `failing` and
+`no_content` describe them at the route. `document` adds what all operations share: problems for invalid parameters,
 schemas, examples, tags.
 """
 
@@ -12,84 +12,82 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from polydomo.web.api.bodies import CBOR, JSON, MIXED, OCTETS
 from polydomo.web.api.problems import BASE, KINDS, MEDIA_TYPE
 from polydomo.web.api.schemas import EXAMPLES, SCHEMAS, ref
 
-Answers = dict[int | str, dict[str, Any]]
+ResponseDocs = dict[int | str, dict[str, Any]]
 
-ETAG: Final = {"ETag": {"description": "of what is shown", "schema": {"type": "string"}}}
+ETAG: Final = {"ETag": {"description": "of the response", "schema": {"type": "string"}}}
 
 ABOUT: Final = """\
-Clients ask for a service by name, workers offer services by name; over HTTP a program is either, or both, and the other
-side may speak any protocol that the broker speaks.
+Clients request a service by name, workers offer services by name. A program may be either or both over HTTP, and the
+other side may use any protocol of the broker.
 
-Bodies are passed on as they are. A job of several frames is `multipart/mixed`, one part each. What goes wrong is told
-as a problem document (RFC 9457); its `reason` is a stable word.
+Bodies are passed on unchanged. A job of several frames is `multipart/mixed`, one part each. Errors are problem
+documents (RFC 9457) with a stable `reason`.
 """
 
 TAGS: Final = [
-    {"name": "jobs", "description": "Submit a job, see how it goes, have its result, cancel it."},
-    {"name": "worker", "description": "Be a worker: take a job, say how it goes, answer it."},
-    {"name": "services", "description": "What is offered, and how it goes."},
-    {"name": "peers", "description": "Who is there."},
-    {"name": "dead letters", "description": "Durable jobs that used up their attempts."},
-    {"name": "inventory", "description": "What workers are told about themselves."},
-    {"name": "files", "description": "The folder that the broker shares."},
-    {"name": "broker", "description": "The broker itself: health, metrics, what it is."},
-    {"name": "memodb", "description": "MemoDB's own REST, as its users know it."},
+    {"name": "jobs", "description": "Submit a job, follow it, get its result, cancel it."},
+    {"name": "worker", "description": "Work: poll for a job, report progress, return the result."},
+    {"name": "services", "description": "Services and their state."},
+    {"name": "peers", "description": "Connected workers and clients."},
+    {"name": "dead letters", "description": "Durable jobs whose attempts are exhausted."},
+    {"name": "inventory", "description": "Configuration data for workers."},
+    {"name": "files", "description": "The shared folder of the broker."},
+    {"name": "broker", "description": "The broker itself: health, metrics, counters."},
+    {"name": "memodb", "description": "MemoDB's own REST API."},
 ]
 
 
-class Doc:
-    """Pieces that several operations have."""
+BINARY: Final = {"type": "string", "format": "binary"}
 
-    ANY: Final[dict[str, Any]] = {
-        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}, "example": "hello"},
-        "application/json": {"schema": {}, "example": {"name": "Ada"}},
-        "application/cbor": {"schema": {"type": "string", "format": "binary"}},
-        "multipart/mixed": {"schema": {"type": "string", "format": "binary"}},
-    }
-    OPTIONAL_BODY: Final[dict[str, Any]] = {
-        "requestBody": {
-            "description": "one frame as it is, or several as `multipart/mixed`",
-            "required": False,
-            "content": {
-                "application/octet-stream": {
-                    "schema": {"type": "string", "format": "binary"},
-                    "example": "hello",
-                }
-            },
-        }
-    }
+# Content of a job's body, in a request or a response.
+ANY_CONTENT: Final[dict[str, Any]] = {
+    OCTETS: {"schema": BINARY, "example": "hello"},
+    JSON: {"schema": {}, "example": {"name": "Ada"}},
+    CBOR: {"schema": BINARY},
+    MIXED: {"schema": BINARY},
+}
 
 
-def shows(name: str, text: str = "", status: int = 200) -> Answers:
-    """Answers with this document."""
-    schema = SCHEMAS[name]
+def frames_body(*kinds: str) -> dict[str, Any]:
+    """Return the description of an optional request body of frames, in these or all media types."""
+    content = {kind: ANY_CONTENT[kind] for kind in kinds or ANY_CONTENT}
+    return request_body("a single frame, or several as `multipart/mixed`", content)
+
+
+def request_body(text: str, content: dict[str, Any], required: bool = False) -> dict[str, Any]:
+    """Return the description of a request body."""
+    return {"requestBody": {"description": text, "required": required, "content": content}}
+
+
+def documented(name: str) -> ResponseDocs:
+    """Describe a response with this document."""
     content: dict[str, Any] = {"schema": ref(name)}
     if name in EXAMPLES:
         content["example"] = EXAMPLES[name]
-    described = text or f"{schema['description']}."
-    return {status: {"description": described, "content": {"application/json": content}}}
+    return {200: {"description": f"{SCHEMAS[name]['description']}.", "content": {JSON: content}}}
 
 
-def cached(name: str = "", text: str = "") -> Answers:
-    """The same for what has an ETag: who has it already gets 304. Without a name that is all."""
-    found: Answers = {304: {"description": "It is the one that `If-None-Match` names.", "headers": ETAG}}
+def cached(name: str = "") -> ResponseDocs:
+    """Describe a response with this document and an ETag, or 304; without a name, only the latter."""
+    found: ResponseDocs = {304: {"description": "`If-None-Match` names this version.", "headers": ETAG}}
     if name:
-        found |= shows(name, text)
+        found |= documented(name)
         found[200]["headers"] = ETAG
     return found
 
 
-def nothing(text: str) -> Answers:
-    """Answers without a body."""
-    return {204: {"description": text}}
+def no_content(text: str, status: int = 204) -> ResponseDocs:
+    """Describe a response without a body."""
+    return {status: {"description": text}}
 
 
-def failing(*reasons: str) -> Answers:
-    """Answers with one of these problems."""
-    found: Answers = {}
+def failing(*reasons: str) -> ResponseDocs:
+    """Describe responses with these problems."""
+    found: ResponseDocs = {}
     for reason in reasons:
         kind = KINDS[reason]
         answer = found.setdefault(
@@ -97,21 +95,13 @@ def failing(*reasons: str) -> Answers:
             {"description": "", "content": {MEDIA_TYPE: {"schema": ref("Problem"), "examples": {}}}},
         )
         answer["description"] = f"{answer['description']} {kind.title}.".strip()
-        answer["content"][MEDIA_TYPE]["examples"][reason] = {
-            "summary": kind.meaning,
-            "value": example(reason),
-        }
+        example = {"type": BASE + reason, "title": kind.title, "status": kind.status, "reason": reason}
+        answer["content"][MEDIA_TYPE]["examples"][reason] = {"summary": kind.meaning, "value": example}
     return found
 
 
-def example(reason: str) -> dict[str, Any]:
-    """A problem as it may look."""
-    kind = KINDS[reason]
-    return {"type": BASE + reason, "title": kind.title, "status": kind.status, "reason": reason}
-
-
 def document(app: FastAPI) -> dict[str, Any]:
-    """For `/openapi.json`, and for the reference."""
+    """Return the OpenAPI document of the app."""
     found = get_openapi(
         title=app.title,
         version=app.version,
@@ -139,8 +129,7 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def _complete(path: str, operation: dict[str, Any]) -> None:
-    """What every operation has: no 422, as that is a 400 here; 404, where a path has a name in it; and the problem
-    that nobody wants."""
+    """Add what all operations share: 400 instead of 422, 404 for a path with a parameter, and 500."""
     answers: dict[str, Any] = operation["responses"]
     answers.pop("422", None)
     if operation.get("parameters") and "400" not in answers:
@@ -149,9 +138,7 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
         answers.setdefault("404", failing("not-found")[404])
     answers.setdefault("500", failing("internal")[500])
     bare = answers.get("200", {})
-    if bare.get("content") == {
-        "application/json": {"schema": {}}
-    }:  # what the framework says if nobody else does
+    if bare.get("content") == {JSON: {"schema": {}}}:  # FastAPI's default
         del bare["content"]
     for answer in answers.values():
         for kind, content in answer.get("content", {}).items():

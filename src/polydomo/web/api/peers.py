@@ -1,4 +1,4 @@
-"""The broker as a whole, and who is connected to it."""
+"""The broker as a whole, and its connected workers and clients."""
 
 from __future__ import annotations
 
@@ -8,50 +8,51 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from polydomo.web.api.json_responses import MOST_ROWS, ROWS, ask, show_now
-from polydomo.web.api.openapi import failing, shows
+from polydomo.web.api.json_responses import ROWS, ROWS_MAX, json_uncached, run_task
+from polydomo.web.api.openapi import documented, failing
+from polydomo.web.api.schemas import WORKER
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
-# What is shown of a worker: the catalogue's rows have norfab's names for the same things, too.
-WORKER = ("name", "dialect", "services", "state", "holds", "credit", "done", "seen", "since")
-
-Limit = Annotated[int, Query(description="rows in the answer", ge=1, le=MOST_ROWS)]
-Skip = Annotated[
-    int, Query(description="rows to leave out at the beginning: the `next` of a page", ge=0, le=10**9)
-]
+Limit = Annotated[int, Query(description="rows in the response", ge=1, le=ROWS_MAX)]
+Skip = Annotated[int, Query(description="rows to skip: the `next` of a page", ge=0, le=10**9)]
 
 
 def make_router(server: BrokerServer) -> APIRouter:
-    """See the module's text."""
+    """Return the routes `/v1/broker`, `/v1/workers` and `/v1/clients`."""
     router = APIRouter(prefix="/v1", default_response_class=Response)
 
-    @router.get("/broker", summary="See the broker", tags=["broker"], responses=shows("Broker"))
+    @router.get("/broker", summary="Show the broker", tags=["broker"], responses=documented("Broker"))
     async def show_broker(request: Request) -> Response:
-        """Its name, where it listens, and its books."""
-        return show_now(await ask(server, "show_broker"))
+        """Show the broker's name, addresses and counters."""
+        return json_uncached(await run_task(server, "show_broker"))
 
     @router.get(
-        "/workers", summary="List workers", tags=["peers"], responses=shows("Workers") | failing("malformed")
+        "/workers",
+        summary="List workers",
+        tags=["peers"],
+        responses=documented("Workers") | failing("malformed"),
     )
     async def list_workers(
         service: Annotated[str | None, Query(description="only those that offer it")] = None,
         limit: Limit = ROWS,
         skip: Skip = 0,
     ) -> Response:
-        """Every worker that is here, of every dialect."""
-        rows = [
-            {name: row[name] for name in WORKER} for row in await ask(server, "show_workers", service or None)
-        ]
-        return show_now(_page("workers", rows, limit, skip))
+        """List the registered workers of all dialects."""
+        found = await run_task(server, "show_workers", service or None)
+        rows = [{name: row[name] for name in WORKER} for row in found]  # without norfab's names for the same
+        return json_uncached(_page("workers", rows, limit, skip))
 
     @router.get(
-        "/clients", summary="List clients", tags=["peers"], responses=shows("Clients") | failing("malformed")
+        "/clients",
+        summary="List clients",
+        tags=["peers"],
+        responses=documented("Clients") | failing("malformed"),
     )
     async def list_clients(limit: Limit = ROWS, skip: Skip = 0) -> Response:
-        """Every client that has sent a job and is connected, or may come back."""
-        return show_now(_page("clients", await ask(server, "show_clients"), limit, skip))
+        """List clients that have submitted a job and are connected or may reconnect."""
+        return json_uncached(_page("clients", await run_task(server, "show_clients"), limit, skip))
 
     return router
 

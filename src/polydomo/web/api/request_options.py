@@ -1,7 +1,6 @@
-"""What a request says about its job beside the body: query, headers, and how both are described.
+"""Options of a job in a request's query and headers, and their OpenAPI descriptions.
 
-Submitting is the API's hot path, so this is read by hand rather than by the framework, and the same words again cost
-nothing.
+Submitting is the API's hot path, so the options are parsed here rather than by the framework, and results are cached.
 """
 
 from __future__ import annotations
@@ -15,17 +14,18 @@ from starlette.types import Scope
 
 from polydomo.core.extras import Options
 from polydomo.core.targets import Target
-from polydomo.dialects import options as spoken
+from polydomo.dialects import options as job_options
 from polydomo.dialects import targets
 from polydomo.web.api.problems import problem
+from polydomo.web.api.schemas import FLAG, TEXT
 
 # A client's or worker's name.
 NAME_MAX: Final = 255
 
 _NAME: Final = re.compile(rb"[!-~]{1,255}")
 _KEY: Final = re.compile(rb'"[!#-~]{1,255}"|[!#-~]{1,255}')
-# What is longer is not worth remembering.
-CACHED: Final = 200
+# Longer texts are not cached.
+CACHED_MAX: Final = 200
 
 _NUMBERS: Final = ("delay", "deadline", "timeout", "wait")
 _KNOWN: Final = (*_NUMBERS, "priority", "durable", "target")
@@ -33,16 +33,16 @@ _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
-    """By their names in lower case; of several with one name the last."""
+    """Return the headers by lower-case name; the last one of several."""
     return dict(scope["headers"])
 
 
 def client_of(scope: Scope, headers: dict[bytes, bytes]) -> bytes:
-    """Whose job it is: the header `Polydomo-Client`, or the host it comes from."""
+    """Return the client's name: the header `Polydomo-Client`, or the remote host."""
     name = headers.get(b"polydomo-client")
     if name is not None:
         if _NAME.fullmatch(name) is None:
-            raise problem("malformed", f"Polydomo-Client has 1 to {NAME_MAX} visible ASCII characters")
+            raise problem("malformed", f"Polydomo-Client needs 1 to {NAME_MAX} visible ASCII characters")
         return name
     peer = scope.get("client")
     return b"unknown" if peer is None else peer[0].encode()
@@ -51,17 +51,17 @@ def client_of(scope: Scope, headers: dict[bytes, bytes]) -> bytes:
 def options_of(
     query: bytes, headers: dict[bytes, bytes], durable: bool, extra: tuple[str, ...] = ()
 ) -> Options:
-    """What its client wishes. `durable` if it does not say; names in `extra` are somebody else's."""
+    """Return the job's options. `durable` is the default; parameters in `extra` are ignored."""
     key = headers.get(b"idempotency-key")
     if not query and key is None:
         return Options(durable=durable)
     try:
-        said, target = (_read if len(query) <= CACHED else _read.__wrapped__)(query, extra)
+        given, target = (_parse if len(query) <= CACHED_MAX else _parse.__wrapped__)(query, extra)
         if key is not None:
             if _KEY.fullmatch(key) is None:
-                raise ValueError("Idempotency-Key has 1 to 255 visible ASCII characters")
-            said = {**said, "key": key.decode().strip('"')}
-        options = spoken.read(said, durable)
+                raise ValueError("Idempotency-Key needs 1 to 255 visible ASCII characters")
+            given = {**given, "key": key.decode().strip('"')}
+        options = job_options.read(given, durable)
     except ValueError as error:
         raise problem("malformed", str(error)) from None
     options.target = target
@@ -69,49 +69,47 @@ def options_of(
 
 
 @lru_cache(maxsize=1024)
-def _read(query: bytes, extra: tuple[str, ...]) -> tuple[dict[str, Any], Target | None]:
-    said: dict[str, Any] = {}
+def _parse(query: bytes, extra: tuple[str, ...]) -> tuple[dict[str, Any], Target | None]:
+    given: dict[str, Any] = {}
     target: list[str] = []
     for name, text in parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=100):
         if name in extra:
             continue
         if name not in _KNOWN:
-            raise ValueError(f"no option {name[:40]!r}; there are {', '.join(_KNOWN)}")
+            raise ValueError(f"unknown option {name[:40]!r}; known are {', '.join(_KNOWN)}")
         if name in _NUMBERS:
-            said[name] = number(name, text)
+            given[name] = _parse_seconds(name, text)
         elif name == "priority":
-            said[name] = whole(name, text)
+            given[name] = parse_integer(name, text)
         elif name == "durable":
             if text not in _FLAGS:
                 raise ValueError(f"durable must be true or false, not {text[:40]!r}")
-            said[name] = _FLAGS[text]
+            given[name] = _FLAGS[text]
         else:
             target.append(text)
-    return said, targets.parse(",".join(target).encode(), written=True) if target else None
+    return given, targets.parse(",".join(target).encode(), written=True) if target else None
 
 
-def number(name: str, text: str) -> float:
-    """Seconds."""
+def _parse_seconds(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise ValueError(f"{name} must be a number of seconds, not {text[:40]!r}") from None
 
 
-def whole(name: str, text: str) -> int:
-    """A whole number of a few digits."""
+def parse_integer(name: str, text: str) -> int:
+    """Parse an integer of a few digits."""
     try:
         return int(text[:20])
     except ValueError:
         raise ValueError(f"{name} must be a whole number, not {text[:40]!r}") from None
 
 
-def patience_of(prefer: bytes | None, most: float) -> float | None:
-    """`Prefer: wait` (RFC 7240): how long the answer may take, at most `most` seconds. None: it is not waited for.
-    What cannot be read is no preference."""
+def preferred_wait(prefer: bytes | None, most: float) -> float | None:
+    """Return the seconds of `Prefer: wait` (RFC 7240), at most `most`; None if it is missing or malformed."""
     if prefer is None:
         return None
-    wanted = (_wait if len(prefer) <= CACHED else _wait.__wrapped__)(prefer)
+    wanted = (_wait if len(prefer) <= CACHED_MAX else _wait.__wrapped__)(prefer)
     return None if wanted is None else min(wanted, most)
 
 
@@ -123,75 +121,44 @@ def _wait(prefer: bytes) -> float | None:
             continue
         value = value.strip().strip('"')
         if not value:
-            return spoken.LONGEST
+            return job_options.LONGEST
         try:
             seconds = float(value)
         except ValueError:
             return None
-        return seconds if 0 <= seconds <= spoken.LONGEST else None
+        return seconds if 0 <= seconds <= job_options.LONGEST else None
     return None
 
 
-def _parameter(name: str, place: str, text: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "in": place,
-        "required": False,
-        "description": text,
-        "schema": schema,
-        "example": example,
-    }
+def parameter(
+    place: str, name: str, schema: dict[str, Any], example: Any, text: str, required: bool = False
+) -> dict[str, Any]:
+    """Return the OpenAPI description of a parameter."""
+    found = {"name": name, "in": place, "required": required, "description": text}
+    return found | {"schema": schema, "example": example}
 
 
-_SECONDS: Final = {"type": "number", "minimum": 0, "maximum": spoken.LONGEST}
+_SECONDS: Final = {"type": "number", "minimum": 0, "maximum": job_options.LONGEST}
+_TIMEOUT: Final = {"type": "number", "exclusiveMinimum": 0, "maximum": job_options.LONGEST}
+_PRIORITY: Final = {"type": "integer", "minimum": -9, "maximum": 9}
+_CLIENT: Final = {"type": "string", "minLength": 1, "maxLength": NAME_MAX, "pattern": "^[!-~]+$"}
+_KEYS: Final = {"type": "string", "minLength": 1, "maxLength": job_options.KEY_MAX, "pattern": "^[!#-~]+$"}
+_TARGETS: Final = (
+    "workers for the job: `any` (default), `all`, names, or `resource:NAME`, separated by commas"
+)
+_SAME_KEY: Final = "of requests to a service with the same key, one is run and all get its result"
+_WAITING: Final = "`wait=N`: wait up to N seconds for the result (RFC 7240); `wait`: up to `http.patience`"
 
-SERVICE: Final[dict[str, Any]] = {
-    "name": "service",
-    "in": "path",
-    "required": True,
-    "description": "the service's name",
-    "schema": {"type": "string", "minLength": 1},
-    "example": "echo",
-}
+SERVICE: Final = parameter("path", "service", {**TEXT, "minLength": 1}, "echo", "the service's name", True)
 OPTIONS: Final[list[dict[str, Any]]] = [
-    _parameter(
-        "target",
-        "query",
-        "who does it: `any` (default), `all`, names of workers, or `resource:NAME`, separated by commas",
-        {"type": "string"},
-        "any",
-    ),
-    _parameter("priority", "query", "higher ones first", {"type": "integer", "minimum": -9, "maximum": 9}, 0),
-    _parameter(
-        "timeout",
-        "query",
-        "how long one attempt may run, in seconds",
-        {"type": "number", "exclusiveMinimum": 0, "maximum": spoken.LONGEST},
-        60,
-    ),
-    _parameter("wait", "query", "how long it may wait for a worker, in seconds", _SECONDS, 60),
-    _parameter("delay", "query", "not before so many seconds from now", _SECONDS, 0),
-    _parameter("deadline", "query", "its whole life, in seconds", _SECONDS, 3600),
-    _parameter("durable", "query", "keep it on disk; default: `http.durable`", {"type": "boolean"}, True),
-    _parameter(
-        "Polydomo-Client",
-        "header",
-        "whose job it is; default: the host it comes from",
-        {"type": "string", "minLength": 1, "maxLength": NAME_MAX, "pattern": "^[!-~]+$"},
-        "billing",
-    ),
+    parameter("query", "target", TEXT, "any", _TARGETS),
+    parameter("query", "priority", _PRIORITY, 0, "higher priorities run first"),
+    parameter("query", "timeout", _TIMEOUT, 60, "limit of one attempt, in seconds"),
+    parameter("query", "wait", _SECONDS, 60, "limit of the time in the queue, in seconds"),
+    parameter("query", "delay", _SECONDS, 0, "seconds before the job may start"),
+    parameter("query", "deadline", _SECONDS, 3600, "limit of the job's whole life, in seconds"),
+    parameter("query", "durable", FLAG, True, "store the job on disk; default: `http.durable`"),
+    parameter("header", "Polydomo-Client", _CLIENT, "billing", "the client's name; default: the remote host"),
 ]
-KEY: Final = _parameter(
-    "Idempotency-Key",
-    "header",
-    "of requests for a service with the same key, one is run and all get its answer",
-    {"type": "string", "minLength": 1, "maxLength": spoken.KEY_MAX, "pattern": "^[!#-~]+$"},
-    "order-4711",
-)
-PREFER: Final = _parameter(
-    "Prefer",
-    "header",
-    "`wait=N`: wait up to N seconds for the answer (RFC 7240); `wait`: as long as `http.patience`",
-    {"type": "string"},
-    "wait=10",
-)
+KEY: Final = parameter("header", "Idempotency-Key", _KEYS, "order-4711", _SAME_KEY)
+PREFER: Final = parameter("header", "Prefer", TEXT, "wait=10", _WAITING)

@@ -1,9 +1,8 @@
-"""What the answers' documents look like: JSON Schema and an example for each, by name. For OpenAPI only; nothing is
-checked against them while the broker runs."""
+"""JSON Schemas and examples of response documents, by name. They are used for OpenAPI only, not for validation."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from polydomo.core.counts import MEANINGS
 
@@ -11,362 +10,293 @@ Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
 FLAG: Schema = {"type": "boolean"}
+INTEGER: Schema = {"type": "integer"}
 COUNT: Schema = {"type": "integer", "minimum": 0}
 SECONDS: Schema = {"type": "number"}
+TIME: Schema = {"type": "string", "format": "date-time"}
 STRINGS: Schema = {"type": "array", "items": TEXT}
 ANYTHING: Schema = {"type": "object", "additionalProperties": True}
 
+SCHEMAS: dict[str, Schema] = {}
+EXAMPLES: dict[str, Any] = {}
+
+
+class Field(NamedTuple):
+    """A member of a document: its schema, an example, and a description unless the name says enough."""
+
+    schema: Schema
+    example: Any
+    text: str = ""
+
+
+Fields = dict[str, Field]
+
 
 def nullable(schema: Schema) -> Schema:
-    """Or null."""
+    """Return the schema of a value that may be null."""
     return {**schema, "type": [schema["type"], "null"]}
 
 
-def time(text: str) -> Schema:
-    """A time."""
-    return {"type": "string", "format": "date-time", "description": text}
-
-
-def record(text: str, /, **fields: Schema) -> Schema:
-    """An object with these members."""
-    return {"type": "object", "description": text, "properties": fields, "required": list(fields)}
-
-
-def page(what: str, row: str, following: Schema) -> Schema:
-    """A list in pages."""
-    rows = {"type": "array", "items": ref(row)}
-    text = "the page to ask for next; null: there is none"
-    return record(f"{what}, page by page", **{what: rows, "next": {**following, "description": text}})
+def array(items: Schema) -> Schema:
+    """Return the schema of a list."""
+    return {"type": "array", "items": items}
 
 
 def ref(name: str) -> Schema:
-    """One of the schemas here."""
+    """Return a reference to one of SCHEMAS."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-_COUNTS: dict[str, Schema] = {name: {**COUNT, "description": what} for name, what in MEANINGS.items()}
-_SERVICE_ROW = {
-    "name": TEXT,
-    "workers": COUNT,
-    "idle": {**COUNT, "description": "workers that could take a job now"},
-    "waiting": {**COUNT, "description": "jobs that wait for a worker"},
-    "paused": FLAG,
-    "running": COUNT,
+def record(text: str, fields: Fields) -> Schema:
+    """Return the schema of an object with these members, all required."""
+    properties = {
+        name: {**field.schema, "description": field.text} if field.text else field.schema
+        for name, field in fields.items()
+    }
+    return {"type": "object", "description": text, "properties": properties, "required": list(fields)}
+
+
+def examples(fields: Fields) -> dict[str, Any]:
+    """Return an object with the examples of these members."""
+    return {name: field.example for name, field in fields.items()}
+
+
+def _define(name: str, text: str, fields: Fields) -> None:
+    SCHEMAS[name] = record(text, fields)
+    EXAMPLES[name] = examples(fields)
+
+
+def _define_open(name: str, text: str, fields: Fields, required: list[str]) -> None:
+    """Define a document of which only some members are required, and which may have others."""
+    _define(name, text, fields)
+    SCHEMAS[name] |= {"required": required, "additionalProperties": True}
+
+
+def _define_page(name: str, rows: str, row: str, following: Schema) -> None:
+    """Define a page of a list of `row` documents."""
+    following_page = Field(following, None, "the next page; null: this is the last one")
+    fields = {rows: Field(array(ref(row)), [EXAMPLES[row]]), "next": following_page}
+    _define(name, f"{rows}, paginated", fields)
+
+
+_COUNTS = {name: Field(COUNT, 41 if name == "done" else 0, what) for name, what in MEANINGS.items()}
+_SERVICE = {
+    "name": Field(TEXT, "echo"),
+    "workers": Field(COUNT, 2),
+    "idle": Field(COUNT, 1, "workers that can take a job now"),
+    "waiting": Field(COUNT, 0, "jobs that wait for a worker"),
+    "paused": Field(FLAG, False),
+    "running": Field(COUNT, 1),
     **_COUNTS,
 }
-_MEMO_ROW = {
-    "entries": {**COUNT, "description": "answers in memory; more may be on disk"},
-    "bytes": COUNT,
-    "hits": {**COUNT, "description": "requests that were answered from memory or disk"},
-    "joined": {**COUNT, "description": "requests that waited for the same one"},
-    "misses": {**COUNT, "description": "requests that went to a worker"},
-    "saved_seconds": {**SECONDS, "description": "what the first two would have cost workers"},
+_MEMO = {
+    "entries": Field(COUNT, 3, "results in memory; more may be on disk"),
+    "bytes": Field(COUNT, 812),
+    "hits": Field(COUNT, 120, "requests that were answered from the cache"),
+    "joined": Field(COUNT, 4, "requests that joined an identical one in progress"),
+    "misses": Field(COUNT, 3, "requests that were dispatched to a worker"),
+    "saved_seconds": Field(SECONDS, 61.5, "worker time that hits and joined requests saved"),
 }
-_STORED_ROW = {
-    "id": TEXT,
-    "service": TEXT,
-    "state": TEXT,
-    "reason": {**TEXT, "description": "why it has no result"},
-    "message": TEXT,
-    "client": TEXT,
-    "dialect": TEXT,
-    "worker": TEXT,
-    "attempts": COUNT,
-    "key": nullable(TEXT),
-    "target": nullable(TEXT),
-    "priority": {"type": "integer"},
-    "bytes_in": COUNT,
-    "bytes_out": COUNT,
-    "submitted": time("when it came"),
-    "dispatched": nullable(time("when its latest attempt began")),
-    "finished": nullable(time("when it ended")),
+_STORED_JOB = {
+    "id": Field(TEXT, "01K3ZK5B9W3V8Y2T6C4N1Q0R7X"),
+    "service": Field(TEXT, "echo"),
+    "state": Field(TEXT, "dead"),
+    "reason": Field(TEXT, "retries-exhausted", "why it has no result"),
+    "message": Field(TEXT, "all 3 attempts were lost"),
+    "client": Field(TEXT, "10.0.0.7"),
+    "dialect": Field(TEXT, "http"),
+    "worker": Field(TEXT, "w1"),
+    "attempts": Field(COUNT, 3),
+    "key": Field(nullable(TEXT), None),
+    "target": Field(nullable(TEXT), None),
+    "priority": Field(INTEGER, 0),
+    "bytes_in": Field(COUNT, 7),
+    "bytes_out": Field(COUNT, 0),
+    "submitted": Field(TIME, "2026-01-31T12:00:00.000000Z", "when it was submitted"),
+    "dispatched": Field(nullable(TIME), "2026-01-31T12:00:01.000000Z", "when its latest attempt began"),
+    "finished": Field(nullable(TIME), "2026-01-31T12:01:01.000000Z", "when it ended"),
 }
-_POLICY = {
-    "wait": nullable(SECONDS),
-    "timeout": nullable(SECONDS),
-    "retries": COUNT,
-    "queue": COUNT,
-    "liveness_busy": COUNT,
-    "durable": FLAG,
-    "backoff": nullable(SECONDS),
-    "grace": nullable(SECONDS),
-    "retention": nullable(SECONDS),
-    "ageing": nullable(SECONDS),
-    "memo": FLAG,
-    "memo_ttl": nullable(SECONDS),
-    "memo_bytes": COUNT,
+POLICY = {
+    "wait": Field(nullable(SECONDS), 60.0),
+    "timeout": Field(nullable(SECONDS), 60.0),
+    "retries": Field(COUNT, 2),
+    "queue": Field(COUNT, 100_000),
+    "liveness_busy": Field(COUNT, 0),
+    "durable": Field(FLAG, False),
+    "backoff": Field(nullable(SECONDS), 0.0),
+    "grace": Field(nullable(SECONDS), 10.0),
+    "retention": Field(nullable(SECONDS), 86400.0),
+    "ageing": Field(nullable(SECONDS), 10.0),
+    "memo": Field(FLAG, True),
+    "memo_ttl": Field(nullable(SECONDS), 86400.0),
+    "memo_bytes": Field(COUNT, 67_108_864),
+}
+WORKER = {
+    "name": Field(TEXT, "w1"),
+    "dialect": Field(TEXT, "http"),
+    "services": Field(STRINGS, ["echo"]),
+    "state": Field({"enum": ["idle", "busy", "late"]}, "idle"),
+    "holds": Field(COUNT, 0, "jobs that it runs now"),
+    "credit": Field(COUNT, 1, "jobs that it may run at once"),
+    "done": Field(COUNT, 41),
+    "seen": Field(SECONDS, 0.2, "seconds since its last sign of life"),
+    "since": Field(SECONDS, 60.0, "seconds since it registered"),
+}
+_CLIENT = {
+    "name": Field(TEXT, "10.0.0.7"),
+    "dialect": Field(TEXT, "http"),
+    "unanswered": Field(INTEGER, 1),
+    "bytes": Field(INTEGER, 9),
+    "submitted": Field(COUNT, 42),
+    "held": Field(FLAG, False, "reading is paused because of too many unanswered jobs"),
+    "since": Field(SECONDS, 60.0),
+}
+_BROKER = {
+    "name": Field(TEXT, "polydomo"),
+    "version": Field(TEXT, "0.1.0"),
+    "uptime": Field(SECONDS, 12.5),
+    "services": Field(COUNT, 1),
+    "workers": Field(COUNT, 2),
+    "clients": Field(COUNT, 1),
+    "submitted": Field(COUNT, 42, "accepted + refused + undecided jobs"),
+    "accepted": Field(COUNT, 42, "accepted jobs"),
+    "active": Field(COUNT, 1, "jobs that have not ended"),
+    "undecided": Field(COUNT, 0, "active jobs that are being stored, not accepted yet"),
+    "memory": Field(COUNT, 409, "bytes of active jobs"),
+    **_COUNTS,
+    "unlisted": Field(
+        record("Counts of services that are no longer listed", _COUNTS), dict.fromkeys(MEANINGS, 0)
+    ),
+    "strays": Field(COUNT, 0, "replies to attempts that were over"),
+    "draining": Field(FLAG, False, "whether the broker is stopping"),
+}
+_PROBLEM = {
+    "type": Field(TEXT, "/problems/queue-full", "`/problems/REASON`, where it is explained"),
+    "title": Field(TEXT, "Queue full"),
+    "status": Field(INTEGER, 429),
+    "detail": Field(TEXT, "100000 jobs wait for echo", "what went wrong in this request"),
+    "reason": Field(TEXT, "queue-full", "a stable identifier for programs"),
+}
+_PROBLEM_KIND = {
+    "reason": Field(TEXT, "queue-full"),
+    "status": Field(COUNT, 429),
+    "title": Field(TEXT, "Queue full"),
+    "meaning": Field(TEXT, "The service has as many waiting jobs as it may have."),
+}
+_FOLDER_ENTRY = {
+    "name": Field(TEXT, "base.j2"),
+    "kind": Field({"enum": ["file", "folder"]}, "file"),
+    "size_bytes": Field(COUNT, 812),
+    "modified": Field(SECONDS, 1769860800.0),
 }
 
-SCHEMAS: dict[str, Schema] = {
-    "Problem": {
-        **record(
-            "What went wrong (RFC 9457). Further members depend on the reason.",
-            type={**TEXT, "description": "`/problems/REASON`: a GET of it says what it means"},
-            title=TEXT,
-            status={"type": "integer"},
-            detail={**TEXT, "description": "what went wrong this time"},
-            reason={**TEXT, "description": "a stable word for programs"},
+_define_open(
+    "Problem",
+    "An error (RFC 9457). Additional members depend on the reason.",
+    _PROBLEM,
+    ["type", "title", "status"],
+)
+_define("ProblemKind", "A kind of problem", _PROBLEM_KIND)
+_define(
+    "ProblemKinds",
+    "All kinds of problems",
+    {"problems": Field(array(ref("ProblemKind")), [examples(_PROBLEM_KIND)])},
+)
+_define("ServiceRow", "A service and its counters", _SERVICE)
+_define_page("Services", "services", "ServiceRow", nullable(TEXT))
+_define("MemoBooks", "Size and use of a result cache", _MEMO)
+_define(
+    "Service",
+    "A service, its settings and its workers",
+    {
+        **_SERVICE,
+        "worker_names": Field(STRINGS, ["w1", "w2"]),
+        "policy": Field(
+            record("Settings for its jobs, times in seconds; null: no limit", POLICY), examples(POLICY)
         ),
-        "required": ["type", "title", "status"],
-        "additionalProperties": True,
+        "memo": Field({"oneOf": [ref("MemoBooks"), {"type": "null"}]}, examples(_MEMO)),
     },
-    "ProblemKind": record("A kind of problem", reason=TEXT, status=COUNT, title=TEXT, meaning=TEXT),
-    "ProblemKinds": record("All kinds", problems={"type": "array", "items": ref("ProblemKind")}),
-    "ServiceRow": record("A service and its books", **_SERVICE_ROW),
-    "Services": page("services", "ServiceRow", nullable(TEXT)),
-    "Service": record(
-        "A service, its settings and its workers",
-        **_SERVICE_ROW,
-        worker_names=STRINGS,
-        policy=record("How its jobs are treated; null: without a limit. Times in seconds", **_POLICY),
-        memo={"oneOf": [ref("MemoBooks"), {"type": "null"}]},
-    ),
-    "MemoBooks": record("What is remembered, and what it was good for", **_MEMO_ROW),
-    "Memo": record(
-        "What a service remembers", name=TEXT, on={**FLAG, "description": "is it memoised now?"}, **_MEMO_ROW
-    ),
-    "Forgotten": record("Answers that were forgotten", name=TEXT, forgotten=COUNT),
-    "Paused": record("Whether a service is paused", name=TEXT, paused=FLAG),
-    "Broker": {
-        **record(
-            "The broker: its books, and where it listens",
-            name=TEXT,
-            version=TEXT,
-            uptime=SECONDS,
-            services=COUNT,
-            workers=COUNT,
-            clients=COUNT,
-            submitted={**COUNT, "description": "jobs that came: accepted + refused + undecided"},
-            accepted={**COUNT, "description": "jobs that were taken"},
-            active={**COUNT, "description": "jobs that have not ended"},
-            undecided={**COUNT, "description": "of these, not accepted yet: being stored"},
-            memory={**COUNT, "description": "bytes they take"},
-            **_COUNTS,
-            unlisted=record("Counts of services that are not listed any more", **_COUNTS),
-            strays={**COUNT, "description": "answers to attempts that were over"},
-            draining={**FLAG, "description": "is it stopping?"},
+)
+_define(
+    "Memo",
+    "A service's result cache",
+    {"name": Field(TEXT, "echo"), "on": Field(FLAG, True, "whether results are cached now"), **_MEMO},
+)
+_define(
+    "Forgotten",
+    "Number of results that were removed from the cache",
+    {"name": Field(TEXT, "echo"), "forgotten": Field(COUNT, 3)},
+)
+_define("Paused", "Whether a service is paused", {"name": Field(TEXT, "echo"), "paused": Field(FLAG, True)})
+_define_open("Broker", "The broker: its counters and addresses", _BROKER, list(_BROKER))
+EXAMPLES["Broker"]["zmq"] = ["tcp://127.0.0.1:5555"]
+_define("WorkerRow", "A worker", WORKER)
+_define_page("Workers", "workers", "WorkerRow", nullable(COUNT))
+_define("ClientRow", "A client", _CLIENT)
+_define_page("Clients", "clients", "ClientRow", nullable(COUNT))
+_define("StoredJobRow", "A durable job", _STORED_JOB)
+_define_page("StoredJobs", "jobs", "StoredJobRow", nullable(TEXT))
+_define(
+    "StoredJob",
+    "A durable job with all stored data",
+    {
+        **_STORED_JOB,
+        "request": Field(STRINGS, ["hello"], "its frames: text, or hex for other bytes"),
+        "history": Field(
+            array(ANYTHING), [{"attempt": 3, "worker": "w1", "outcome": "lost"}], "its attempts"
         ),
-        "additionalProperties": True,
+        "events": Field(array(ANYTHING), []),
+        "result": Field({}, None, "frames; by worker if there were several; null: no result"),
     },
-    "WorkerRow": record(
-        "A worker",
-        name=TEXT,
-        dialect=TEXT,
-        services=STRINGS,
-        state={"enum": ["idle", "busy", "late"]},
-        holds={**COUNT, "description": "jobs it has now"},
-        credit={**COUNT, "description": "jobs it may have at once"},
-        done=COUNT,
-        seen={**SECONDS, "description": "seconds since its last sign of life"},
-        since={**SECONDS, "description": "seconds since it came"},
-    ),
-    "Workers": page("workers", "WorkerRow", nullable(COUNT)),
-    "ClientRow": record(
-        "A client",
-        name=TEXT,
-        dialect=TEXT,
-        unanswered={"type": "integer"},
-        bytes={"type": "integer"},
-        submitted=COUNT,
-        held={**FLAG, "description": "it has so many unanswered jobs that it is not read from"},
-        since=SECONDS,
-    ),
-    "Clients": page("clients", "ClientRow", nullable(COUNT)),
-    "StoredJobRow": record("A durable job", **_STORED_ROW),
-    "StoredJobs": page("jobs", "StoredJobRow", nullable(TEXT)),
-    "StoredJob": {
-        **record(
-            "A durable job with all that is kept of it",
-            **_STORED_ROW,
-            request={**STRINGS, "description": "its frames: text as it is, other bytes in hex"},
-            history={"type": "array", "items": ANYTHING, "description": "its attempts"},
-            events={"type": "array", "items": ANYTHING},
-            result={"description": "frames; by worker, if there were several; null: there is none"},
+)
+_define("Sent", "A job that was queued again", {"id": _STORED_JOB["id"], "sent": Field(FLAG, True)})
+_define(
+    "InventoryFiles",
+    "Sources of the inventory",
+    {
+        "file": Field(TEXT, "inventory.yaml"),
+        "files": Field(STRINGS, ["inventory.yaml"]),
+        "workers": Field(
+            ANYTHING, {"nornir-*": ["nornir/common.yaml"]}, "by name or pattern: files, or (here)"
         ),
+        "services": Field(ANYTHING, {}, "by name: number of assigned resources"),
+        "error": Field(TEXT, "", "why the newest files are not in use"),
     },
-    "Sent": record("A job that was sent again", id=TEXT, sent=FLAG),
-    "InventoryFiles": record(
-        "Where the inventory comes from",
-        file=TEXT,
-        files=STRINGS,
-        workers={**ANYTHING, "description": "by name or pattern: files, or (here)"},
-        services={**ANYTHING, "description": "by name: how many resources are shared out"},
-        error={**TEXT, "description": "why the newest files are not in use"},
-    ),
-    "Inventory": {**ANYTHING, "description": "whatever the files say"},
-    "Reloaded": record("Workers whose inventory is another now", changed=STRINGS),
-    "FolderEntry": record(
-        "A file or a folder", name=TEXT, kind={"enum": ["file", "folder"]}, size_bytes=COUNT, modified=SECONDS
-    ),
-    "Folder": record("A folder", path=TEXT, entries={"type": "array", "items": ref("FolderEntry")}),
-    "FileDetails": record(
-        "A file", path=TEXT, size_bytes=COUNT, sha256=TEXT, md5hash=TEXT, modified=SECONDS, etag=TEXT
-    ),
-    "Health": {
-        **record(
-            "It is well", status=TEXT, warning={**TEXT, "description": "what was lost before the start"}
-        ),
-        "required": ["status"],
+)
+SCHEMAS["Inventory"] = {**ANYTHING, "description": "merged contents of the files"}
+EXAMPLES["Inventory"] = {"service": "nornir", "hosts": {"r1": {"hostname": "10.0.0.1"}}}
+_define("Reloaded", "Workers whose inventory has changed", {"changed": Field(STRINGS, ["nornir-1"])})
+_define("FolderEntry", "A file or a folder", _FOLDER_ENTRY)
+_define(
+    "Folder",
+    "A folder",
+    {
+        "path": Field(TEXT, "templates"),
+        "entries": Field(array(ref("FolderEntry")), [examples(_FOLDER_ENTRY)]),
     },
-    "Event": {
-        **record("One of the events of a stream", id=TEXT, event=TEXT, data=TEXT),
-        "required": ["data"],
-        "additionalProperties": True,
+)
+_define(
+    "FileDetails",
+    "A file",
+    {
+        "path": Field(TEXT, "templates/base.j2"),
+        "size_bytes": Field(COUNT, 812),
+        "sha256": Field(TEXT, "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"),
+        "md5hash": Field(TEXT, "098f6bcd4621d373cade4e832627b4f6"),
+        "modified": Field(SECONDS, 1769860800.0),
+        "etag": Field(TEXT, "1f-32c-18"),
     },
-}
-
-_EXAMPLE_COUNTS = {
-    "done": 41,
-    "failed": 0,
-    "cancelled": 0,
-    "dead": 0,
-    "refused": 0,
-    "repeated": 0,
-    "retried": 0,
-    "forwarded": 0,
-}
-_EXAMPLE_SERVICE = {
-    "name": "echo",
-    "workers": 2,
-    "idle": 1,
-    "waiting": 0,
-    "paused": False,
-    "running": 1,
-    **_EXAMPLE_COUNTS,
-}
-_EXAMPLE_MEMO = {"entries": 3, "bytes": 812, "hits": 120, "joined": 4, "misses": 3, "saved_seconds": 61.5}
-_EXAMPLE_DEAD = {
-    "id": "01K3ZK5B9W3V8Y2T6C4N1Q0R7X",
-    "service": "echo",
-    "state": "dead",
-    "reason": "retries-exhausted",
-    "message": "all 3 attempts were lost",
-    "client": "10.0.0.7",
-    "dialect": "http",
-    "worker": "w1",
-    "attempts": 3,
-    "key": None,
-    "target": None,
-    "priority": 0,
-    "bytes_in": 7,
-    "bytes_out": 0,
-    "submitted": "2026-01-31T12:00:00.000000Z",
-    "dispatched": "2026-01-31T12:00:01.000000Z",
-    "finished": "2026-01-31T12:01:01.000000Z",
-}
-_EXAMPLE_POLICY = {
-    "wait": 60.0,
-    "timeout": 60.0,
-    "retries": 2,
-    "queue": 100_000,
-    "liveness_busy": 0,
-    "durable": False,
-    "backoff": 0.0,
-    "grace": 10.0,
-    "retention": 86400.0,
-    "ageing": 10.0,
-    "memo": True,
-    "memo_ttl": 86400.0,
-    "memo_bytes": 67_108_864,
-}
-
-_EXAMPLE_PROBLEM = {
-    "reason": "queue-full",
-    "status": 429,
-    "title": "The queue is full",
-    "meaning": "As many jobs wait for this service as may.",
-}
-
-EXAMPLES: dict[str, Any] = {
-    "ProblemKind": _EXAMPLE_PROBLEM,
-    "ProblemKinds": {"problems": [_EXAMPLE_PROBLEM]},
-    "Services": {"services": [_EXAMPLE_SERVICE], "next": None},
-    "Service": {
-        **_EXAMPLE_SERVICE,
-        "worker_names": ["w1", "w2"],
-        "policy": _EXAMPLE_POLICY,
-        "memo": _EXAMPLE_MEMO,
-    },
-    "Memo": {"name": "echo", "on": True, **_EXAMPLE_MEMO},
-    "Forgotten": {"name": "echo", "forgotten": 3},
-    "Paused": {"name": "echo", "paused": True},
-    "Broker": {
-        "name": "polydomo",
-        "version": "0.1.0",
-        "uptime": 12.5,
-        "services": 1,
-        "workers": 2,
-        "clients": 1,
-        "submitted": 42,
-        "accepted": 42,
-        "active": 1,
-        "undecided": 0,
-        "memory": 409,
-        **_EXAMPLE_COUNTS,
-        "unlisted": dict.fromkeys(_EXAMPLE_COUNTS, 0),
-        "strays": 0,
-        "draining": False,
-        "zmq": ["tcp://127.0.0.1:5555"],
-    },
-    "Workers": {
-        "workers": [
-            {
-                "name": "w1",
-                "dialect": "http",
-                "services": ["echo"],
-                "state": "idle",
-                "holds": 0,
-                "credit": 1,
-                "done": 41,
-                "seen": 0.2,
-                "since": 60.0,
-            }
-        ],
-        "next": None,
-    },
-    "Clients": {
-        "clients": [
-            {
-                "name": "10.0.0.7",
-                "dialect": "http",
-                "unanswered": 1,
-                "bytes": 9,
-                "submitted": 42,
-                "held": False,
-                "since": 60.0,
-            }
-        ],
-        "next": None,
-    },
-    "StoredJobs": {"jobs": [_EXAMPLE_DEAD], "next": None},
-    "StoredJob": {
-        **_EXAMPLE_DEAD,
-        "request": ["hello"],
-        "history": [{"attempt": 3, "worker": "w1", "outcome": "lost"}],
-        "events": [],
-        "result": None,
-    },
-    "Sent": {"id": _EXAMPLE_DEAD["id"], "sent": True},
-    "InventoryFiles": {
-        "file": "inventory.yaml",
-        "files": ["inventory.yaml"],
-        "workers": {"nornir-*": ["nornir/common.yaml"]},
-        "services": {},
-        "error": "",
-    },
-    "Inventory": {"service": "nornir", "hosts": {"r1": {"hostname": "10.0.0.1"}}},
-    "Reloaded": {"changed": ["nornir-1"]},
-    "Folder": {
-        "path": "templates",
-        "entries": [{"name": "base.j2", "kind": "file", "size_bytes": 812, "modified": 1769860800.0}],
-    },
-    "FileDetails": {
-        "path": "templates/base.j2",
-        "size_bytes": 812,
-        "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-        "md5hash": "098f6bcd4621d373cade4e832627b4f6",
-        "modified": 1769860800.0,
-        "etag": "1f-32c-18",
-    },
-    "Health": {"status": "ok"},
-}
+)
+_define(
+    "Health",
+    "The broker's health",
+    {"status": Field(TEXT, "ok"), "warning": Field(TEXT, "", "jobs that were lost before the start")},
+)
+SCHEMAS["Health"]["required"] = ["status"]
+EXAMPLES["Health"] = {"status": "ok"}
+_define_open(
+    "Event",
+    "An event of a stream",
+    {"id": Field(TEXT, "end"), "event": Field(TEXT, "result"), "data": Field(TEXT, "hello")},
+    ["data"],
+)

@@ -1,4 +1,4 @@
-"""Services: what is offered, how it goes, pause and resume, what memoised ones remember."""
+"""Services: list, show, pause, resume, and their result caches."""
 
 from __future__ import annotations
 
@@ -18,50 +18,34 @@ from polydomo.core.service import Service
 from polydomo.services.builtin import is_internal
 from polydomo.services.management import past_row, service_row
 from polydomo.services.slices import chunks
-from polydomo.web.api.bodies import read_body
-from polydomo.web.api.json_responses import MOST_ROWS, ROWS, ask, show, show_now
-from polydomo.web.api.openapi import Doc, cached, failing, shows
+from polydomo.web.api.bodies import OCTETS, read_body
+from polydomo.web.api.json_responses import ROWS, ROWS_MAX, json_cached, json_uncached, run_task
+from polydomo.web.api.openapi import cached, documented, failing, frames_body
 from polydomo.web.api.problems import problem
+from polydomo.web.api.schemas import POLICY
 from polydomo.wire.frames import EMPTY_BODY
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
-# What is shown of a service's settings. (Compiled classes have no `__slots__` to ask.)
-POLICY = (
-    "wait",
-    "timeout",
-    "retries",
-    "queue",
-    "liveness_busy",
-    "durable",
-    "backoff",
-    "grace",
-    "retention",
-    "ageing",
-    "memo",
-    "memo_ttl",
-    "memo_bytes",
-)
-
-# Workers of one service that are named.
-NAMED = 1000
+# Limit of worker names in a service's document.
+NAMES_MAX = 1000
 
 
-class ServiceName(PathConvertor):
-    """Names have slashes as they like, but what stands behind the last one may be another path of ours."""
+class ServiceNameConvertor(PathConvertor):
+    """A path parameter that may contain slashes, but does not end like another route of a service."""
 
     regex = r"(?!.*/(?:jobs|bulk|memo|pause|resume)$).+"
 
 
-register_url_convertor("service", ServiceName())
+register_url_convertor("service", ServiceNameConvertor())
 
-Name = Annotated[str, Path(description="the service's name, as it is shown", examples=["echo"], min_length=1)]
-Limit = Annotated[int, Query(description="rows in the answer", ge=1, le=MOST_ROWS)]
+Name = Annotated[str, Path(description="the service's name, as listed", examples=["echo"], min_length=1)]
+Limit = Annotated[int, Query(description="rows in the response", ge=1, le=ROWS_MAX)]
 
 
 def make_router(server: BrokerServer) -> APIRouter:
-    """See the module's text."""
+    """Return the routes under `/v1/services`."""
     router = APIRouter(prefix="/v1/services", tags=["services"], default_response_class=Response)
     broker = server.broker
 
@@ -69,9 +53,9 @@ def make_router(server: BrokerServer) -> APIRouter:
     async def list_services(
         request: Request,
         limit: Limit = ROWS,
-        after: Annotated[str, Query(description="only names behind this one: the `next` of a page")] = "",
+        after: Annotated[str, Query(description="only names after this one: the `next` of a page")] = "",
     ) -> Response:
-        """Every service that has workers or jobs, or had some lately, by name. The broker's own are left out."""
+        """List services that have workers or jobs, or had some lately, by name. The broker's own are omitted."""
         known = [service.name for service in broker.services.values() if not service.internal]
         found: list[tuple[str, bytes]] = []
         for names in chunks([*known, *broker.past.named]):
@@ -79,57 +63,68 @@ def make_router(server: BrokerServer) -> APIRouter:
             found = nsmallest(limit + 1, [*found, *(pair for pair in pairs if pair[0] > after)])
             await asyncio.sleep(0)
         rows = [_row(name) for _, name in found[:limit]]
-        return show(request, {"services": rows, "next": rows[-1]["name"] if len(found) > limit else None})
+        return json_cached(
+            request, {"services": rows, "next": rows[-1]["name"] if len(found) > limit else None}
+        )
 
     @router.get(
         "/{service:path}/memo",
-        summary="See what is remembered",
+        summary="Show a result cache",
         responses=cached("Memo") | failing("not-found"),
     )
     async def show_memo(request: Request, service: Name) -> Response:
-        """Of a memoised service: how many answers are kept, how often they were used, what that saved."""
-        return show(request, await _memo(service))
+        """Show how many results of a memoised service are cached, how often they were used, and what that saved."""
+        key = parse_name(service)
+        if key not in broker.memos.shelves:
+            _find(service)
+        return json_cached(
+            request, {"name": service, "on": broker.policy_of(key).memo, **broker.memos.show(key)}
+        )
 
     @router.delete(
         "/{service:path}/memo",
-        summary="Forget remembered answers",
-        responses=shows("Forgotten") | failing("malformed", "too-large", "unsupported-media-type"),
-        openapi_extra=Doc.OPTIONAL_BODY,
+        summary="Clear a result cache",
+        responses=documented("Forgotten") | failing("malformed", "too-large", "unsupported-media-type"),
+        openapi_extra=frames_body(OCTETS),
     )
     async def forget_memo(request: Request, service: Name) -> Response:
-        """All of a service's; with a body only the answer to the request that has this body."""
+        """Remove all cached results of a service; with a body, only the result of the request with this body."""
         body = await read_body(request)
         server.enter()
         count = broker.memos.forget(parse_name(service), None if body == EMPTY_BODY else body)
-        return show_now({"name": service, "forgotten": count})
+        return json_uncached({"name": service, "forgotten": count})
 
     @router.post(
-        "/{service:path}/pause", summary="Pause a service", responses=shows("Paused") | failing("not-found")
+        "/{service:path}/pause",
+        summary="Pause a service",
+        responses=documented("Paused") | failing("not-found"),
     )
     async def pause(service: Name) -> Response:
-        """Its jobs wait until it is resumed; those that run go on."""
-        return show_now(await _known("pause_service", service))
+        """Let the service's jobs wait until it is resumed; running jobs continue."""
+        return json_uncached(await _run("pause_service", service))
 
     @router.post(
-        "/{service:path}/resume", summary="Resume a service", responses=shows("Paused") | failing("not-found")
+        "/{service:path}/resume",
+        summary="Resume a service",
+        responses=documented("Paused") | failing("not-found"),
     )
     async def resume(service: Name) -> Response:
-        """Give its jobs to workers again."""
-        return show_now(await _known("resume_service", service))
+        """Dispatch the service's jobs again."""
+        return json_uncached(await _run("resume_service", service))
 
     @router.get(
-        "/{service:service}", summary="See a service", responses=cached("Service") | failing("not-found")
+        "/{service:service}", summary="Show a service", responses=cached("Service") | failing("not-found")
     )
     async def show_service(request: Request, service: Name) -> Response:
-        """One service with its settings and its workers."""
+        """Show a service with its settings and its workers."""
         found = _find(service)
         row = _row(parse_name(service))
         workers = [] if found is None else found.workers
-        row["worker_names"] = sorted(printable(worker.name) for worker in workers)[:NAMED]
+        row["worker_names"] = sorted(printable(worker.name) for worker in workers)[:NAMES_MAX]
         policy = broker.policy_of(parse_name(service)) if found is None else found.policy
-        row["policy"] = shown(policy)
+        row["policy"] = policy_json(policy)
         row["memo"] = broker.memos.show(parse_name(service)) if policy.memo else None
-        return show(request, row)
+        return json_cached(request, row)
 
     def _row(name: bytes) -> dict[str, Any]:
         service = broker.services.get(name)
@@ -138,7 +133,7 @@ def make_router(server: BrokerServer) -> APIRouter:
         return past_row(name, broker.past.named.get(name) or Counts())
 
     def _find(name: str) -> Service | None:
-        """The service; None if there is only a configuration for it, or it was there once."""
+        """Return the service; None if it is only configured, or existed before."""
         key = parse_name(name)
         service = broker.services.get(key)
         if is_internal(key) or (
@@ -147,27 +142,20 @@ def make_router(server: BrokerServer) -> APIRouter:
             raise _no_service(name)
         return service
 
-    async def _memo(name: str) -> dict[str, Any]:
-        key = parse_name(name)
-        if key not in broker.memos.shelves:
-            _find(name)
-        policy = broker.policy_of(key)
-        return {"name": name, "on": policy.memo, **broker.memos.show(key)}
-
-    async def _known(task: str, name: str) -> Any:
+    async def _run(task: str, name: str) -> Any:
         try:
-            return await ask(server, task, name)
+            return await run_task(server, task, name)
         except ValueError as error:
             raise _no_service(name) from error
 
     return router
 
 
-def shown(policy: Policy) -> dict[str, Any]:
-    """For people; null: without a limit."""
+def policy_json(policy: Policy) -> dict[str, Any]:
+    """Return the settings of a service; null means no limit."""
     found = {name: getattr(policy, name) for name in POLICY}
     return {name: None if value == FOREVER else value for name, value in found.items()}
 
 
 def _no_service(name: str) -> Exception:
-    return problem("not-found", f"nobody offers {name[:100]!r}, and no job waits for it")
+    return problem("not-found", f"there is no service {name[:100]!r}: it has no worker and no job")

@@ -1,18 +1,18 @@
-"""What happens to a job, as Server-Sent Events.
+"""Encoding of a job's events as Server-Sent Events.
 
-Each has a name and data:
+Each event has a name and data:
 
-- `accepted`: the job as a JSON document; only where it was submitted by the same request
+- `accepted`: the job as a JSON document; only if this request submitted it
 - `assigned`, `taken`: `{"worker": …}`
 - `partial`, `stream`: the body
 - `event`: `{"worker": …, "kind": …, "body"|"text"|"base64": …}`
 - `gathered`: `{"worker": …, "ok": …, …}`, of a job for several workers
-- `result`: the body, or for several workers the JSON list; or `failed`: the problem document. These are the last, and
-  their id is `end`
-- `cut`, also the last: something is missing from here on; ask again
+- `result`: the body, or the JSON list for several workers; or `failed`: the problem document. These are last, and their
+  id is `end`
+- `cut`, also last: further events are lost; request the stream again
 
-A body that is one frame of text stands there as it is, in as many `data:` lines as it has. What would not come out
-again as it was (other bytes, carriage returns, several frames) is `{"polydomo:frames": [base64, …]}`.
+A body that is one frame of text is copied verbatim, one `data:` line per line. Anything that would not survive that
+(other bytes, carriage returns, several frames) is `{"polydomo:frames": [base64, …]}`.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ import msgspec
 from polydomo.core.gather import unpack
 from polydomo.core.names import printable
 from polydomo.web import job_events
-from polydomo.web.api.body_json import shown
+from polydomo.web.api.body_json import body_to_json
 from polydomo.web.api.problems import problem_of
-from polydomo.web.api.responses import piece_shown
+from polydomo.web.api.responses import piece_to_json
 from polydomo.web.job_events import JobEvent
 from polydomo.wire.frames import frame, split
 
-# The id of the last one. A browser that comes again with it, as they do when a stream ends, is told to stop.
+# Id of the last event. A browser reconnects with it when the stream ends, and is told to stop.
 END: Final = "end"
 
-# Nothing has happened for a while.
-QUIET: Final = b":\n\n"
+# A comment, sent when nothing has happened for a while.
+KEEP_ALIVE: Final = b":\n\n"
 
 _FRAMES: Final = '{"polydomo:frames":'
 
 
-def told(happening: JobEvent) -> bytes:
-    """One of them."""
-    kind = happening.kind
-    worker = printable(happening.worker)
+def encode_event(event: JobEvent) -> bytes:
+    """Return an event of a job in its wire format."""
+    kind = event.kind
+    worker = printable(event.worker)
     if kind in (job_events.PARTIAL, job_events.STREAM):
-        data = text_of(happening.body)
+        data = body_text(event.body)
     elif kind == job_events.RESULT:
-        data = _result(happening)
-    elif kind == job_events.FAILED and happening.failure is not None:
-        data = _json(problem_of(happening.failure).document())
+        data = _result(event)
+    elif kind == job_events.FAILED and event.failure is not None:
+        data = _json(problem_of(event.failure).document())
     elif kind == job_events.EVENT:
-        data = _json({"worker": worker, "kind": happening.word, **shown(frame(happening.body))})
-    elif kind == job_events.GATHERED and happening.failure is not None:
-        data = _json({"worker": worker, "ok": False, "problem": problem_of(happening.failure).document()})
+        data = _json({"worker": worker, "kind": event.word, **body_to_json(frame(event.body))})
+    elif kind == job_events.GATHERED and event.failure is not None:
+        data = _json({"worker": worker, "ok": False, "problem": problem_of(event.failure).document()})
     elif kind == job_events.GATHERED:
-        data = _json({"worker": worker, "ok": True, **shown(happening.body)})
+        data = _json({"worker": worker, "ok": True, **body_to_json(event.body)})
     else:
         data = _json({"worker": worker} if worker else {})
-    number = str(happening.number) if happening.number else ""
-    return event(kind, data, END if kind in (job_events.RESULT, job_events.FAILED) else number)
+    number = str(event.number) if event.number else ""
+    return format_event(kind, data, END if kind in (job_events.RESULT, job_events.FAILED) else number)
 
 
-def event(name: str, data: str, id: str = "") -> bytes:
-    """As it is sent."""
+def format_event(name: str, data: str, id: str = "") -> bytes:
+    """Return an event with this name, data and id in its wire format."""
     lines = [f"id: {id}"] if id else []
     lines.append(f"event: {name}")
     lines += [f"data: {line}" for line in data.split("\n")]
     return ("\n".join(lines) + "\n\n").encode()
 
 
-def text_of(body: bytes) -> str:
-    """A body as data."""
+def body_text(body: bytes) -> str:
+    """Return a body as the data of an event."""
     frames = split(body)
     if len(frames) <= 1:
         try:
@@ -84,10 +84,10 @@ def text_of(body: bytes) -> str:
     return _json({"polydomo:frames": [b64encode(part).decode() for part in frames]})
 
 
-def _result(happening: JobEvent) -> str:
-    if happening.gathered:
-        return _json([piece_shown(piece) for piece in unpack(happening.body)])
-    return text_of(happening.body)
+def _result(event: JobEvent) -> str:
+    if event.gathered:
+        return _json([piece_to_json(piece) for piece in unpack(event.body)])
+    return body_text(event.body)
 
 
 def _json(value: Any) -> str:

@@ -1,13 +1,12 @@
-"""What happens to a job, while it happens: a stream of Server-Sent Events (`sse` says what they look like).
+"""Streams of a job's events as Server-Sent Events (formats: `sse`).
 
-Of a durable job, what is kept (partial answers and events) has an `id`: with it as `Last-Event-ID` nothing is missed
-and nothing comes twice, also over a restart of the broker. The store's own numbers are these ids: at the moment a live
-one is heard, its number is the latest that the store has given.
+Stored events of a durable job (partial results and progress events) have an `id`: with it as `Last-Event-ID` a client
+misses nothing and gets nothing twice, even across a restart of the broker. The ids are the store's numbers: when a live
+event arrives, its number is the latest that the store has assigned.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -18,16 +17,20 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from polydomo.core.gather import unpack
+from polydomo.core.result_history import JobResult
 from polydomo.store.errors import StoreError
+from polydomo.store.operations import Done
 from polydomo.store.records import EventRecord, PartialRecord
 from polydomo.web import job_events
 from polydomo.web.api import request_options, sse, views
-from polydomo.web.api.job_results import ended_of
-from polydomo.web.api.openapi import Answers, failing
+from polydomo.web.api.job_results import load_result
+from polydomo.web.api.openapi import ResponseDocs, failing
 from polydomo.web.api.problems import problem, problem_of
-from polydomo.web.clients import Outcome, PendingJob, WebClients, last_of
-from polydomo.web.connection import Connection, connection_of
+from polydomo.web.clients import WebClients
+from polydomo.web.connection import HttpConnection, connection_of
 from polydomo.web.job_events import JobEvent
+from polydomo.web.pending import PendingJob, last_event
+from polydomo.web.waiting import called_back
 from polydomo.wire.frames import Message
 
 if TYPE_CHECKING:
@@ -36,19 +39,18 @@ if TYPE_CHECKING:
 
 EVENT_STREAM: Final = "text/event-stream"
 
-# A comment so often keeps proxies from taking a quiet stream for a dead one.
+# Seconds between comments that keep proxies from closing a quiet stream.
 HEARTBEAT: Final = 15.0
 
-# Rows that are read from the store at a time: few as long as it is not known how large they are, then so many that
-# they have about so many bytes together, but no more than that.
+# Rows that are read from the store at a time: few until their size is known, then about ROWS_BYTES, at most ROWS_MAX.
 FIRST_ROWS: Final = 8
 ROWS_BYTES: Final = 1024 * 1024
-ROWS: Final = 500
+ROWS_MAX: Final = 500
 
-_STREAM: Final[Answers] = {
-    204: {"description": "There is nothing behind the end."},
+_STREAM: Final[ResponseDocs] = {
+    204: {"description": "`Last-Event-ID` is the last event."},
     200: {
-        "description": "Server-Sent Events until the job has ended.",
+        "description": "Server-Sent Events until the job ends.",
         "content": {
             EVENT_STREAM: {"schema": {"type": "string"}, "example": "event: result\ndata: hello\n\n"}
         },
@@ -57,12 +59,12 @@ _STREAM: Final[Answers] = {
 
 
 def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
-    """See the module's text."""
+    """Return the route for a job's events."""
     router = APIRouter(prefix="/v1", tags=["jobs"])
 
     @router.get(
         "/jobs/{id}/events",
-        summary="Hear what happens to a job",
+        summary="Follow a job",
         responses=failing("malformed", "not-found", "store") | _STREAM,
     )
     async def events(
@@ -70,11 +72,13 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         id: Annotated[str, Path(description="the job's id", min_length=1, max_length=255)],
         last: Annotated[
             str | None,
-            Header(alias="Last-Event-ID", description="go on behind this one", pattern="^([0-9]{1,18}|end)$"),
+            Header(
+                alias="Last-Event-ID", description="continue after this event", pattern="^([0-9]{1,18}|end)$"
+            ),
         ] = None,
     ) -> Response:
-        """What is kept of it comes first, then what happens, until its end. A job of any protocol. 204: its end was
-        heard already."""
+        """Stream the stored events of a job of any protocol, then live ones until it ends. 204: the client has
+        received the last event already."""
         scope = request.scope
         if last == sse.END:
             return Response(status_code=204)
@@ -82,59 +86,55 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         server.enter()
         job = server.broker.find(id)
         if job is None or job.extra is None:
-            ended = await ended_of(clients, id, connection_of(scope))
+            ended = await load_result(clients, id, connection_of(scope))
             if ended is None:
-                raise problem("not-found", f"there is no job {id[:100]!r}, or it is not kept any more")
-            outcome = Outcome(ended.body, ended.failure, ended.gathered, ended.worker)
-            return Stream(
-                _past(server.store, id, after, outcome), connection_of(scope), kept=len(ended.body or b"")
-            )
-        client = clients.of(request_options.client_of(scope, request_options.headers_of(scope)))
-        ticket = client.watch(job)
-        ticket.listen()
+                raise problem("not-found", f"there is no job {id[:100]!r}, or it is no longer stored")
+            source = _past(server.store, id, after, ended)
+            return EventStreamResponse(source, connection_of(scope), kept=len(ended.body or b""))
+        client = clients.get(request_options.client_of(scope, request_options.headers_of(scope)))
+        pending = client.watch(job)
+        pending.listen()
         store = server.store if job.extra.durable else None
-        # What is numbered up to here is in the store, or on its way there; what comes next is heard.
+        # Events up to this number are read from the store, later ones from the queue.
         latest = 0 if store is None else store.number
-        source = _watched(store, ticket, job.extra.uid, after, latest)
-        return Stream(source, connection_of(scope), ticket)
+        source = _watched(store, pending, job.extra.uid, after, latest)
+        return EventStreamResponse(source, connection_of(scope), pending)
 
     return router
 
 
-def stream_of(server: BrokerServer, ticket: PendingJob, connection: Connection | None) -> Response:
-    """All that happens to a job that has just been submitted."""
-    ended = ticket.ended
-    if ended is not None and ended.failure is not None and not ticket.accepted:
+def event_stream(server: BrokerServer, pending: PendingJob, connection: HttpConnection | None) -> Response:
+    """Return the events of a job that was just submitted."""
+    ended = pending.ended
+    if ended is not None and ended.failure is not None and not pending.accepted:
         return problem_of(ended.failure).response()
-    ticket.listen()
-    return Stream(_submitted(server, ticket), connection, ticket, owns=True)
+    pending.listen()
+    return EventStreamResponse(_submitted(server, pending), connection, pending)
 
 
-class Stream(Response):
-    """Sends what its source gives, until that ends or nobody reads any more."""
+class EventStreamResponse(Response):
+    """A response that sends what its source yields, until the source ends or the peer disconnects."""
 
     def __init__(
         self,
         source: AsyncIterator[bytes],
-        connection: Connection | None,
-        ticket: PendingJob | None = None,
-        owns: bool = False,
+        connection: HttpConnection | None,
+        pending: PendingJob | None = None,
         kept: int = 0,
     ) -> None:
         super().__init__(None, 200, {"cache-control": "no-store", "x-accel-buffering": "no"}, EVENT_STREAM)
         del self.headers["content-length"]
         self.source = source
         self.connection = connection
-        self.ticket = ticket
-        self.owns = owns  # the job is this request's own: nobody else waits for it
-        self._queued = kept  # bytes that wait for the connection
-        self._sending = 0  # bytes that it is given
+        self.pending = pending
+        self._queued = kept  # bytes waiting to be sent
+        self._sending = 0  # bytes being sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.connection is not None:
-            self.connection.on_gone = self._gone
-            if self.ticket is not None:
-                self.ticket.listen().on_size = self._queue
+            self.connection.on_disconnect = lambda: self._detach(disconnected=True)
+            if self.pending is not None:
+                self.pending.listen().on_size = lambda size: self._count(size, self._sending)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for chunk in self.source:
@@ -143,115 +143,104 @@ class Stream(Response):
                 self._count(self._queued, 0)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self._leave(False)
-
-    def _queue(self, size: int) -> None:
-        self._count(size, self._sending)
+            self._detach(disconnected=False)
 
     def _count(self, queued: int, sending: int) -> None:
-        """Tell the memory budget."""
+        """Report to the memory budget."""
         self._queued = queued
         self._sending = sending
         if self.connection is not None:
-            self.connection.keep(queued + sending)
+            self.connection.hold(queued + sending)
 
-    def _gone(self) -> None:
-        self._leave(True)
-
-    def _leave(self, gone: bool) -> None:
-        ticket = self.ticket
-        self.ticket = None
-        if ticket is None:
+    def _detach(self, disconnected: bool) -> None:
+        pending = self.pending
+        self.pending = None
+        if pending is None:
             return
-        if ticket.listener is not None:
-            ticket.listener.discard()
-        if not self.owns:
-            ticket.client.unwatch(ticket)
-        elif gone:
-            ticket.abandon()
+        if pending.listener is not None:
+            pending.listener.discard()
+        if disconnected:
+            pending.abandon()
         else:
-            ticket.let_go()
+            pending.detach()
 
 
-async def _submitted(server: BrokerServer, ticket: PendingJob) -> AsyncIterator[bytes]:
-    await ticket.acceptance(server.settings.http.patience)
-    if ticket.job is not None and ticket.job.extra is not None and ticket.accepted:
-        described = views.living(server.broker, ticket.job)
-        yield sse.event(job_events.ACCEPTED, msgspec.json.encode(described).decode())
-    async for chunk in _live(ticket):
+async def _submitted(server: BrokerServer, pending: PendingJob) -> AsyncIterator[bytes]:
+    await pending.acceptance(server.settings.http.patience)
+    if pending.job is not None and pending.job.extra is not None and pending.accepted:
+        described = views.active_job(server.broker, pending.job)
+        yield sse.format_event(job_events.ACCEPTED, msgspec.json.encode(described).decode())
+    async for chunk in _live(pending):
         yield chunk
 
 
 async def _watched(
-    store: Store | None, ticket: PendingJob, uid: str, after: int, latest: int
+    store: Store | None, pending: PendingJob, uid: str, after: int, latest: int
 ) -> AsyncIterator[bytes]:
-    yield sse.QUIET
+    yield sse.KEEP_ALIVE
     if store is not None:
         try:
-            await _written(store)
+            await _flush(store)
         except StoreError:  # the broker stops
-            yield sse.told(JobEvent(job_events.CUT))
+            yield sse.encode_event(JobEvent(job_events.CUT))
             return
-        async for chunk in _kept(store, uid, after, latest):
+        async for chunk in _stored(store, uid, after, latest):
             yield chunk
-    async for chunk in _live(ticket):
+    async for chunk in _live(pending):
         yield chunk
 
 
-async def _past(store: Store | None, uid: str, after: int, outcome: Outcome) -> AsyncIterator[bytes]:
+async def _flush(store: Store) -> None:
+    """Wait until earlier writes are on disk: writes are committed in order, so one more write tells."""
+
+    def drop(done: Done) -> None:
+        store.drop("web", b"-", done)
+
+    await called_back(drop)
+
+
+async def _past(store: Store | None, uid: str, after: int, ended: JobResult) -> AsyncIterator[bytes]:
     if store is not None:
-        async for chunk in _kept(store, uid, after, store.number):
+        async for chunk in _stored(store, uid, after, store.number):
             yield chunk
-    yield sse.told(last_of(outcome))
+    yield sse.encode_event(last_event(ended))
 
 
-async def _live(ticket: PendingJob) -> AsyncIterator[bytes]:
-    listener = ticket.listen()
+async def _live(pending: PendingJob) -> AsyncIterator[bytes]:
+    listener = pending.listen()
     while not listener.over:
-        happening = await listener.next(HEARTBEAT)
-        if happening is not None:
-            if happening.kind != job_events.ACCEPTED:
-                yield sse.told(happening)
+        event = await listener.next(HEARTBEAT)
+        if event is not None:
+            if event.kind != job_events.ACCEPTED:
+                yield sse.encode_event(event)
         elif not listener.over:
-            yield sse.QUIET
+            yield sse.KEEP_ALIVE
 
 
-async def _written(store: Store) -> None:
-    """Until what was given to the store is on disk: writes are done in their order, so one more tells."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def written(error: StoreError | None) -> None:
-        if not done.done():
-            done.set_result(None)
-
-    store.drop("web", b"-", written)
-    await done
-
-
-async def _kept(store: Store, uid: str, after: int, until: int) -> AsyncIterator[bytes]:
-    """What the store has, in order, some at a time."""
+async def _stored(store: Store, uid: str, after: int, until: int) -> AsyncIterator[bytes]:
+    """Yield stored events in order, reading some at a time."""
     most = FIRST_ROWS
     while after < until:
         try:
             partials = await store.partials(uid, after, most)
             events = await store.events(uid, after, most)
         except StoreError:
-            yield sse.told(JobEvent(job_events.CUT))
+            yield sse.encode_event(JobEvent(job_events.CUT))
             return
-        # Behind the end of a list that is full, the other one is not complete.
+        # After the end of a full list, the other one is incomplete.
         full = [rows[-1].number for rows in (partials, events) if len(rows) == most]
         stop = min([until, *full])
         found = [_partial(one) for one in partials if one.number <= stop]
         found += [_event(one) for one in events if one.number <= stop]
-        largest = max((len(happening.body) for happening in found), default=0)
-        most = max(1, min(ROWS, ROWS_BYTES // max(1, largest)))
-        for happening in sorted(found, key=lambda one: one.number):
-            yield sse.told(happening)
+        largest = max((len(event.body) for event in found), default=0)
+        most = max(1, min(ROWS_MAX, ROWS_BYTES // max(1, largest)))
+        for event in sorted(found, key=lambda one: one.number):
+            yield sse.encode_event(event)
         after = stop
 
 
 def _partial(record: PartialRecord) -> JobEvent:
-    """One of attempt 0 is what one of several workers answered (`server.store_adapter`)."""
+    """Return the event of a stored partial result; attempt 0 marks one worker's part (`server.store_adapter`)."""
     if record.attempt:
         return JobEvent(job_events.PARTIAL, body=record.body, number=record.number)
     message = Message(record.body, 0, len(record.body))

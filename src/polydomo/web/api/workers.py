@@ -1,11 +1,11 @@
-"""Be a worker over HTTP: ask for a job, say how it goes, answer it.
+"""Work over HTTP: poll for a job, report progress, return the result.
 
-`POST /v1/workers/poll` waits until there is a job for one of the services it names. The job's body comes as it is;
-`Location` is the attempt, where the worker says all that is to be said about it, and a PUT of its `result` ends it. An
-attempt that was taken from its worker (too slow, cancelled) is answered with 410: drop the job and go on.
+`POST /v1/workers/poll` waits until there is a job for one of the given services. The response is the job's body;
+`Location` is the path of the attempt, where the worker reports progress, and a PUT of its `result` ends it. Reports on
+a revoked attempt (too slow, cancelled) get 410: drop the job and continue.
 
-A worker that polls for several jobs at once gets as many. One that does not poll and holds nothing is forgotten after
-`http.worker_idle`; there is no need to say goodbye.
+A worker may poll for several jobs at once. A worker that does not poll and holds no job is removed after
+`http.worker_idle`, so it need not deregister.
 """
 
 from __future__ import annotations
@@ -20,218 +20,189 @@ from starlette.responses import Response
 
 from polydomo.core.job import WORKER_ERROR, Failure, Job
 from polydomo.core.names import parse_name
-from polydomo.web.api.bodies import read_body, read_bytes, write_body
-from polydomo.web.api.openapi import Answers, Doc, failing
+from polydomo.web.api.bodies import JSON, read_body, read_bytes, write_body
+from polydomo.web.api.openapi import (
+    ANY_CONTENT,
+    ResponseDocs,
+    failing,
+    frames_body,
+    no_content,
+    request_body,
+)
 from polydomo.web.api.problems import problem
-from polydomo.web.api.responses import header
-from polydomo.web.connection import connection_of
-from polydomo.web.polling import Crowded, PollingWorker, PollingWorkers, Unwilling
+from polydomo.web.api.request_options import NAME_MAX
+from polydomo.web.api.responses import header_value
+from polydomo.web.api.schemas import SECONDS, TEXT, Field, array, examples, nullable, record
+from polydomo.web.connection import HttpConnection, connection_of
+from polydomo.web.polling import OfferRefused, Poll, PollingWorker, PollingWorkers, TooManyPolls
 from polydomo.wire.frames import EMPTY_BODY, frame
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
-Token = Annotated[str, Path(description="the attempt, from `Location`", min_length=1, max_length=64)]
+Token = Annotated[str, Path(description="the attempt's token, from `Location`", min_length=1, max_length=64)]
 
-# A worker's name, and a service's.
-NAME_MAX: Final = 255
+# Limit of a poll request and of a failure's details, in bytes.
+REQUEST_MAX: Final = 64 * 1024
 
-# What a worker may say about a failure, as text.
-ACCOUNT_MAX: Final = 64 * 1024
-
-_DONE: Final[Answers] = {204: {"description": "It is taken."}}
-_OVER: Final = ("superseded", "malformed", "too-large", "unsupported-media-type")
-_ANY_BODY: Final[dict[str, Any]] = {
-    "requestBody": {"description": "one frame, or several", "required": False, "content": Doc.ANY}
+_RECEIVED: Final = no_content("The report was received.")
+_REPORTING: Final = ("superseded", "malformed", "too-large", "unsupported-media-type")
+_NAME: Final = {**TEXT, "minLength": 1, "maxLength": NAME_MAX}
+_POLL_FIELDS: Final = {
+    "services": Field({**array(_NAME), "minItems": 1}, ["echo"], "the services it offers"),
+    "worker": Field(nullable(_NAME), "w1", "its name; by default one is generated, see `Polydomo-Worker`"),
+    "wait": Field({**nullable(SECONDS), "minimum": 0}, 30, "seconds; by default and at most `http.patience`"),
 }
-_POLL: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "services": {
-                            "type": "array",
-                            "items": {"type": "string", "minLength": 1, "maxLength": NAME_MAX},
-                            "minItems": 1,
-                            "description": "what it can do",
-                        },
-                        "worker": {
-                            "type": ["string", "null"],
-                            "minLength": 1,
-                            "maxLength": NAME_MAX,
-                            "description": "its name; without one it gets one, see `Polydomo-Worker`",
-                        },
-                        "wait": {
-                            "type": ["number", "null"],
-                            "minimum": 0,
-                            "description": "seconds; as long as `http.patience` at most, and by default",
-                        },
-                    },
-                    "required": ["services"],
-                    "additionalProperties": False,
-                },
-                "example": {"services": ["echo"], "worker": "w1", "wait": 30},
-            }
-        },
-    }
+_POLL_SCHEMA: Final = record("A poll", _POLL_FIELDS) | {
+    "required": ["services"],
+    "additionalProperties": False,
+}
+_POLL_CONTENT: Final = {JSON: {"schema": _POLL_SCHEMA, "example": examples(_POLL_FIELDS)}}
+_FAILURE_EXAMPLE: Final = {"message": "no such customer", "kind": "LookupError"}
+_FAILURE_CONTENT: Final = {
+    JSON: {"schema": {"type": "object"}, "example": _FAILURE_EXAMPLE},
+    "text/plain": {"schema": TEXT},
 }
 
 
-class _Poll(msgspec.Struct, forbid_unknown_fields=True):
+class _PollRequest(msgspec.Struct, forbid_unknown_fields=True):
     services: list[str]
     worker: str | None = None
     wait: float | None = None
 
 
-_polls = msgspec.json.Decoder(_Poll)
+_polls = msgspec.json.Decoder(_PollRequest)
 
 
 def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
-    """See the module's text."""
+    """Return the routes for workers."""
     router = APIRouter(prefix="/v1", tags=["worker"])
 
     @router.post(
         "/workers/poll",
-        summary="Ask for a job",
-        responses=_job() | failing("malformed", "not-allowed", "conflict", "too-many-requests", "too-large"),
-        openapi_extra=_POLL,
+        summary="Poll for a job",
+        responses=_job_docs()
+        | no_content("There was no job.")
+        | failing("malformed", "not-allowed", "conflict", "too-many-requests", "too-large"),
+        openapi_extra=request_body("the worker and its services", _POLL_CONTENT, required=True),
     )
     async def poll(request: Request) -> Response:
-        """200 is a job, 204 means that there was none: ask again."""
-        said = _read(await read_bytes(request, ACCOUNT_MAX))
-        anonymous = said.worker is None
-        name = workers.new_name() if said.worker is None else parse_name(said.worker)
+        """Wait for a job. 204 means that there was none: poll again."""
+        given = _parse_poll(await read_bytes(request, REQUEST_MAX))
+        anonymous = given.worker is None
+        name = workers.new_name() if given.worker is None else parse_name(given.worker)
         try:
-            worker = workers.get(name, [parse_name(one) for one in said.services], anonymous=anonymous)
-        except Unwilling as error:
+            worker = workers.get(name, [parse_name(one) for one in given.services], anonymous=anonymous)
+        except OfferRefused as error:
             raise problem("not-allowed", str(error)) from None
-        return await _next(request, worker, said.wait)
+        return await _next_job(request, worker, given.wait)
 
     @router.post(
         "/attempts/{token}/partials",
-        summary="Give a partial answer",
+        summary="Send a partial result",
         status_code=204,
-        responses=_DONE | failing(*_OVER),
-        openapi_extra=_ANY_BODY,
+        responses=_RECEIVED | failing(*_REPORTING),
+        openapi_extra=frames_body(),
     )
     async def partial(request: Request, token: Token) -> Response:
-        """One of several answers; the result comes last."""
+        """Send a partial result; the final result comes last."""
         body = await read_body(request)
-        return _taken(_holder(token).partial(token.encode(), body))
+        return _received(_holder(token).partial(token.encode(), body))
 
     @router.post(
         "/attempts/{token}/events",
-        summary="Say how it goes",
+        summary="Report progress",
         status_code=204,
-        responses=_DONE | failing(*_OVER),
-        openapi_extra=_ANY_BODY,
+        responses=_RECEIVED | failing(*_REPORTING),
+        openapi_extra=frames_body(),
     )
     async def event(
         request: Request,
         token: Token,
         kind: Annotated[
-            str, Query(description="what kind of event", min_length=1, max_length=100)
+            str, Query(description="the event's kind", min_length=1, max_length=100)
         ] = "progress",
     ) -> Response:
-        """For whoever follows the job; not part of its answer."""
+        """Send an event to those who follow the job; it is not part of the result."""
         body = await read_bytes(request, server.settings.limits.message_bytes)
-        return _taken(_holder(token).event(token.encode(), kind, body))
+        return _received(_holder(token).event(token.encode(), kind, body))
 
     @router.post(
         "/attempts/{token}/heartbeat",
-        summary="Show that you are at it",
+        summary="Send a heartbeat",
         status_code=204,
-        responses=_DONE | failing("malformed", "superseded"),
+        responses=_RECEIVED | failing("malformed", "superseded"),
     )
     async def heartbeat(token: Token) -> Response:
-        """A worker that has sent one is expected to go on: if nothing is heard of it for `http.worker_idle`, its job
-        goes to another. 410: the job is not wanted any more."""
-        return _taken(_holder(token).heartbeat(token.encode()))
+        """Show that the worker is alive. After the first heartbeat, a job is requeued if its worker is silent for
+        `http.worker_idle`. 410: the attempt was revoked."""
+        return _received(_holder(token).heartbeat(token.encode()))
 
     @router.put(
         "/attempts/{token}/result",
-        summary="Answer a job",
+        summary="Return the result",
         status_code=204,
-        responses=_DONE | _job(False) | failing(*_OVER, "too-many-requests"),
-        openapi_extra=_ANY_BODY,
+        responses=_RECEIVED | _job_docs() | failing(*_REPORTING, "too-many-requests"),
+        openapi_extra=frames_body(),
     )
     async def result(
         request: Request,
         token: Token,
         next: Annotated[
             float | None,
-            Query(description="ask for the next job at once, and wait so many seconds for it", ge=0),
+            Query(description="poll for the next job, waiting this many seconds", ge=0),
         ] = None,
     ) -> Response:
-        """The job has ended; its client gets this. With `next` the answer is as that of a poll."""
+        """End the job with this result. With `next` the response is that of a poll."""
         body = await read_body(request)
         worker = _holder(token)
-        _taken(worker.result(token.encode(), body))
+        _received(worker.result(token.encode(), body))
         if next is None:
             return Response(status_code=204)
-        return await _next(request, worker, next)
+        return await _next_job(request, worker, next)
 
     @router.put(
         "/attempts/{token}/failure",
-        summary="Say that a job failed",
+        summary="Fail a job",
         status_code=204,
-        responses=_DONE | failing(*_OVER),
-        openapi_extra={
-            "requestBody": {
-                "description": "a text, or JSON with `message`, `kind` and `traceback` as one likes",
-                "required": False,
-                "content": {
-                    "application/json": {
-                        "schema": {"type": "object"},
-                        "example": {"message": "no such customer", "kind": "LookupError"},
-                    },
-                    "text/plain": {"schema": {"type": "string"}},
-                },
-            }
-        },
+        responses=_RECEIVED | failing(*_REPORTING),
+        openapi_extra=request_body(
+            "a text, or JSON with optional `message`, `kind` and `traceback`", _FAILURE_CONTENT
+        ),
     )
     async def failure(request: Request, token: Token) -> Response:
-        """It is not tried again: the worker has decided. Its client is told what stands here."""
-        said = await read_bytes(request, ACCOUNT_MAX)
-        return _taken(_holder(token).failure(token.encode(), failure_of(said)))
+        """End the job with a failure, which the client gets. The job is not retried."""
+        details = await read_bytes(request, REQUEST_MAX)
+        return _received(_holder(token).failure(token.encode(), failure_of(details)))
 
     @router.delete(
         "/workers/{name:path}",
-        summary="Leave",
+        summary="Remove a worker",
         status_code=204,
-        responses=failing("malformed", "not-found") | {204: {"description": "It is gone."}},
+        responses=failing("malformed", "not-found") | no_content("The worker is removed."),
     )
     async def leave(
         name: Annotated[
             str, Path(description="the worker's name", min_length=1, max_length=2 + 2 * NAME_MAX)
         ],
     ) -> Response:
-        """A worker over HTTP comes no more; what it holds goes to others."""
-        worker = workers.named(parse_name(name))
+        """Remove a worker that polls over HTTP; its jobs go to others."""
+        worker = workers.find(parse_name(name))
         if worker is None:
-            raise problem("not-found", f"no worker {name[:100]!r} has asked for jobs over HTTP")
+            raise problem("not-found", f"there is no worker {name[:100]!r} that polls over HTTP")
         worker.leave()
         return Response(status_code=204)
 
-    async def _next(request: Request, worker: PollingWorker, wait: float | None) -> Response:
-        """A job for it, or 204."""
+    async def _next_job(request: Request, worker: PollingWorker, wait: float | None) -> Response:
+        """Return the worker's next job, or 204."""
         most = server.settings.http.patience
-        connection = connection_of(request.scope)
-        try:
-            poll = worker.open()
-        except Crowded as error:
-            raise problem("too-many-requests", str(error)) from None
-        if connection is not None:  # until the answer is with the connection
-            connection.on_gone = lambda: worker.withdraw(poll)
+        poll = open_poll(worker, connection_of(request.scope))
         await worker.wait(poll, most if wait is None else min(wait, most))
-        name = {"polydomo-worker": header(worker.name)}
+        name = {"polydomo-worker": header_value(worker.name)}
         job = poll.job
         if job is None:
             return Response(status_code=204, headers=name)
-        return _given(job, request.headers.get("accept"), name)
+        return _job_response(job, request.headers.get("accept"), name)
 
     def _holder(token: str) -> PollingWorker:
         worker = workers.holder(token.encode())
@@ -242,67 +213,78 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     return router
 
 
-def failure_of(said: bytes) -> Failure:
-    """What a worker says about a failure. The account is in the form that our own SDK's clients know
-    (`dialects.native_failure`); others get what the worker said as it is."""
+def open_poll(worker: PollingWorker, connection: HttpConnection | None) -> Poll:
+    """Open a poll that is withdrawn if the connection is lost before the response is written."""
+    try:
+        poll = worker.open()
+    except TooManyPolls as error:
+        raise problem("too-many-requests", str(error)) from None
+    if connection is not None:
+        connection.on_disconnect = lambda: worker.withdraw(poll)
+    return poll
+
+
+def failure_of(details: bytes) -> Failure:
+    """Return the failure that a worker reports.
+
+    Its detail has the form that our SDK's clients know (`dialects.native_failure`); others get the body unchanged.
+    """
     account: dict[str, Any] = {"reason": WORKER_ERROR}
     try:
-        found = msgspec.json.decode(said)
+        found = msgspec.json.decode(details)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        found = {"message": said.decode(errors="replace")} if said else {}
+        found = None
     if not isinstance(found, dict):
-        found = {"message": said.decode(errors="replace")}
+        found = {"message": details.decode(errors="replace")} if details else {}
     for name in ("message", "kind", "traceback"):
         value = found.get(name)
         if value is not None:
             account[name] = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     message = account.setdefault("message", "the worker failed the job")
-    return Failure(WORKER_ERROR, message, frame(said) if said else EMPTY_BODY, msgspec.json.encode(account))
+    body = frame(details) if details else EMPTY_BODY
+    return Failure(WORKER_ERROR, message, body, msgspec.json.encode(account))
 
 
-def _given(job: Job, accept: str | None, headers: dict[str, str]) -> Response:
+def _job_response(job: Job, accept: str | None, headers: dict[str, str]) -> Response:
     kind, data = write_body(job.body, accept)
     headers["location"] = "/v1/attempts/" + quote(job.token.decode("latin-1"))
-    headers["polydomo-service"] = header(job.service.name)
+    headers["polydomo-service"] = header_value(job.service.name)
     if job.extra is not None:
-        headers["polydomo-job"] = header(job.extra.uid.encode())
+        headers["polydomo-job"] = header_value(job.extra.uid.encode())
     limit = job.limit or job.service.policy.timeout
     headers["polydomo-timeout"] = f"{limit:g}"
     return Response(data, 200, headers, kind)
 
 
-def _taken(known: bool) -> Response:
+def _received(known: bool) -> Response:
     if not known:
         raise _superseded()
     return Response(status_code=204)
 
 
 def _superseded() -> Exception:
-    return problem("superseded", "this attempt was taken from its worker, has ended, or never was")
+    return problem("superseded", "the attempt was revoked, has ended, or does not exist")
 
 
-def _read(data: bytes) -> _Poll:
+def _parse_poll(data: bytes) -> _PollRequest:
     try:
-        said = _polls.decode(data)
+        given = _polls.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise problem("malformed", f"the body must be a JSON object with `services`: {error}") from None
-    if said.worker is not None and not 0 < len(parse_name(said.worker)) <= NAME_MAX:
+    if given.worker is not None and not 0 < len(parse_name(given.worker)) <= NAME_MAX:
         raise problem("malformed", f"a worker's name has 1 to {NAME_MAX} bytes")
-    if said.wait is not None and not said.wait >= 0:
-        raise problem("malformed", f"wait must not be negative, and is {said.wait!r}")
-    return said
+    if given.wait is not None and not given.wait >= 0:
+        raise problem("malformed", f"wait must not be negative, but is {given.wait!r}")
+    return given
 
 
-def _job(polled: bool = True) -> Answers:
-    def text(about: str) -> dict[str, Any]:
-        return {"description": about, "schema": {"type": "string"}}
-
-    heads = {
-        "Location": text("the attempt"),
-        "Polydomo-Job": text("the job's id, if it has one"),
-        "Polydomo-Service": text("the service it is for"),
-        "Polydomo-Worker": text("the worker's name"),
-        "Polydomo-Timeout": text("seconds that the attempt may take"),
+def _job_docs() -> ResponseDocs:
+    texts = {
+        "Location": "the path of the attempt",
+        "Polydomo-Job": "the job's id, if it has one",
+        "Polydomo-Service": "the job's service",
+        "Polydomo-Worker": "the worker's name",
+        "Polydomo-Timeout": "the attempt's timeout in seconds",
     }
-    found: Answers = {200: {"description": "A job: its body.", "headers": heads, "content": Doc.ANY}}
-    return found | {204: {"description": "There was none."}} if polled else found
+    heads = {name: {"description": text, "schema": TEXT} for name, text in texts.items()}
+    return {200: {"description": "The body of a job.", "headers": heads, "content": ANY_CONTENT}}

@@ -1,30 +1,28 @@
-"""CIDs: names of values, made from their content.
+"""CIDs: content-derived names of values.
 
-A CID has a version (always 1), a codec that says what the content is, and a multihash: how it was hashed, how long that
-is, and the hash. All numbers are varints. MemoDB knows two hashes: blake2b-256, and *identity*, where the "hash" is the
-content itself. Identity is used whenever the CID is not longer by it, which is up to 34 bytes of content; such a value
-needs no place to be kept in.
+A CID has a version (always 1), a codec that says what the content is, and a multihash: the hash function, the length
+and the hash. All numbers are varints. MemoDB knows two hash functions: blake2b-256, and *identity*, where the "hash"
+is the content itself. Identity is used whenever it does not make the CID longer, which is up to 34 bytes of content;
+such a value needs no storage.
 
     01          version
     71          codec: dag-cbor
     00 01 02    multihash: identity, one byte, the CBOR item 2
 
-As text a CID has one letter for its base before it. Ours are base64url: `uAXEAAQI` is the number 2.
+As text a CID has a prefix of one letter for its base. Ours are base64url: `uAXEAAQI` is the number 2.
 """
 
 from __future__ import annotations
 
-import binascii
-import re
-from base64 import b32decode, b64decode, urlsafe_b64encode
+from base64 import b32decode, b32encode, b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from functools import total_ordering
 from hashlib import blake2b
 from typing import Final
 
-RAW: Final = 0x55  # a byte string, as it is
+RAW: Final = 0x55  # a byte string
 DAG_CBOR: Final = 0x71
-# MemoDB's own, for what DAG-CBOR has no room for: numbers above 2**63-1, infinities, NaN.
+# MemoDB's own codec for values that DAG-CBOR excludes: numbers above 2**63-1, infinities, NaN.
 UNRESTRICTED: Final = 0x0171
 
 CODECS: Final = {RAW: "raw", DAG_CBOR: "dag-cbor", UNRESTRICTED: "dag-cbor-unrestricted"}
@@ -33,20 +31,20 @@ IDENTITY: Final = 0x00
 BLAKE2B_256: Final = 0xB220
 DIGEST: Final = 32
 
-# The code of blake2b-256 takes two bytes more than that of identity.
+# The code of blake2b-256 is two bytes longer than that of identity.
 IDENTITY_MAX: Final = DIGEST + 2
 
-# Text longer than this is no CID that anybody made: identity is for small things.
-LONGEST: Final = 8192
+# Limit for the text of a CID: identity is for small contents.
+TEXT_MAX: Final = 8192
 
 
 class BadCid(ValueError):
-    """This is no CID, or none that is known here."""
+    """Text or bytes that are not a CID, or one of an unknown kind."""
 
 
 @total_ordering
 class Cid:
-    """Immutable; equal if the bytes are."""
+    """An immutable CID; equal CIDs have equal bytes."""
 
     __slots__ = ("bytes", "codec", "digest", "hash")
 
@@ -58,44 +56,44 @@ class Cid:
 
     @classmethod
     def of(cls, codec: int, block: bytes) -> Cid:
-        """The CID of this content."""
+        """Return the CID of a content."""
         if len(block) <= IDENTITY_MAX:
             return cls(codec, IDENTITY, block)
         return cls(codec, BLAKE2B_256, blake2b(block, digest_size=DIGEST).digest())
 
     @classmethod
     def parse(cls, text: str) -> Cid:
-        """From text in any base; also with `/cid/` before it."""
+        """Parse text in any base, with or without the prefix `/cid/`."""
         text = text.removeprefix("/cid/")
-        if len(text) > LONGEST:
+        if len(text) > TEXT_MAX:
             raise BadCid(f"{text[:40]}... has {len(text)} characters: too long for a CID")
         if len(text) < 2:
             raise BadCid(f"{text!r} is too short for a CID")
-        decode = BASES.get(text[0])
-        if decode is None:
-            raise BadCid(f"{_shown(text)} begins with {text[0]!r}, which is no base that is known here")
+        if text[0] not in BASES:
+            raise BadCid(f"{shorten(text)} begins with {text[0]!r}, which is not a known base")
+        decode, encode = BASES[text[0]]
         try:
             data = decode(text[1:])
-        except (ValueError, binascii.Error):
-            raise BadCid(
-                f"{_shown(text)} is not well-formed in the base that {text[0]!r} stands for"
-            ) from None
+        except ValueError:  # binascii.Error is one
+            data = b""
+        if encode(data) != text[1:]:
+            raise BadCid(f"{shorten(text)} is malformed in the base {text[0]!r}")
         return cls.load(data)
 
     @classmethod
     def load(cls, data: bytes) -> Cid:
-        """From bytes, all of them."""
+        """Decode bytes that are exactly one CID."""
         cid, end = cls.load_from(data, 0)
         if end != len(data):
-            raise BadCid(f"{len(data) - end} bytes behind the end of a CID")
+            raise BadCid(f"{len(data) - end} bytes after the end of a CID")
         return cid
 
     @classmethod
     def load_from(cls, data: bytes, start: int) -> tuple[Cid, int]:
-        """From bytes, where more may follow: the CID, and where it ends."""
+        """Decode a CID that begins at `start`; return it and the position of its end."""
         version, pos = _read_varint(data, start)
         if version != 1:
-            raise BadCid(f"a CID of version {version}; only 1 is known")
+            raise BadCid(f"CID version {version} is not known, only 1 is")
         codec, pos = _read_varint(data, pos)
         if codec not in CODECS:
             raise BadCid(f"codec {codec:#x} is not known; {', '.join(CODECS.values())} are")
@@ -104,25 +102,19 @@ class Cid:
         if hash not in (IDENTITY, BLAKE2B_256):
             raise BadCid(f"hash {hash:#x} is not known; identity and blake2b-256 are")
         if hash == BLAKE2B_256 and size != DIGEST:
-            raise BadCid(f"a blake2b-256 hash of {size} bytes instead of {DIGEST}")
+            raise BadCid(f"a blake2b-256 hash has {DIGEST} bytes, not {size}")
         digest = data[pos : pos + size]
         if len(digest) != size:
-            raise BadCid(f"a CID cut off: {len(digest)} of {size} bytes of its hash")
+            raise BadCid(f"truncated CID: {len(digest)} of {size} bytes of its hash")
         return cls(codec, hash, digest), pos + size
 
     @property
     def content(self) -> bytes | None:
-        """What it names, if that is inside it."""
+        """Return the content if the CID contains it (identity)."""
         return self.digest if self.hash == IDENTITY else None
 
-    def names(self, block: bytes) -> bool:
-        """Is this its content?"""
-        if self.hash == IDENTITY:
-            return self.digest == block
-        return blake2b(block, digest_size=DIGEST).digest() == self.digest
-
     def __str__(self) -> str:
-        return "u" + urlsafe_b64encode(self.bytes).rstrip(b"=").decode()
+        return "u" + _bare(urlsafe_b64encode(self.bytes))
 
     def __repr__(self) -> str:
         return f"Cid({self})"
@@ -137,28 +129,19 @@ class Cid:
         return hash(self.bytes)
 
 
-# Bases. The decoders of the standard library pass over what they do not like, and over bits that are left: two texts
-# would then mean one CID. So the text is checked first, and what was left last.
+# Bases: letter, decoder, encoder. The standard library's decoders tolerate other characters and left-over bits, so that
+# two texts could mean one CID; encoding again detects that.
 
 _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_BASE58_MAX: Final = 200  # decoding is quadratic
 
 
-def _base16(text: str) -> bytes:
-    if not re.fullmatch("[0-9a-f]*", text):
-        raise ValueError(text)
-    return bytes.fromhex(text)
+def _padded(text: str, group: int) -> str:
+    return text + "=" * (-len(text) % group)
 
 
-def _base32(text: str) -> bytes:
-    if not re.fullmatch("[a-z2-7]*", text):
-        raise ValueError(text)
-    data = b32decode(text.upper() + "=" * (-len(text) % 8))
-    _no_bits_left(text[-1:], len(text) * 5 - len(data) * 8, "abcdefghijklmnopqrstuvwxyz234567")
-    return data
-
-
-def _base58(text: str) -> bytes:
-    if len(text) > 200:  # it takes the square of its length
+def _from_base58(text: str) -> bytes:
+    if len(text) > _BASE58_MAX:
         raise ValueError(text)
     number = 0
     for letter in text:
@@ -167,61 +150,34 @@ def _base58(text: str) -> bytes:
     return b"\0" * zeros + number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 
-def _base64(text: str) -> bytes:
-    if not re.fullmatch("[A-Za-z0-9+/]*", text):
-        raise ValueError(text)
-    data = b64decode(text + "=" * (-len(text) % 4), validate=True)
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-    _no_bits_left(text[-1:], len(text) * 6 - len(data) * 8, letters)
-    return data
+def _to_base58(data: bytes) -> str:
+    number = int.from_bytes(data, "big")
+    text = ""
+    while number:
+        number, digit = divmod(number, 58)
+        text = _BASE58[digit] + text
+    return "1" * (len(data) - len(data.lstrip(b"\0"))) + text
 
 
-def _base64pad(text: str) -> bytes:
-    bare = text.rstrip("=")
-    if len(text) % 4 or len(text) - len(bare) > 2:
-        raise ValueError(text)
-    return _base64(bare)
-
-
-def _no_bits_left(last: str, bits: int, letters: str) -> None:
-    """The bits of the last letter that stand for nothing must be 0."""
-    if last and letters.index(last) & ((1 << bits) - 1):
-        raise ValueError(last)
-
-
-def _upper(decode: Callable[[str], bytes]) -> Callable[[str], bytes]:
-    def decoded(text: str) -> bytes:
-        if text != text.upper() or not text.isascii():
-            raise ValueError(text)
-        return decode(text.lower())
-
-    return decoded
-
-
-def _url(decode: Callable[[str], bytes]) -> Callable[[str], bytes]:
-    def decoded(text: str) -> bytes:
-        if "+" in text or "/" in text:
-            raise ValueError(text)
-        return decode(text.replace("-", "+").replace("_", "/"))
-
-    return decoded
-
-
-BASES: Final[dict[str, Callable[[str], bytes]]] = {
-    "u": _url(_base64),
-    "U": _url(_base64pad),
-    "m": _base64,
-    "M": _base64pad,
-    "b": _base32,
-    "B": _upper(_base32),
-    "f": _base16,
-    "F": _upper(_base16),
-    "z": _base58,
+BASES: Final[dict[str, tuple[Callable[[str], bytes], Callable[[bytes], str]]]] = {
+    "u": (lambda text: urlsafe_b64decode(_padded(text, 4)), lambda data: _bare(urlsafe_b64encode(data))),
+    "U": (urlsafe_b64decode, lambda data: urlsafe_b64encode(data).decode()),
+    "m": (lambda text: b64decode(_padded(text, 4)), lambda data: _bare(b64encode(data))),
+    "M": (b64decode, lambda data: b64encode(data).decode()),
+    "b": (lambda text: b32decode(_padded(text.upper(), 8)), lambda data: _bare(b32encode(data)).lower()),
+    "B": (lambda text: b32decode(_padded(text, 8)), lambda data: _bare(b32encode(data))),
+    "f": (bytes.fromhex, bytes.hex),
+    "F": (bytes.fromhex, lambda data: data.hex().upper()),
+    "z": (_from_base58, _to_base58),
 }
 
 
+def _bare(encoded: bytes) -> str:
+    return encoded.decode().rstrip("=")
+
+
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; the high bit says that more follow."""
+    """Encode seven bits per byte, the lowest first; the high bit marks that more follow."""
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)
@@ -234,16 +190,18 @@ def _read_varint(data: bytes, pos: int) -> tuple[int, int]:
     number = 0
     for place in range(9):
         if pos >= len(data):
-            raise BadCid("a CID cut off within a number")
+            raise BadCid("truncated CID")
         byte = data[pos]
         pos += 1
         number |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             if not byte and place:
-                raise BadCid("a number in a CID is longer than it must be")
+                raise BadCid("a number in a CID is not in its shortest form")
             return number, pos
     raise BadCid("a number in a CID has more than nine bytes")
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:60] + "...")
+def shorten(value: object) -> str:
+    """Return a representation of a value for error messages."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "..."

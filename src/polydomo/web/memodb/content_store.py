@@ -1,11 +1,10 @@
-"""What MemoDB's users keep here: values by their CIDs, heads, and the results of calls.
+"""Storage of MemoDB's values by CID, heads, and results of calls.
 
-All of it is on the server's shelf. A value whose content is inside its CID takes no place. Together it is bounded by
-`memodb.bytes`; what does not fit is refused, as nothing here may be dropped on its own: whoever was given a CID may
-have it in another value.
+Everything is in the server's key-value store. A value that its CID contains is not stored. The total size is limited by
+`memodb.bytes`; what does not fit is refused, as nothing may be evicted: other values may link to it.
 
-A call's name on the shelf is its function, a zero byte, and the CIDs of its arguments, so that a function's calls are
-beside each other. One that is too long for a name has a hash in their place, and the CIDs behind its result.
+A call's key is its function, a zero byte, and the CIDs of its arguments, so that a function's calls are adjacent. If
+that is too long for a key, a hash replaces the CIDs, which are stored after the result.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from polydomo.store import Store
-from polydomo.store.errors import StoreError
 from polydomo.store.operations import Done
 from polydomo.store.store import NAME_BYTES
-from polydomo.web.api.json_responses import store_problem
+from polydomo.web.api.json_responses import store_errors
 from polydomo.web.api.problems import problem
 from polydomo.web.memodb.cid import Cid
 from polydomo.web.memodb.values import Value
+from polydomo.web.waiting import called_back
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -34,24 +33,24 @@ VALUES: Final = "cid"
 HEADS: Final = "head"
 CALLS: Final = "call"
 
-# What an item costs beside its value: its name, and its place in indexes.
+# Bytes of an item beside its value: its name and index entries.
 COST: Final = 128
 
-# Names that are read at once, and that one answer lists.
+# Names that are read at once, and that one response lists.
 PAGE: Final = 1000
-MOST: Final = 100_000
+LIST_MAX: Final = 100_000
 
-# A function's name is a service's.
+# Limit of a function's name, which is a service's.
 FUNC_BYTES: Final = 255
 
-_HASHED: Final = b"\xff"  # no CID begins so
-# Before a function's name: when its results were forgotten last. No function's name begins so.
+_HASHED: Final = b"\xff"  # no CID begins with it
+# Prefix of a function's name for its epoch, which changes when results are deleted. No function's name begins with it.
 _EPOCH: Final = b"\0"
-_BEHIND_EPOCHS: Final = b"\0\xff"  # UTF-8 has no such byte
+_AFTER_EPOCHS: Final = b"\0\xff"  # this byte does not occur in UTF-8
 
 
-class Call(NamedTuple):
-    """A function and its arguments: the same call has the same name, however its CIDs were written."""
+class FunctionCall(NamedTuple):
+    """A function and its arguments. Equal calls have equal keys, regardless of the base of their CIDs."""
 
     func: str
     args: tuple[Cid, ...]
@@ -62,7 +61,7 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> bytes:
-        """On the shelf."""
+        """Return the call's key in the store."""
         args = self.joined
         if len(self.func.encode()) + 1 + len(args) > NAME_BYTES:
             args = _HASHED + blake2b(args, digest_size=32).digest()
@@ -73,17 +72,17 @@ class Call(NamedTuple):
 
 
 class ContentStore:
-    """See the module's text."""
+    """MemoDB's data of one server."""
 
     def __init__(self, server: BrokerServer) -> None:
         self.server = server
         self._used: int | None = None  # bytes; None: not measured
-        self._keeping: dict[bytes, asyncio.Task[None]] = {}  # values that are being written, by their CIDs
+        self._writing: dict[bytes, asyncio.Task[None]] = {}  # values that are being written, by CID
 
     # Values
 
     async def value(self, cid: Cid) -> Value | None:
-        """What the CID names, if it is known."""
+        """Return the value of a CID; None if it is unknown."""
         found = Value.inside(cid)
         if found is not None:
             return found
@@ -91,35 +90,35 @@ class ContentStore:
         return None if item is None else Value(cid, item.value)
 
     async def knows(self, cid: Cid) -> bool:
-        """Without reading it."""
+        """Return whether the value of a CID is known, without reading it."""
         if cid.content is not None:
             return True
-        # Nothing is between a CID and the same without its last byte: that would be a hash that is all but equal.
+        # The list starts after the CID without its last byte; no other key can come first, short of a hash collision.
         found = await self._items(VALUES, cid.bytes[:-1], 1)
         return bool(found) and found[0].name == cid.bytes
 
     async def keep(self, value: Value) -> None:
-        """Have it from now on; when this returns, it is on disk."""
+        """Store a value; it is on disk when this returns."""
         name = value.cid.bytes
         if value.cid.content is not None:
             return
-        task = self._keeping.get(name)
+        task = self._writing.get(name)
         if task is None:
-            task = self._keeping[name] = asyncio.get_running_loop().create_task(self._keep(value))
-            task.add_done_callback(lambda task: self._kept(name, task))
-        await asyncio.shield(task)  # others may wait for it, too
+            task = self._writing[name] = asyncio.get_running_loop().create_task(self._write(value))
+            task.add_done_callback(lambda task: self._written(name, task))
+        await asyncio.shield(task)  # other requests may wait for it, too
 
-    async def _keep(self, value: Value) -> None:
+    async def _write(self, value: Value) -> None:
         if not await self.knows(value.cid):
             await self._put(VALUES, value.cid.bytes, value.block)
 
-    def _kept(self, name: bytes, task: asyncio.Task[None]) -> None:
-        del self._keeping[name]
+    def _written(self, name: bytes, task: asyncio.Task[None]) -> None:
+        del self._writing[name]
         if not task.cancelled():
-            task.exception()  # if nobody waits any more, it is nobody's
+            task.exception()  # mark it as retrieved: all waiters may have been cancelled
 
     async def drop(self, cid: Cid) -> bool:
-        """Forget what it names. False: it is not kept here."""
+        """Delete the value of a CID; return False if it is not stored."""
         if cid.content is not None or not await self.knows(cid):
             return False
         await self._drop(VALUES, [cid.bytes])
@@ -128,26 +127,26 @@ class ContentStore:
     # Heads
 
     async def head(self, name: str) -> Cid | None:
-        """Where it points."""
+        """Return the CID that a head points to; None if there is no such head."""
         item = await self._item(HEADS, name.encode())
         return None if item is None else Cid.load(item.value)
 
     async def set_head(self, name: str, cid: Cid) -> None:
-        """Let it point there."""
+        """Let a head point to a CID."""
         await self._put(HEADS, name.encode(), cid.bytes)
 
     async def drop_head(self, name: str) -> bool:
-        """False: there was none."""
+        """Delete a head; return False if there was none."""
         if await self._item(HEADS, name.encode()) is None:
             return False
         await self._drop(HEADS, [name.encode()])
         return True
 
     async def heads(self, after: str = "") -> tuple[list[str], bool]:
-        """Their names in order, and if there are more."""
+        """Return the names of heads in order, and whether there are more."""
         found: list[str] = []
         last = after.encode()
-        while len(found) < MOST:
+        while len(found) < LIST_MAX:
             items = await self._items(HEADS, last, PAGE)
             found += [item.name.decode() for item in items]
             if len(items) < PAGE:
@@ -157,19 +156,19 @@ class ContentStore:
 
     # Calls
 
-    async def result(self, call: Call) -> Cid | None:
-        """The call's result, if it is known."""
+    async def result(self, call: FunctionCall) -> Cid | None:
+        """Return a call's result; None if it is unknown."""
         item = await self._item(CALLS, call.name)
         return None if item is None else Cid.load_from(item.value, 0)[0]
 
-    async def record(self, call: Call, result: Cid) -> None:
-        """This is its result from now on."""
+    async def record(self, call: FunctionCall, result: Cid) -> None:
+        """Store a call's result."""
         name = call.name
         hashed = name[len(call.func.encode()) + 1 :].startswith(_HASHED)
         await self._put(CALLS, name, result.bytes + (call.joined if hashed else b""))
 
-    async def forget(self, call: Call) -> bool:
-        """The result, so that the call is evaluated again. False: there was none."""
+    async def forget(self, call: FunctionCall) -> bool:
+        """Delete a call's result, so that it is evaluated again; return False if there was none."""
         if await self._item(CALLS, call.name) is None:
             return False
         await self._begin_epoch(call.func)
@@ -177,36 +176,39 @@ class ContentStore:
         return True
 
     async def forget_all(self, func: str) -> None:
-        """All results of a function."""
+        """Delete all results of a function."""
         await self._begin_epoch(func)
         prefix = func.encode() + b"\0"
         while names := [item.name for item in await self._calls(prefix, prefix)]:
             await self._drop(CALLS, names)
 
     async def epoch(self, func: str) -> bytes:
-        """Changes when results of the function are forgotten: what was asked before is not what is asked now."""
+        """Return an identifier that changes when results of the function are deleted.
+
+        It is part of a job's idempotency key, so that a job from before the deletion is not joined.
+        """
         item = await self._item(CALLS, _EPOCH + func.encode())
         return b"" if item is None else item.value
 
     async def funcs(self, after: str = "") -> tuple[list[str], bool]:
-        """Functions with a known result, in order, and if there are more."""
+        """Return the functions with a known result, in order, and whether there are more."""
         found: list[str] = []
-        last = after.encode() + b"\x01" if after else _BEHIND_EPOCHS
-        while len(found) < MOST:
+        last = after.encode() + b"\x01" if after else _AFTER_EPOCHS
+        while len(found) < LIST_MAX:
             items = await self._items(CALLS, last, 1)
             if not items:
                 return found, False
             func = items[0].name.partition(b"\0")[0]
             found.append(func.decode())
-            last = func + b"\x01"  # behind all of its calls, and before whatever else begins like it
+            last = func + b"\x01"  # after all of its calls, and before other functions with this prefix
         return found, True
 
-    async def calls(self, func: str, after: Call | None = None) -> tuple[list[Call], bool]:
-        """Its calls with a known result, and if there are more."""
-        found: list[Call] = []
+    async def calls(self, func: str, after: FunctionCall | None = None) -> tuple[list[FunctionCall], bool]:
+        """Return a function's calls with a known result, and whether there are more."""
+        found: list[FunctionCall] = []
         prefix = func.encode() + b"\0"
         last = prefix if after is None else after.name
-        while len(found) < MOST:
+        while len(found) < LIST_MAX:
             items = await self._calls(prefix, last)
             for item in items:
                 args = item.name[len(prefix) :]
@@ -215,7 +217,7 @@ class ContentStore:
                     if full is None:
                         continue
                     args = full.value[Cid.load_from(full.value, 0)[1] :]
-                found.append(Call(func, _cids(args)))
+                found.append(FunctionCall(func, _cids(args)))
             if len(items) < PAGE:
                 return found, False
             last = items[-1].name
@@ -227,26 +229,22 @@ class ContentStore:
     async def _begin_epoch(self, func: str) -> None:
         await self._put(CALLS, _EPOCH + func.encode(), os.urandom(8), anyway=True)
 
-    # The shelf
+    # The key-value store
 
     @property
-    def _shelf(self) -> Store:
+    def _kv(self) -> Store:
         return self.server.shelf
 
     async def _item(self, space: str, name: bytes) -> Item | None:
-        try:
-            return await self._shelf.item(space, name)
-        except StoreError as error:
-            raise store_problem(error) from error
+        with store_errors():
+            return await self._kv.item(space, name)
 
     async def _items(self, space: str, after: bytes, limit: int) -> list[Item]:
-        try:
-            return await self._shelf.items(space, after, limit)
-        except StoreError as error:
-            raise store_problem(error) from error
+        with store_errors():
+            return await self._kv.items(space, after, limit)
 
     async def _put(self, space: str, name: bytes, value: bytes, anyway: bool = False) -> None:
-        """Write it, if there is room."""
+        """Store an item; raise HttpProblem if the limit is reached, unless `anyway`."""
         cost = COST + len(value)
         if space != VALUES:
             old = await self._item(space, name)
@@ -256,32 +254,30 @@ class ContentStore:
         if cost > 0 and used + cost > limit and not anyway:
             raise problem(
                 "memodb-full",
-                f"{used} of {limit} bytes are taken, and this needs {cost}; memodb.bytes is the limit",
+                f"{used} of {limit} bytes are used, and this needs {cost}; increase memodb.bytes",
             )
         self._used = used + cost
         now = int(time.time() * 1e6)
         try:
-            await _written(lambda done: self._shelf.put(space, name, value, now, None, done))
+            await _commit(lambda done: self._kv.put(space, name, value, now, None, done))
         except BaseException:
-            self._used = None  # it may be there or not
+            self._used = None  # it is not known whether the item was stored
             raise
 
     async def _drop(self, space: str, names: list[bytes]) -> None:
         for name in names[:-1]:
-            self._shelf.drop(space, name)
-        await _written(lambda done: self._shelf.drop(space, names[-1], done))
+            self._kv.drop(space, name)
+        await _commit(lambda done: self._kv.drop(space, names[-1], done))
         self._used = None
 
     async def _measured(self) -> int:
         if self._used is None:
             total = 0
             for space in (VALUES, HEADS, CALLS):
-                try:
-                    count, size = await self._shelf.room(space)
-                except StoreError as error:
-                    raise store_problem(error) from error
+                with store_errors():
+                    count, size = await self._kv.room(space)
                 total += count * COST + size
-            if self._used is None:  # somebody else may have been faster
+            if self._used is None:  # another task may have measured it
                 self._used = total
         return self._used
 
@@ -295,18 +291,9 @@ def _cids(data: bytes) -> tuple[Cid, ...]:
     return tuple(found)
 
 
-async def _written(write: Callable[[Done], None]) -> None:
-    """Until it is on disk."""
-    future: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
-
-    def done(error: StoreError | None) -> None:
-        if not future.done():  # whoever waits may be gone
-            future.set_result(error)
-
-    try:
-        write(done)
-    except StoreError as error:
-        raise store_problem(error) from error
-    failed = await future
-    if failed is not None:
-        raise store_problem(failed) from failed
+async def _commit(write: Callable[[Done], None]) -> None:
+    """Start a write and wait until it is on disk."""
+    with store_errors():
+        error = await called_back(write)
+        if error is not None:
+            raise error

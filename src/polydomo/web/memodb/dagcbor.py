@@ -1,12 +1,16 @@
-"""Values as CBOR: one way to write each, so that one value has one CID.
+"""Values as deterministic CBOR, so that each value has exactly one CID.
 
 A value is null, a boolean, an integer of 64 bits, a float, a text, a byte string, a link (`Cid`), a list, or a map with
-texts as keys. The deterministic form is DAG-CBOR's: numbers and lengths as short as they can be, floats always of eight
-bytes, keys sorted by length and then by their bytes, no indefinite lengths, no tag but 42 (a link). MemoDB adds to it
-what DAG-CBOR leaves out, under a codec of its own (`UNRESTRICTED`): integers above 2**63-1, infinities and NaN.
+texts as keys. The deterministic form is DAG-CBOR's: shortest numbers and lengths, floats always of eight bytes, keys
+sorted by length and then by their bytes, no indefinite lengths, no tag but 42 (a link). MemoDB adds what DAG-CBOR
+excludes, under a codec of its own (`UNRESTRICTED`): integers above 2**63-1, infinities and NaN.
 
-`decode` with `strict` takes the deterministic form and nothing else. Without, it takes what MemoDB's server does:
-any CBOR that means a value, however it is written (`undefined` is null).
+`encode` produces this form; `decode` accepts, like MemoDB's server, any CBOR that means a value, however it is encoded
+(`undefined` is null); `codec_of` recognises the deterministic form.
+
+cbor2 is not used. Its encoder shortens floats in canonical mode and always shortens NaN and infinities, and CIDs must
+not depend on such choices of a library. Its decoder does not limit the number of items, accepts bignums, computes other
+tags, and drops duplicate keys by default.
 """
 
 from __future__ import annotations
@@ -15,304 +19,69 @@ import math
 import struct
 from typing import Any, Final
 
-from polydomo.web.memodb.cid import DAG_CBOR, UNRESTRICTED, BadCid, Cid
+from polydomo.web.memodb.cid import DAG_CBOR, UNRESTRICTED, BadCid, Cid, shorten
+from polydomo.wire.cbor import ARRAY, BYTES, MAP, NEGATIVE, TAG, TEXT, UINT, head
 
 # None, bool, int, float, str, bytes, Cid, list, dict
 Node = Any
 
-# Lists and maps inside each other. JSON has two levels for each, and its parser does not go deeper than 1000.
-DEPTH: Final = 128
+# Nesting of lists and maps. MemoDB-JSON has two levels for each, and Python's parser does not go deeper than 1000.
+DEPTH_MAX: Final = 128
 
-# Items in one value: taken apart, each costs some fifty bytes and half a microsecond.
-ITEMS: Final = 1_000_000
+# Items in one value: each costs some fifty bytes and half a microsecond when decoded.
+ITEMS_MAX: Final = 1_000_000
 
-LARGEST: Final = (1 << 64) - 1
-SMALLEST: Final = -(1 << 63)
-LARGEST_DAG: Final = (1 << 63) - 1
+INTEGER_MAX: Final = (1 << 64) - 1
+INTEGER_MIN: Final = -(1 << 63)
+DAG_INTEGER_MAX: Final = (1 << 63) - 1
+
+LINK_TAG: Final = 42
 
 _FLOATS: Final = {25: struct.Struct(">e"), 26: struct.Struct(">f"), 27: struct.Struct(">d")}
 _NAN: Final = bytes.fromhex("fb7ff8000000000000")
 
 
 class BadCbor(ValueError):
-    """These bytes are no value."""
+    """Bytes that are not a value in CBOR, or an object that is not a value."""
 
 
-def decode(data: bytes, *, strict: bool = True) -> Node:
-    """The one value that all of the bytes are."""
-    reader = _Reader(data, strict)
+def decode(data: bytes) -> Node:
+    """Return the value that the bytes encode, in any form of CBOR."""
+    decoder = _Decoder(data)
     try:
-        node = reader.item(0)
+        node = decoder.item(0)
     except IndexError:
-        raise BadCbor(f"cut off behind {len(data)} bytes") from None
-    if reader.pos != len(data):
-        raise BadCbor(f"{len(data) - reader.pos} bytes behind the value's end")
+        raise BadCbor(f"cut off after {len(data)} bytes") from None
+    if decoder.pos != len(data):
+        raise BadCbor(f"{len(data) - decoder.pos} bytes after the value's end")
     return node
 
 
 def codec_of(block: bytes) -> int | None:
-    """Which codec these bytes are a value of, in its deterministic form; None: they are none."""
+    """Return the codec of which these bytes are the deterministic form of a value, or None."""
     if not block or not _plausible(block):
         return None
-    reader = _Reader(block, True)
     try:
-        reader.item(0)
-    except (BadCbor, IndexError):
+        codec, encoded = encode(decode(block))
+    except BadCbor:
         return None
-    if reader.pos != len(block):
-        return None
-    return UNRESTRICTED if reader.unrestricted else DAG_CBOR
+    return codec if encoded == block else None
 
 
 def encode(node: Node) -> tuple[int, bytes]:
-    """The codec, and the deterministic form."""
-    writer = _Writer()
-    writer.item(node, 0)
-    return (UNRESTRICTED if writer.unrestricted else DAG_CBOR), bytes(writer.out)
-
-
-class _Reader:
-    """Takes items apart, from `pos` on. Running over the end is an IndexError."""
-
-    __slots__ = ("data", "left", "pos", "strict", "unrestricted")
-
-    def __init__(self, data: bytes, strict: bool) -> None:
-        self.data = data
-        self.pos = 0
-        self.strict = strict
-        self.unrestricted = False  # MemoDB has it, DAG-CBOR has not
-        self.left = ITEMS
-
-    def item(self, depth: int) -> Node:
-        self.left -= 1
-        if self.left < 0:
-            raise BadCbor(f"more than {ITEMS} items in one value")
-        first = self.data[self.pos]
-        self.pos += 1
-        major = first >> 5
-        if major == 7:
-            return self._simple(first & 0x1F)
-        if first & 0x1F == 31:
-            return self._indefinite(major, depth)
-        size = self._argument(first & 0x1F)
-        if major == 0:
-            if size > LARGEST_DAG:
-                self.unrestricted = True
-            return size
-        if major == 1:
-            if size > LARGEST_DAG:
-                raise BadCbor(f"{-1 - size} is below -2**63")
-            return -1 - size
-        if major == 2:
-            return self._take(size)
-        if major == 3:
-            return self._text(self._take(size))
-        if major == 4:
-            self._enter(depth, size)
-            return [self.item(depth + 1) for _ in range(size)]
-        if major == 5:
-            self._enter(depth, size * 2)
-            return self._map(size, depth + 1)
-        return self._link(size)
-
-    def _argument(self, info: int) -> int:
-        """The number in an item's head."""
-        if info < 24:
-            return info
-        if info > 27:
-            raise BadCbor(f"an item's head with {info} in its low bits, which means nothing")
-        size = 1 << (info - 24)
-        number = int.from_bytes(self._take(size), "big")
-        if self.strict and (number < 24 or (size > 1 and number >> (size * 4) == 0)):
-            raise BadCbor(f"{number} is written longer than it must be")
-        return number
-
-    def _take(self, size: int) -> bytes:
-        start = self.pos
-        end = start + size
-        if end > len(self.data):
-            raise IndexError
-        self.pos = end
-        return self.data[start:end]
-
-    def _enter(self, depth: int, items: int) -> None:
-        if depth >= DEPTH:
-            raise BadCbor(f"more than {DEPTH} lists and maps inside each other")
-        if items > len(self.data) - self.pos:  # each has one byte at least: do not believe, do not make room
-            raise IndexError
-
-    @staticmethod
-    def _text(data: bytes) -> str:
-        try:
-            return data.decode()
-        except UnicodeDecodeError as error:
-            raise BadCbor(f"a text that is not UTF-8: {error}") from None
-
-    def _map(self, size: int, depth: int) -> dict[str, Node]:
-        found: dict[str, Node] = {}
-        last = b""
-        for number in range(size):
-            start = self.pos
-            key = self.item(depth)
-            if self.strict:
-                # Bytewise order of the encoded keys is order by length first: the length is what they begin with.
-                raw = self.data[start : self.pos]
-                if number and raw <= last:
-                    raise BadCbor(f"the key {_shown(key)} is not in its place in a map")
-                last = raw
-            self._add(found, key, depth)
-        return found
-
-    def _add(self, found: dict[str, Node], key: Node, depth: int) -> None:
-        if not isinstance(key, str):
-            raise BadCbor(f"a map's key is {_shown(key)}; only texts can be")
-        if key in found:
-            raise BadCbor(f"the key {_shown(key)} is in a map twice")
-        found[key] = self.item(depth)
-
-    def _link(self, tag: int) -> Cid:
-        if tag != 42:
-            raise BadCbor(f"tag {tag}; only 42 (a link) is known")
-        # A byte string in what is left, and it is not counted as an item of its own.
-        start = self.pos
-        first = self.data[start]
-        if first >> 5 != 2:
-            raise BadCbor("a link that is no byte string")
-        data = self.item(DEPTH)
-        if data[:1] != b"\0":
-            raise BadCbor("a link that does not begin with a zero byte")
-        try:
-            return Cid.load(data[1:])
-        except BadCid as error:
-            raise BadCbor(f"a link: {error}") from None
-
-    def _simple(self, info: int) -> Node:
-        if info == 20 or info == 21:
-            return info == 21
-        if info == 22 or (info == 23 and not self.strict):  # undefined
-            return None
-        packing = _FLOATS.get(info)
-        if packing is None:
-            raise BadCbor("a simple value that is neither null nor a boolean")
-        if info != 27 and self.strict:
-            raise BadCbor("a float that is not eight bytes long")
-        start = self.pos
-        number: float = packing.unpack(self._take(packing.size))[0]
-        if not math.isfinite(number):
-            self.unrestricted = True
-            if self.strict and number != number and self.data[start - 1 : self.pos] != _NAN:
-                raise BadCbor("a NaN that is not written as 7ff8000000000000")
-        return number
-
-    def _indefinite(self, major: int, depth: int) -> Node:
-        if self.strict or not 2 <= major <= 5:
-            raise BadCbor("an item of indefinite length")
-        if major <= 3:
-            parts = []
-            while not self._at_break():
-                first = self.data[self.pos]
-                if first >> 5 != major or first & 0x1F == 31:
-                    raise BadCbor("a string of indefinite length with something else inside")
-                self.pos += 1
-                parts.append(self._take(self._argument(first & 0x1F)))
-            joined = b"".join(parts)
-            return joined if major == 2 else self._text(joined)
-        self._enter(depth, 0)
-        if major == 4:
-            found = []
-            while not self._at_break():
-                found.append(self.item(depth + 1))
-            return found
-        named: dict[str, Node] = {}
-        while not self._at_break():
-            self._add(named, self.item(depth + 1), depth + 1)
-        return named
-
-    def _at_break(self) -> bool:
-        if self.data[self.pos] != 0xFF:
-            return False
-        self.pos += 1
-        return True
-
-
-class _Writer:
-    __slots__ = ("out", "unrestricted")
-
-    def __init__(self) -> None:
-        self.out = bytearray()
-        self.unrestricted = False
-
-    def item(self, node: Node, depth: int) -> None:
-        if depth > DEPTH:
-            raise BadCbor(f"more than {DEPTH} lists and maps inside each other")
-        if node is None:
-            self.out.append(0xF6)
-        elif node is True or node is False:
-            self.out.append(0xF5 if node else 0xF4)
-        elif isinstance(node, int):
-            if not SMALLEST <= node <= LARGEST:
-                raise BadCbor(f"{node} does not fit into 64 bits")
-            if node > LARGEST_DAG:
-                self.unrestricted = True
-            self._head(0, node) if node >= 0 else self._head(1, -1 - node)
-        elif isinstance(node, str):
-            self._text(node)
-        elif isinstance(node, bytes):
-            self._head(2, len(node))
-            self.out += node
-        elif isinstance(node, float):
-            if not math.isfinite(node):
-                self.unrestricted = True
-            self.out += _NAN if node != node else b"\xfb" + _FLOATS[27].pack(node)
-        elif isinstance(node, Cid):
-            self.out += b"\xd8\x2a"
-            self._head(2, len(node.bytes) + 1)
-            self.out += b"\0" + node.bytes
-        elif isinstance(node, list):
-            self._head(4, len(node))
-            for one in node:
-                self.item(one, depth + 1)
-        elif isinstance(node, dict):
-            self._head(5, len(node))
-            for key in in_order(node):
-                self._text(key)
-                self.item(node[key], depth + 1)
-        else:
-            raise BadCbor(f"{type(node).__name__} is no kind of value")
-
-    def _head(self, major: int, number: int) -> None:
-        out = self.out
-        if number < 24:
-            out.append(major << 5 | number)
-        elif number < 1 << 8:
-            out += bytes((major << 5 | 24, number))
-        elif number < 1 << 16:
-            out += bytes((major << 5 | 25,)) + number.to_bytes(2, "big")
-        elif number < 1 << 32:
-            out += bytes((major << 5 | 26,)) + number.to_bytes(4, "big")
-        else:
-            out += bytes((major << 5 | 27,)) + number.to_bytes(8, "big")
-
-    def _text(self, text: Node) -> None:
-        if not isinstance(text, str):
-            raise BadCbor(f"a map's key is {_shown(text)}; only texts can be")
-        try:
-            data = text.encode()
-        except UnicodeEncodeError:
-            raise BadCbor(f"{_shown(text)} has half a character (a lone surrogate) in it") from None
-        self._head(3, len(data))
-        self.out += data
+    """Return the codec and the deterministic form of a value."""
+    encoder = _Encoder()
+    encoder.item(node, 0)
+    return (UNRESTRICTED if encoder.unrestricted else DAG_CBOR), bytes(encoder.out)
 
 
 def in_order(keys: dict[str, Node]) -> list[str]:
-    """A map's keys in the order in which they are written."""
-    if len(keys) < 2:
-        return list(keys)
-    return sorted(keys, key=_place)
+    """Return a map's keys in the order in which they are encoded."""
+    return sorted(keys, key=_sort_key)
 
 
 def links(node: Node) -> list[Cid]:
-    """All links in a value."""
+    """Return all links in a value."""
     found: list[Cid] = []
     waiting = [node]
     while waiting:
@@ -326,29 +95,222 @@ def links(node: Node) -> list[Cid]:
     return found
 
 
-def _place(key: Node) -> tuple[int, bytes]:
+class _Decoder:
+    """Decoder of items from `pos` on. Reading past the end raises IndexError."""
+
+    __slots__ = ("data", "left", "pos")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.pos = 0
+        self.left = ITEMS_MAX
+
+    def item(self, depth: int) -> Node:
+        self.left -= 1
+        if self.left < 0:
+            raise BadCbor(f"more than {ITEMS_MAX} items in one value")
+        first = self.data[self.pos]
+        self.pos += 1
+        major, info = first >> 5, first & 0x1F
+        if major == 7:
+            return self._simple(info)
+        if info == 31:
+            return self._indefinite(major, depth)
+        size = self._argument(info)
+        if major == UINT:
+            return size
+        if major == NEGATIVE:
+            if size > DAG_INTEGER_MAX:
+                raise BadCbor(f"{-1 - size} is below -2**63")
+            return -1 - size
+        if major == BYTES:
+            return self._take(size)
+        if major == TEXT:
+            return self._text(self._take(size))
+        if major == TAG:
+            return self._link(size)
+        items = size * 2 if major == MAP else size
+        self._check_depth(depth)
+        if (
+            items > len(self.data) - self.pos
+        ):  # each has at least one byte: allocate nothing for a false length
+            raise IndexError
+        if major == ARRAY:
+            return [self.item(depth + 1) for _ in range(size)]
+        found: dict[str, Node] = {}
+        for _ in range(size):
+            self._pair(found, depth + 1)
+        return found
+
+    def _argument(self, info: int) -> int:
+        """Return the number in an item's head."""
+        if info < 24:
+            return info
+        if info > 27:
+            raise BadCbor(f"{info} is reserved in the head of an item")
+        return int.from_bytes(self._take(1 << (info - 24)), "big")
+
+    def _take(self, size: int) -> bytes:
+        start = self.pos
+        end = start + size
+        if end > len(self.data):
+            raise IndexError
+        self.pos = end
+        return self.data[start:end]
+
+    @staticmethod
+    def _check_depth(depth: int) -> None:
+        if depth >= DEPTH_MAX:
+            raise BadCbor(f"lists and maps are nested deeper than {DEPTH_MAX}")
+
+    @staticmethod
+    def _text(data: bytes) -> str:
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise BadCbor(f"a text is not UTF-8: {error}") from None
+
+    def _pair(self, found: dict[str, Node], depth: int) -> None:
+        key = self.item(depth)
+        if not isinstance(key, str):
+            raise BadCbor(f"a map's key is {shorten(key)}; only texts are allowed")
+        if key in found:
+            raise BadCbor(f"the key {shorten(key)} is twice in a map")
+        found[key] = self.item(depth)
+
+    def _link(self, tag: int) -> Cid:
+        if tag != LINK_TAG:
+            raise BadCbor(f"tag {tag}; only 42 (a link) is known")
+        if self.data[self.pos] >> 5 != BYTES:
+            raise BadCbor("a link is not a byte string")
+        data = self.item(DEPTH_MAX)
+        if data[:1] != b"\0":
+            raise BadCbor("a link does not begin with a zero byte")
+        try:
+            return Cid.load(data[1:])
+        except BadCid as error:
+            raise BadCbor(f"invalid link: {error}") from None
+
+    def _simple(self, info: int) -> Node:
+        if info == 20 or info == 21:
+            return info == 21
+        if info == 22 or info == 23:  # null, undefined
+            return None
+        packing = _FLOATS.get(info)
+        if packing is None:
+            raise BadCbor("a simple value is neither null nor a boolean")
+        return packing.unpack(self._take(packing.size))[0]
+
+    def _indefinite(self, major: int, depth: int) -> Node:
+        if major in (BYTES, TEXT):
+            return self._chunked(major)
+        self._check_depth(depth)
+        if major == ARRAY:
+            items = []
+            while not self._at_break():
+                items.append(self.item(depth + 1))
+            return items
+        if major != MAP:
+            raise BadCbor("a number or a tag has an indefinite length")
+        found: dict[str, Node] = {}
+        while not self._at_break():
+            self._pair(found, depth + 1)
+        return found
+
+    def _chunked(self, major: int) -> Node:
+        chunks = []
+        while not self._at_break():
+            first = self.data[self.pos]
+            if first >> 5 != major or first & 0x1F == 31:
+                raise BadCbor("a string of indefinite length contains another type")
+            self.pos += 1
+            chunks.append(self._take(self._argument(first & 0x1F)))
+        joined = b"".join(chunks)
+        return joined if major == BYTES else self._text(joined)
+
+    def _at_break(self) -> bool:
+        if self.data[self.pos] != 0xFF:
+            return False
+        self.pos += 1
+        return True
+
+
+class _Encoder:
+    """Encoder of items to the end of `out`."""
+
+    __slots__ = ("out", "unrestricted")
+
+    def __init__(self) -> None:
+        self.out = bytearray()
+        self.unrestricted = False  # MemoDB allows the value, DAG-CBOR does not
+
+    def item(self, node: Node, depth: int) -> None:
+        if depth > DEPTH_MAX:
+            raise BadCbor(f"lists and maps are nested deeper than {DEPTH_MAX}")
+        if node is None:
+            self.out.append(0xF6)
+        elif node is True or node is False:
+            self.out.append(0xF5 if node else 0xF4)
+        elif isinstance(node, int):
+            if not INTEGER_MIN <= node <= INTEGER_MAX:
+                raise BadCbor(f"{node} does not fit into 64 bits")
+            if node > DAG_INTEGER_MAX:
+                self.unrestricted = True
+            self.out += head(UINT, node) if node >= 0 else head(NEGATIVE, -1 - node)
+        elif isinstance(node, str):
+            self._text(node)
+        elif isinstance(node, bytes):
+            self._bytes(node)
+        elif isinstance(node, float):
+            if not math.isfinite(node):
+                self.unrestricted = True
+            self.out += _NAN if node != node else b"\xfb" + _FLOATS[27].pack(node)
+        elif isinstance(node, Cid):
+            self.out += head(TAG, LINK_TAG)
+            self._bytes(b"\0" + node.bytes)
+        elif isinstance(node, list):
+            self.out += head(ARRAY, len(node))
+            for one in node:
+                self.item(one, depth + 1)
+        elif isinstance(node, dict):
+            self.out += head(MAP, len(node))
+            for key in in_order(node):
+                self._text(key)
+                self.item(node[key], depth + 1)
+        else:
+            raise BadCbor(f"{type(node).__name__} is not a type of value")
+
+    def _bytes(self, data: bytes) -> None:
+        self.out += head(BYTES, len(data))
+        self.out += data
+
+    def _text(self, text: str) -> None:
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:
+            raise BadCbor(f"{shorten(text)} contains a lone surrogate") from None
+        self.out += head(TEXT, len(data))
+        self.out += data
+
+
+def _sort_key(key: Node) -> tuple[int, bytes]:
     if not isinstance(key, str):
-        raise BadCbor(f"a map's key is {_shown(key)}; only texts can be")
+        raise BadCbor(f"a map's key is {shorten(key)}; only texts are allowed")
     data = key.encode(errors="surrogatepass")
     return len(data), data
 
 
 def _plausible(block: bytes) -> bool:
-    """Can it be one item, by its first bytes? Most large bodies are something else, and need not be walked through."""
+    """Return whether the first bytes can be those of one item. Most large bodies are not, and need no decoding."""
     major = block[0] >> 5
     info = block[0] & 0x1F
-    if major in (0, 1, 7):
+    if major in (UINT, NEGATIVE, 7):
         return len(block) <= 9
-    if major not in (2, 3):
+    if major not in (BYTES, TEXT):
         return True
     if info < 24:
         return len(block) == 1 + info
     if info > 27:
         return False
-    head = 1 + (1 << (info - 24))
-    return len(block) == head + int.from_bytes(block[1:head], "big")
-
-
-def _shown(node: Node) -> str:
-    text = repr(node)
-    return text if len(text) <= 60 else text[:60] + "..."
+    size = 1 + (1 << (info - 24))
+    return len(block) == size + int.from_bytes(block[1:size], "big")

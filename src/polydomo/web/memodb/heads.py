@@ -1,4 +1,4 @@
-"""`/head`: names that point to values."""
+"""Routes under `/head`: names that point to values."""
 
 from __future__ import annotations
 
@@ -8,81 +8,79 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from polydomo.web.api.openapi import no_content
 from polydomo.web.api.problems import problem
 from polydomo.web.memodb import openapi
 from polydomo.web.memodb.content_store import ContentStore
-from polydomo.web.memodb.content_types import MUTABLE, PASSING, read_link, show_node
-from polydomo.web.memodb.openapi import LINK, After, HeadPath
-from polydomo.web.memodb.routing import head_of, steps, written_path
+from polydomo.web.memodb.content_types import MUTABLE, UNCACHED, node_response, read_link
+from polydomo.web.memodb.routing import head_of, path_segments, raw_path
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
 
-def add_routes(router: APIRouter, server: BrokerServer, library: ContentStore) -> None:
-    """See the module's text."""
+def add_routes(router: APIRouter, server: BrokerServer, content: ContentStore) -> None:
+    """Add the routes under `/head`."""
 
     @router.get(
         "/head",
         summary="List heads",
-        responses=openapi.value("Their paths.", ["/head/a", "/head/b"])
-        | openapi.unchanged()
-        | openapi.fails("not-acceptable", "malformed"),
+        responses=openapi.returns("Their paths.", ["/head/a", "/head/b"])
+        | openapi.not_modified()
+        | openapi.failing("not-acceptable", "malformed"),
     )
-    async def show_all(request: Request, after: After = "") -> Response:
-        """In the order of their names. If there are more, the header `Link` says where."""
-        names, more = await library.heads(after)
-        return listing(request, [f"/head/{steps(name)}" for name in names], names[-1] if more else "")
+    async def show_all(request: Request, after: openapi.After = "") -> Response:
+        """List heads by name. The header `Link` leads to the next page."""
+        names, more = await content.heads(after)
+        return listing(request, [f"/head/{path_segments(name)}" for name in names], names[-1] if more else "")
 
     @router.get(
         "/head/{name:path}",
-        summary="See where a head points",
-        responses=openapi.value("A link.", {"cid": "uAXEAAQI"})
-        | openapi.unchanged()
-        | openapi.fails("invalid-string", "not-found", "not-acceptable"),
+        summary="Show a head",
+        responses=openapi.returns("A link.", {"cid": "uAXEAAQI"})
+        | openapi.not_modified()
+        | openapi.failing("invalid-string", "not-found", "not-acceptable"),
     )
-    async def show(request: Request, name: HeadPath) -> Response:
-        """To the value that it was set to last."""
+    async def show(request: Request, name: openapi.HeadPath) -> Response:
+        """Return a link to the value that the head points to."""
         head = head_of(name)
-        cid = await library.head(head)
+        cid = await content.head(head)
         if cid is None:
             raise problem("not-found", f"there is no head {head[:100]!r}")
-        return show_node(request, cid)
+        return node_response(request, cid)
 
     @router.put(
         "/head/{name:path}",
-        summary="Let a head point to a value",
+        summary="Set a head",
         status_code=201,
-        response_class=Response,
-        responses=openapi.nothing("It does.", 201)
-        | openapi.fails(*openapi.READ, "invalid-string", "expected-cid", "memodb-full"),
-        openapi_extra=openapi.body(LINK, {"cid": "uAXEAAQI"}),
+        responses=no_content("The head is set.", 201)
+        | openapi.failing(*openapi.READ, "invalid-string", "expected-cid", "memodb-full"),
+        openapi_extra=openapi.value_body(openapi.LINK, {"cid": "uAXEAAQI"}),
     )
-    async def set_head(request: Request, name: HeadPath) -> Response:
-        """Whether there was such a head or not."""
+    async def set_head(request: Request, name: openapi.HeadPath) -> Response:
+        """Let a new or existing head point to a value."""
         head = head_of(name)
-        await library.set_head(head, await read_link(request, server))
-        return Response(status_code=201, headers=PASSING)
+        await content.set_head(head, await read_link(request, server))
+        return Response(status_code=201, headers=UNCACHED)
 
     @router.delete(
         "/head/{name:path}",
-        summary="Remove a head",
+        summary="Delete a head",
         status_code=204,
-        response_class=Response,
-        responses=openapi.nothing("It is gone; the value stays.", 204)
-        | openapi.fails("invalid-string", "not-found"),
+        responses=no_content("The head is deleted; the value stays.")
+        | openapi.failing("invalid-string", "not-found"),
     )
-    async def drop(name: HeadPath) -> Response:
-        """Nothing has this name any more."""
+    async def drop(name: openapi.HeadPath) -> Response:
+        """Delete a head, but not its value."""
         head = head_of(name)
-        if not await library.drop_head(head):
+        if not await content.drop_head(head):
             raise problem("not-found", f"there is no head {head[:100]!r}")
-        return Response(status_code=204, headers=PASSING)
+        return Response(status_code=204, headers=UNCACHED)
 
 
 def listing(request: Request, paths: list[str], last: str) -> Response:
-    """A list of names; `last` if there are more behind it."""
-    answer = show_node(request, paths, headers=MUTABLE)
+    """Return a list of paths; `last` is the last name if there are more."""
+    response = node_response(request, paths, headers=MUTABLE)
     if last:
-        answer.headers["link"] = f'<{written_path(request.scope)}?after={steps(last)}>; rel="next"'
-    return answer
+        response.headers["link"] = f'<{raw_path(request.scope)}?after={path_segments(last)}>; rel="next"'
+    return response

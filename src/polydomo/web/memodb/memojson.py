@@ -1,15 +1,15 @@
-"""MemoDB-JSON: values as JSON, without losing what JSON has no words for.
+"""MemoDB-JSON: values as JSON without loss.
 
-Null, booleans, texts and lists are themselves; a number is an integer. The rest is an object with one member that says
-what it is:
+Null, booleans, texts and lists are themselves; a number is an integer. Other values are objects with one member that
+names the type:
 
     {"float": "3.142"}   {"float": "-0"}   {"float": "NaN"}   {"float": "-Infinity"}
     {"base64": "YXNjaWk="}                 a byte string, padded
     {"cid": "uAXEAAfY"}                    a link, always base64url
     {"map": {"key": ...}}                  a map; no other object is one
 
-What is written is the same each time: no white space, keys in CBOR's order, texts as RFC 8785 has them, floats as
-ECMAScript prints numbers.
+The output is deterministic: no white space, keys in CBOR's order, texts as in RFC 8785, floats as ECMAScript prints
+numbers. JSON itself is parsed and printed by the standard library: msgspec drops duplicate keys silently.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from math import copysign
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
-from polydomo.web.memodb.cid import BadCid, Cid
-from polydomo.web.memodb.dagcbor import DEPTH, ITEMS, LARGEST, SMALLEST, Node, in_order
+from polydomo.web.memodb.cid import BadCid, Cid, shorten
+from polydomo.web.memodb.dagcbor import DEPTH_MAX, INTEGER_MAX, INTEGER_MIN, ITEMS_MAX, Node, in_order
 
 _SPECIAL: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
@@ -33,11 +33,11 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class BadJson(ValueError):
-    """This text is no value."""
+    """Text that is not a value in MemoDB-JSON."""
 
 
 def decode(data: bytes) -> Node:
-    """The value that a JSON text is."""
+    """Return the value that a JSON text encodes."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -46,30 +46,31 @@ def decode(data: bytes) -> Node:
     try:
         parsed = json.loads(
             text,
-            object_pairs_hook=_Object,
+            object_pairs_hook=_JsonObject,
             parse_int=_integer,
-            parse_float=_no_number,
-            parse_constant=_no_number,
+            parse_float=_reject_number,
+            parse_constant=_reject_number,
         )
     except json.JSONDecodeError as error:
         raise BadJson(f"{error.msg}, line {error.lineno} column {error.colno}") from None
     except RecursionError:
-        raise BadJson(f"more than {DEPTH} lists and maps inside each other") from None
+        raise BadJson(f"lists and maps are nested deeper than {DEPTH_MAX}") from None
     return _node(parsed, 0)
 
 
 def encode(node: Node) -> bytes:
-    """A value as JSON text, in the one way."""
+    """Return the deterministic JSON text of a value."""
     return write(plain(node))
 
 
-def write(made: Any) -> bytes:
-    """What `plain` made, as text."""
-    return json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode()
+def write(objects: Any) -> bytes:
+    """Return the text of what `plain` returned."""
+    return json.dumps(objects, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def plain(node: Node, inside: Mapping[Cid, Any] = MappingProxyType({})) -> Any:
-    """What `json` can write. Links of which `inside` has the value, as this function made it, are shown with it."""
+    """Return a value as objects of JSON. Links in `inside` are replaced by their values, as this function returns
+    them."""
     if node is None or isinstance(node, (bool, int, str)):
         return node
     if isinstance(node, float):
@@ -84,7 +85,7 @@ def plain(node: Node, inside: Mapping[Cid, Any] = MappingProxyType({})) -> Any:
 
 
 def float_text(number: float) -> str:
-    """A float as ECMAScript prints it, except that there is a `-0`."""
+    """Return a float as ECMAScript prints it, except that -0 is `-0`."""
     if number != number:
         return "NaN"
     sign = "-" if copysign(1, number) < 0 else ""
@@ -93,7 +94,7 @@ def float_text(number: float) -> str:
         return f"{sign}Infinity"
     if number == 0:
         return f"{sign}0"
-    # The shortest digits that mean this number, and where the point is among them.
+    # The shortest digits that identify this number, and the position of the point among them.
     mantissa, _, exponent = f"{number!r}".partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
@@ -111,8 +112,8 @@ def float_text(number: float) -> str:
     return f"{sign}{digits[0]}{rest}e{'+' if power > 0 else '-'}{abs(power)}"
 
 
-class _Object:
-    """An object as it was written, before it is known what it stands for."""
+class _JsonObject:
+    """An object as parsed, before its type is known."""
 
     __slots__ = ("pairs",)
 
@@ -126,21 +127,21 @@ def _node(parsed: Any, depth: int) -> Node:
     if isinstance(parsed, list):
         _check_depth(depth)
         return [_node(one, depth + 1) for one in parsed]
-    if isinstance(parsed, _Object):
+    if isinstance(parsed, _JsonObject):
         return _special(parsed, depth)
     return parsed
 
 
-def _special(found: _Object, depth: int) -> Node:
+def _special(found: _JsonObject, depth: int) -> Node:
     names = [name for name, _ in found.pairs]
     if len(names) != 1 or names[0] not in ("map", "cid", "base64", "float"):
         raise BadJson(
-            f"an object with the members {_listed(names)}: "
+            f"unknown object with the members {_listed(names)}: "
             'a map is written {"map": {...}}, other objects are {"cid"}, {"base64"} or {"float"}'
         )
     name, value = found.pairs[0]
     if name == "map":
-        if not isinstance(value, _Object):
+        if not isinstance(value, _JsonObject):
             raise BadJson(f'{{"map": ...}} holds an object, not {_kind(value)}')
         return _map(value, depth)
     if not isinstance(value, str):
@@ -152,24 +153,24 @@ def _special(found: _Object, depth: int) -> Node:
     return _float(value)
 
 
-def _map(found: _Object, depth: int) -> dict[str, Node]:
+def _map(found: _JsonObject, depth: int) -> dict[str, Node]:
     _check_depth(depth)
     made: dict[str, Node] = {}
     for key, value in found.pairs:
         key = _text(key)
         if key in made:
-            raise BadJson(f"the key {_shown(key)} is in a map twice")
+            raise BadJson(f"the key {shorten(key)} is twice in a map")
         made[key] = _node(value, depth + 1)
     return made
 
 
 def _link(text: str) -> Cid:
     if not text.startswith("u"):
-        raise BadJson(f"a link is written in base64url and begins with u, not {_shown(text)}")
+        raise BadJson(f"a link is written in base64url and begins with u, not {shorten(text)}")
     try:
         return Cid.parse(text)
     except BadCid as error:
-        raise BadJson(f"a link: {error}") from None
+        raise BadJson(f"invalid link: {error}") from None
 
 
 def _bytes(text: str) -> bytes:
@@ -178,7 +179,7 @@ def _bytes(text: str) -> bytes:
     except (NotBase64, ValueError):
         data = None
     if data is None or b64encode(data).decode() != text:
-        raise BadJson(f"{_shown(text)} is not base64 with its padding")
+        raise BadJson(f"{shorten(text)} is not base64 with its padding")
     return data
 
 
@@ -186,36 +187,36 @@ def _float(text: str) -> float:
     if text in _SPECIAL:
         return _SPECIAL[text]
     if not _NUMBER.fullmatch(text) or len(text) > 1100:
-        raise BadJson(f"{_shown(text)} is no float")
+        raise BadJson(f"{shorten(text)} is not a float")
     return float(text)
 
 
 def _text(text: str) -> str:
-    """Half a character (a lone surrogate) becomes U+FFFD, as MemoDB has it."""
+    """Return the text with lone surrogates replaced by U+FFFD, as MemoDB does."""
     if text.isascii():
         return text
     return _SURROGATE.sub("\ufffd", text)
 
 
 def _integer(text: str) -> int:
-    if len(text) > 20 or not SMALLEST <= (number := int(text)) <= LARGEST:
-        raise BadJson(f"{_shown(text)} does not fit into 64 bits")
+    if len(text) > 20 or not INTEGER_MIN <= (number := int(text)) <= INTEGER_MAX:
+        raise BadJson(f"{shorten(text)} does not fit into 64 bits")
     return number
 
 
-def _no_number(text: str) -> NoReturn:
-    raise BadJson(f'{_shown(text)} is no integer; a float is written {{"float": "{text[:40]}"}}')
+def _reject_number(text: str) -> NoReturn:
+    raise BadJson(f'{shorten(text)} is not an integer; a float is written {{"float": "{text[:40]}"}}')
 
 
 def _check_depth(depth: int) -> None:
-    if depth >= DEPTH:
-        raise BadJson(f"more than {DEPTH} lists and maps inside each other")
+    if depth >= DEPTH_MAX:
+        raise BadJson(f"lists and maps are nested deeper than {DEPTH_MAX}")
 
 
 def _check_size(data: bytes) -> None:
-    """Before it is parsed: a text of many small things takes far more memory than its own size."""
-    if _items(data) > ITEMS and _items(_STRING.sub(b"", data)) > ITEMS:
-        raise BadJson(f"more than {ITEMS} items in one value")
+    """Limit the number of items before parsing: many small items take far more memory than their text."""
+    if _items(data) > ITEMS_MAX and _items(_STRING.sub(b"", data)) > ITEMS_MAX:
+        raise BadJson(f"more than {ITEMS_MAX} items in one value")
 
 
 def _items(data: bytes) -> int:
@@ -223,13 +224,8 @@ def _items(data: bytes) -> int:
 
 
 def _kind(value: object) -> str:
-    return "an object" if isinstance(value, _Object) else f"{_shown(value)}"
+    return "an object" if isinstance(value, _JsonObject) else f"{shorten(value)}"
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(_shown(name) for name in names[:5]) or "none at all"
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:60] + "..."
+    return ", ".join(shorten(name) for name in names[:5]) or "none"

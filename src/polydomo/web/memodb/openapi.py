@@ -1,4 +1,4 @@
-"""What the OpenAPI document says about MemoDB's REST."""
+"""OpenAPI descriptions of MemoDB's REST API."""
 
 from __future__ import annotations
 
@@ -7,68 +7,62 @@ from typing import Annotated, Any, Final
 from fastapi import Path, Query
 
 from polydomo.dialects.options import LONGEST
+from polydomo.web.api import openapi as api
 from polydomo.web.api.bodies import CBOR, JSON, OCTETS
-from polydomo.web.api.openapi import Answers, failing
+from polydomo.web.api.openapi import BINARY, ResponseDocs, no_content, request_body
+from polydomo.web.api.request_options import parameter
+from polydomo.web.api.schemas import TEXT
 
-_BYTES: Final = {"type": "string", "format": "binary"}
-
-# What any request with a body, or any that reads or writes the store, may be told.
+# Problems of all requests that use the store, and of all requests with a body.
 STORED: Final = ("store", "draining")
 BODY: Final = ("too-large", "unsupported-media-type", "missing-body")
+CID_PATH: Final = ("invalid-or-unsupported-cid", "invalid-string")
 READ: Final = (*BODY, "invalid-or-unsupported-json", "invalid-or-unsupported-cbor")
 
 CidPath = Annotated[
     str,
-    Path(description="a CID: base64url, or another base with its letter before it", examples=["uAXEAAQI"]),
+    Path(description="a CID: base64url, or another base with its prefix", examples=["uAXEAAQI"]),
 ]
 HeadPath = Annotated[str, Path(description="a head's name; slashes may be escaped", examples=["latest"])]
 FuncPath = Annotated[str, Path(description="a function: the name of a service", examples=["test.add"])]
 ArgsPath = Annotated[
     str, Path(description="CIDs of the arguments, separated by commas", examples=["uAXEAAQI,uAXEAAQI"])
 ]
-After = Annotated[str, Query(description="only names behind this one")]
-Depth = Annotated[
-    int, Query(description="so many levels of links are shown with their values, in JSON", ge=0, le=16)
-]
+After = Annotated[str, Query(description="only names after this one")]
+Depth = Annotated[int, Query(description="levels of links whose values are included, in JSON", ge=0, le=16)]
 
 
-def value(text: str, example: Any, status: int = 200, *, octets: bool = False) -> Answers:
-    """An answer in every form; `example` is MemoDB-JSON."""
-    content: dict[str, Any] = {JSON: {"schema": {}, "example": example}, CBOR: {"schema": _BYTES}}
+def returns(text: str, example: Any, status: int = 200, *, octets: bool = False) -> ResponseDocs:
+    """Describe a response with a value; `example` is MemoDB-JSON."""
+    return {status: {"description": text, "content": _content({}, example, octets)}}
+
+
+def value_body(text: str, example: Any, *, octets: bool = False, required: bool = True) -> dict[str, Any]:
+    """Describe a request's body; `example` is MemoDB-JSON."""
+    content = _content(_SCHEMAS.get(text, {}), example, octets)
+    return request_body(text, content, required)
+
+
+def not_modified() -> ResponseDocs:
+    """Describe a response to a conditional request."""
+    return no_content("`If-None-Match` names this version.", 304)
+
+
+def failing(*reasons: str) -> ResponseDocs:
+    """Describe responses with these problems and those of the store."""
+    return api.failing(*reasons, *STORED)
+
+
+def _content(schema: dict[str, Any], example: Any, octets: bool) -> dict[str, Any]:
+    content: dict[str, Any] = {JSON: {"schema": schema, "example": example}, CBOR: {"schema": BINARY}}
     if octets:
-        content[OCTETS] = {"schema": _BYTES}
-    return {status: {"description": text, "content": content}}
-
-
-def body(text: str, example: Any, *, octets: bool = False, required: bool = True) -> dict[str, Any]:
-    """A request's body; `example` is MemoDB-JSON."""
-    content: dict[str, Any] = {
-        JSON: {"schema": _SCHEMAS.get(text, {}), "example": example},
-        CBOR: {"schema": _BYTES},
-    }
-    if octets:
-        content[OCTETS] = {"schema": _BYTES}
-    return {"requestBody": {"description": text, "required": required, "content": content}}
-
-
-def nothing(text: str, status: int) -> Answers:
-    """An answer without a body."""
-    return {status: {"description": text}}
-
-
-def unchanged() -> Answers:
-    """Who has it already gets nothing."""
-    return {304: {"description": "It is the one that `If-None-Match` names."}}
-
-
-def fails(*reasons: str) -> Answers:
-    """Problems; those of the store are always among them."""
-    return failing(*reasons, *STORED)
+        content[OCTETS] = {"schema": BINARY}
+    return content
 
 
 LINK: Final = "a link to a value"
-INFO: Final = "what the worker can do: a link to it, or the value itself"
-SETTINGS: Final = "how it is to be evaluated"
+INFO: Final = "the worker's functions: a link to the value, or the value itself"
+SETTINGS: Final = "options of the evaluation"
 _SCHEMAS: Final[dict[str, Any]] = {
     LINK: {
         "type": "object",
@@ -89,11 +83,10 @@ _SCHEMAS: Final[dict[str, Any]] = {
     },
 }
 
-PREFER: Final = {
-    "name": "Prefer",
-    "in": "header",
-    "required": False,
-    "description": "`wait=N`: wait up to N seconds; `respond-async`: do not wait at all (RFC 7240)",
-    "schema": {"type": "string"},
-    "example": "respond-async",
-}
+PREFER: Final = parameter(
+    "header",
+    "Prefer",
+    TEXT,
+    "respond-async",
+    "`wait=N`: wait up to N seconds; `respond-async`: do not wait at all (RFC 7240)",
+)

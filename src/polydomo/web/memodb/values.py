@@ -1,16 +1,15 @@
-"""Values: a CID and the bytes it stands for; what of a request or a job becomes one, and what becomes of it.
+"""Values: CIDs with their contents, and the mapping between values and the frames of jobs.
 
-Jobs and values meet like this. A call's arguments are the frames of a job's body, each the bytes that its CID names:
-the DAG-CBOR block, or a byte string as it is. Back again, a frame that is one item of deterministic CBOR is that value;
-any other is a byte string. The bytes are the same either way, so nothing is lost between a client and a worker of
-whatever dialect.
+A call's arguments are the frames of a job's body, each the bytes that its CID names: the DAG-CBOR block, or a raw byte
+string. In the other direction, a frame that is one item of deterministic CBOR is that value; any other frame is a byte
+string. The bytes are the same either way, so nothing is lost between clients and workers of different dialects.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from polydomo.web.memodb import dagcbor
 from polydomo.web.memodb.cid import DAG_CBOR, IDENTITY, RAW, Cid
@@ -19,30 +18,27 @@ from polydomo.wire.frames import split
 
 T = TypeVar("T")
 
-# What is larger is taken apart in a thread: it may take longer than others should wait.
+# Larger values are converted in a thread, so that other requests do not wait.
 LARGE: Final = 128 * 1024
 
-# Arguments of one call: their CIDs stand in a URL. A job with more frames becomes a call with one argument, a list.
-ARGUMENTS: Final = 64
+# Limit of arguments: their CIDs are in a URL. A job with more frames becomes a call with one argument, a list.
+ARGUMENTS_MAX: Final = 64
 
 
-class Value:
-    """Immutable."""
+class Value(NamedTuple):
+    """A CID and its content."""
 
-    __slots__ = ("block", "cid")
-
-    def __init__(self, cid: Cid, block: bytes) -> None:
-        self.cid = cid
-        self.block = block
+    cid: Cid
+    block: bytes
 
     @classmethod
     def of(cls, codec: int, block: bytes) -> Value:
-        """These bytes, which are known to be of the codec."""
+        """Return the value of bytes that are valid in the codec."""
         return cls(Cid.of(codec, block), block)
 
     @classmethod
     def of_node(cls, node: Node) -> Value:
-        """A byte string is kept as it is, everything else as CBOR."""
+        """Encode a node: a byte string is RAW, everything else CBOR."""
         if isinstance(node, bytes):
             return cls.of(RAW, node)
         codec, block = dagcbor.encode(node)
@@ -50,22 +46,22 @@ class Value:
 
     @classmethod
     def of_frame(cls, frame: bytes) -> Value:
-        """What a frame of a job's body is."""
+        """Return the value of a frame."""
         return cls.of(dagcbor.codec_of(frame) or RAW, frame)
 
     @classmethod
     def inside(cls, cid: Cid) -> Value | None:
-        """What a CID says by itself; None: its content is elsewhere."""
+        """Return the value that a CID contains; None if its content is in the store."""
         return cls(cid, cid.digest) if cid.hash == IDENTITY else None
 
     def node(self) -> Node:
-        """Taken apart. BadCbor: the CID was made by somebody who did not look at its content."""
+        """Decode the value; raise BadCbor if the content of a foreign CID is invalid."""
         if self.cid.codec == RAW:
             return self.block
-        return dagcbor.decode(self.block, strict=False)
+        return dagcbor.decode(self.block)
 
     def cbor(self) -> bytes:
-        """As CBOR."""
+        """Return the value as CBOR."""
         if self.cid.codec == RAW:
             return dagcbor.encode(self.block)[1]
         if self.cid.hash == IDENTITY:
@@ -73,8 +69,8 @@ class Value:
         return self.block
 
 
-def answer(body: bytes) -> Value:
-    """What a job's answer is: one frame is a value, several are a list of byte strings."""
+def result_value(body: bytes) -> Value:
+    """Return the value of a job's result: that of one frame, or a list of byte strings for several."""
     frames = split(body)
     if len(frames) == 1:
         return Value.of_frame(frames[0])
@@ -83,16 +79,16 @@ def answer(body: bytes) -> Value:
     return Value.of(DAG_CBOR, dagcbor.encode(frames)[1])
 
 
-def arguments(body: bytes) -> list[Value]:
-    """What a job's body is to a function: each frame an argument. At least one, and no more than fit into a URL."""
+def argument_values(body: bytes) -> list[Value]:
+    """Return the arguments that a job's body means: one per frame, at least one, at most ARGUMENTS_MAX."""
     frames = split(body)
-    if len(frames) > ARGUMENTS:
-        return [answer(body)]
+    if len(frames) > ARGUMENTS_MAX:
+        return [result_value(body)]
     return [Value.of_frame(frame) for frame in frames or [b""]]
 
 
-async def aside(size: int, work: Callable[..., T], *args: Any) -> T:
-    """Do it here, or where it does not keep others waiting."""
+async def run_aside(size: int, work: Callable[..., T], *args: Any) -> T:
+    """Run `work` here, or in a thread if `size` is large."""
     if size <= LARGE:
         return work(*args)
     return await asyncio.to_thread(work, *args)

@@ -1,4 +1,4 @@
-"""`/worker`: be a worker."""
+"""The route `/worker`, for workers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from polydomo.web.api.problems import problem
-from polydomo.web.api.request_options import client_of, headers_of, patience_of
+from polydomo.web.api.request_options import client_of, headers_of, preferred_wait
 from polydomo.web.connection import connection_of
 from polydomo.web.memodb import openapi
 from polydomo.web.memodb.cid import Cid
 from polydomo.web.memodb.content_store import FUNC_BYTES, ContentStore
-from polydomo.web.memodb.content_types import PASSING, choose, read_node, show_node
+from polydomo.web.memodb.content_types import UNCACHED, choose_type, node_response, read_node
 from polydomo.web.memodb.dagcbor import BadCbor, Node
 from polydomo.web.memodb.rest_workers import RestWorkers
 from polydomo.web.memodb.values import Value
@@ -23,17 +23,19 @@ if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
 
-def add_routes(router: APIRouter, server: BrokerServer, library: ContentStore, hands: RestWorkers) -> None:
-    """See the module's text."""
+def add_routes(
+    router: APIRouter, server: BrokerServer, content: ContentStore, rest_workers: RestWorkers
+) -> None:
+    """Add the route `/worker`."""
 
     @router.post(
         "/worker",
-        summary="Ask for a call to do",
-        responses=openapi.value(
-            "A call to do, or null.",
+        summary="Poll for a call",
+        responses=openapi.returns(
+            "A call to evaluate, or null.",
             {"map": {"args": [{"cid": "uAXEAAQI"}, {"cid": "uAXEAAQI"}], "func": "test.add"}},
         )
-        | openapi.fails(
+        | openapi.failing(
             *openapi.READ,
             "invalid-worker-info",
             "unknown-cid",
@@ -42,28 +44,28 @@ def add_routes(router: APIRouter, server: BrokerServer, library: ContentStore, h
             "not-acceptable",
             "draining",
         ),
-        openapi_extra=openapi.body(openapi.INFO, {"cid": "uAXEAEaFlZnVuY3OBaHRlc3QuYWRk"})
+        openapi_extra=openapi.value_body(openapi.INFO, {"cid": "uAXEAEaFlZnVuY3OBaHRlc3QuYWRk"})
         | {"parameters": [openapi.PREFER]},
     )
     async def work(request: Request) -> Response:
-        """The body is a link to what the worker can do, `{"map": {"funcs": ["test.add"]}}`, or that value itself. The
-        answer is null at once if there is nothing to do, or after `Prefer: wait=N` seconds. The result is recorded with
-        PUT to the call's path; who never does so loses the call when the job's time is over."""
+        """Return a call to evaluate. The body is a link to the worker's functions, `{"map": {"funcs": ["test.add"]}}`,
+        or that value itself. Without a call the response is null, at once or after `Prefer: wait=N` seconds. The worker
+        records the result with PUT to the call's path before the job's timeout."""
         info, funcs = await _info(await read_node(request, server))
-        choose(request, ("application/json", "application/cbor"))
+        choose_type(request, ("application/json", "application/cbor"))
         headers = headers_of(request.scope)
-        wait = patience_of(headers.get(b"prefer"), server.settings.http.patience) or 0.0
-        worker = hands.worker(client_of(request.scope, headers), info, funcs)
-        call = await hands.next(worker, wait, connection_of(request.scope))
-        answer = None if call is None else {"func": call.func, "args": list(call.args)}
-        return show_node(request, answer, headers=PASSING)
+        wait = preferred_wait(headers.get(b"prefer"), server.settings.http.patience) or 0.0
+        worker = rest_workers.worker(client_of(request.scope, headers), info, funcs)
+        call = await rest_workers.next(worker, wait, connection_of(request.scope))
+        node = None if call is None else {"func": call.func, "args": list(call.args)}
+        return node_response(request, node, headers=UNCACHED)
 
     async def _info(node: Node) -> tuple[Cid, list[str]]:
-        """What a worker can do, and the CID of that."""
+        """Return a worker's functions, and the CID of their list."""
         if isinstance(node, Cid):
-            value = await library.value(node)
+            value = await content.value(node)
             if value is None:
-                raise problem("unknown-cid", f"{node} is not in the store: store what you can do first")
+                raise problem("unknown-cid", f"{node} is not in the store: store the list of functions first")
             try:
                 return node, _funcs(value.node())
             except BadCbor as error:
@@ -74,11 +76,10 @@ def add_routes(router: APIRouter, server: BrokerServer, library: ContentStore, h
 def _funcs(info: Node) -> list[str]:
     funcs = info.get("funcs") if isinstance(info, dict) else None
     if not isinstance(funcs, list) or not funcs or not all(isinstance(func, str) and func for func in funcs):
-        raise problem("invalid-worker-info", 'a map is needed with a list of names under "funcs"')
+        raise problem("invalid-worker-info", 'a map with a list of names under "funcs" is required')
     for func in funcs:
         if len(func.encode()) > FUNC_BYTES or "\0" in func:
-            shown = repr(func[:60])
             raise problem(
-                "invalid-worker-info", f"{shown} is no function's name: 1 to {FUNC_BYTES} bytes, no zero"
+                "invalid-worker-info", f"{func[:60]!r} is not a name of 1 to {FUNC_BYTES} bytes without zeros"
             )
     return funcs

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from polydomo.web.api.body_json import shown, unshown
-from polydomo.web.api.bulk import Lines
+from polydomo.web.api.body_json import body_from_json, body_to_json
+from polydomo.web.api.bulk import LineSplitter
 from polydomo.wire.frames import frame, join
 from tests.web.api.site import is_problem
 from tests.web.desk import Desk, fresh, until
@@ -186,7 +186,7 @@ def test_options_that_cannot_be_are_refused(desk: Desk, query: str) -> None:
 def test_lines_are_found_however_they_are_cut() -> None:
     data = b"one\ntwo\n\nthree"
     for size in range(1, len(data) + 1):
-        lines = Lines(100)
+        lines = LineSplitter(100)
         found: list[bytes | None] = []
         for start in range(0, len(data), size):
             found += lines.feed(data[start : start + size], start + size >= len(data))
@@ -196,7 +196,7 @@ def test_lines_are_found_however_they_are_cut() -> None:
 def test_a_line_that_is_too_long_is_passed_over() -> None:
     data = b"short\n" + b"x" * 50 + b"\nnext\n" + b"y" * 50
     for size in (1, 7, 30, 200):
-        lines = Lines(10)
+        lines = LineSplitter(10)
         found: list[bytes | None] = []
         for start in range(0, len(data), size):
             found += lines.feed(data[start : start + size], start + size >= len(data))
@@ -207,4 +207,4 @@ def test_a_line_that_is_too_long_is_passed_over() -> None:
     "body", [frame(b"text"), frame(b'{"a": 1}'), frame(b"\xff\x00"), join([b"a", b"\xff"]), frame(b"")]
 )
 def test_bodies_come_out_of_json_as_they_went_in(body: bytes) -> None:
-    assert unshown(shown(body)) == body
+    assert body_from_json(body_to_json(body)) == body

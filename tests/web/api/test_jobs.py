@@ -273,7 +273,7 @@ def test_a_client_with_too_much_under_way_is_told_so_and_others_are_not(desk: De
     full = is_problem(
         desk.submit(service, b"x", "durable=false", polydomo_client="greedy"), 429, "too-many-jobs"
     )
-    assert "under way" in full["detail"]
+    assert "unfinished jobs" in full["detail"]
     paths.append(desk.job(service, b"x", "durable=false", polydomo_client="modest"))
     for path in paths:
         desk.site.delete(path)

@@ -8,7 +8,7 @@ import json
 
 from polydomo.web import job_events
 from polydomo.web.api import sse
-from polydomo.web.job_events import JobEvent, Listener
+from polydomo.web.job_events import JobEvent, JobEventQueue
 from polydomo.wire.frames import frame, join
 from tests.support.broker import BrokerProcess
 from tests.web.api.site import is_problem
@@ -133,21 +133,21 @@ def test_a_wrong_last_event_id_is_refused(desk: Desk) -> None:
 
 def test_bodies_that_are_no_plain_text_are_encoded() -> None:
     for frames in ([b"\xff"], [b"a\rb"], [b"a", b"b"], [b'{"polydomo:frames":[]}']):
-        found = json.loads(sse.text_of(join(frames)))
+        found = json.loads(sse.body_text(join(frames)))
         assert [base64.b64decode(one) for one in found["polydomo:frames"]] == frames
-    assert sse.text_of(frame("ä\n\nb".encode())) == "ä\n\nb"
-    assert sse.told(JobEvent(job_events.PARTIAL, body=frame(b"a\nb"), number=7)) == (
+    assert sse.body_text(frame("ä\n\nb".encode())) == "ä\n\nb"
+    assert sse.encode_event(JobEvent(job_events.PARTIAL, body=frame(b"a\nb"), number=7)) == (
         b"id: 7\nevent: partial\ndata: a\ndata: b\n\n"
     )
 
 
 def test_a_listener_that_does_not_read_is_cut_off() -> None:
     async def listen() -> None:
-        listener = Listener(asyncio.get_running_loop())
-        for _ in range(job_events.MOST + 10):
+        listener = JobEventQueue(asyncio.get_running_loop())
+        for _ in range(job_events.QUEUE_MAX + 10):
             listener.add(JobEvent(job_events.PARTIAL, body=b"x"))
-        heard = [happening.kind async for happening in listener]
-        assert len(heard) == job_events.MOST + 1
+        heard = [event.kind async for event in listener]
+        assert len(heard) == job_events.QUEUE_MAX + 1
         assert heard[-1] == job_events.CUT
         assert await listener.next(0) is None
 
@@ -157,11 +157,11 @@ def test_a_listener_that_does_not_read_is_cut_off() -> None:
 def test_a_listener_waits_no_longer_than_it_is_told_and_ends_with_the_job() -> None:
     async def listen() -> None:
         loop = asyncio.get_running_loop()
-        listener = Listener(loop)
+        listener = JobEventQueue(loop)
         assert await listener.next(0.01) is None
         assert not listener.over
         loop.call_soon(listener.add, JobEvent(job_events.RESULT, body=b"end"))
-        assert [happening.kind async for happening in listener] == [job_events.RESULT]
+        assert [event.kind async for event in listener] == [job_events.RESULT]
         listener.add(JobEvent(job_events.PARTIAL))
         assert listener.over
 
