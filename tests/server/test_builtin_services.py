@@ -229,7 +229,7 @@ def test_administration(peer: Peer, broker: BrokerProcess, context: Context) -> 
 def test_shutdown_answers_first(peer: Peer, broker: BrokerProcess) -> None:
     assert peer.ask(MMI, "shutdown") == {"name": "polydomo", "stopping": True}
     assert broker.process.wait(10) == 0
-    assert "told to stop" in broker.log()
+    assert "stop requested" in broker.log()
 
 
 def test_restart_keeps_the_process_the_ports_and_the_folder(

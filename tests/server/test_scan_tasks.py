@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from polydomo.deferred import Deferred
 from polydomo.server import scan_tasks
+from polydomo.server.job_tasks import refuse_tasks
 from polydomo.server.scan_tasks import ScanTasks
-from polydomo.services.builtin import Later, Raw
+from polydomo.services.builtin import Raw
 from polydomo.store.records import DEAD, DONE, FAILED
 from polydomo.wire.frames import frame, join
-from tests.store.desk import NOW, SECOND, Desk, job, name
+from tests.store.desk import NOW, PATIENCE, SECOND, Desk, job, name
 
 
 class Scanner:
@@ -29,14 +32,22 @@ class Scanner:
         self.tasks = management.tasks
 
     def ask(self, task: str, **kwargs: Any) -> Any:
-        later: Later = self.tasks[task](**kwargs)
-        found: list[Any] = []
-        failed: list[Exception] = []
-        later.then(found.append, failed.append)
-        self.desk.until(lambda: bool(found or failed))
-        if failed:
-            raise failed[0]
-        return msgspec.msgpack.decode(found[0].frames[0]) if isinstance(found[0], Raw) else found[0]
+        async def ask() -> Any:
+            answer: Deferred[Any] = self.tasks[task](**kwargs)
+            found: list[Any] = []
+            failed: list[Exception] = []
+            answer.then(found.append, failed.append)
+            async with asyncio.timeout(PATIENCE):
+                while not (found or failed):
+                    await asyncio.sleep(0.001)
+                    while not self.desk.calls.empty():
+                        self.desk.calls.get()()
+            if failed:
+                raise failed[0]
+            return found[0]
+
+        answer = asyncio.run(ask())
+        return msgspec.msgpack.decode(answer.frames[0]) if isinstance(answer, Raw) else answer
 
     def pages(self, task: str, **kwargs: Any) -> list[dict[str, list[Any]]]:
         after, found = 0, []
@@ -191,7 +202,7 @@ def test_what_has_just_ended_is_traced_in_memory(scanner):
 
 def test_where_nothing_is_kept_they_say_so():
     management: Any = SimpleNamespace(tasks={})
-    scan_tasks.without_store(management)
+    refuse_tasks(management, scan_tasks.TASKS)
     for task in scan_tasks.TASKS:
         with pytest.raises(ValueError, match="keeps no durable jobs: give it a folder"):
             management.tasks[task](after=1)

@@ -169,7 +169,7 @@ class LocalBroker(Listener):
         server = self._server
         if self._frozen:
             return server.loop, asyncio.Protocol()
-        return server.loop, NngPeer(server.nng, self.name) if sp else ZmqPeer(server, self.name)
+        return server.loop, NngPeer(server.nng, self.name) if sp else ZmqPeer(server.zmq, self.name)
 
     def worker_failed(self, address: bytes, error: BaseException) -> None:
         self._watch.raised[address] = error
@@ -244,7 +244,7 @@ class SyncLocalBroker:
 
 def _transports(server: BrokerServer) -> list[asyncio.Transport]:
     """Of all connections."""
-    return [peer.transport for peer in [*server.peers, *server.nng.peers, *server.handshakes]]
+    return [peer.transport for peer in [*server.zmq.peers, *server.nng.peers, *server.handshakes]]
 
 
 class _Watch(Journal):

@@ -62,7 +62,7 @@ class WebClient(ClientPort):
     def submit(self, service: bytes, body: bytes, options: Options | None = None) -> PendingJob:
         """A new job (`body` canonical). A refusal is an end like any other: look at the ticket. Without an id in the
         options it gets one, by which it can be asked for later."""
-        self.clients.server.enter()
+        self.clients.server.advance()
         if options is None:
             options = Options()
         if not options.uid:
@@ -83,7 +83,7 @@ class WebClient(ClientPort):
 
     def watch(self, job: Job) -> PendingJob:
         """Somebody's job: what happens to it from now on is told here, too."""
-        self.clients.server.enter()
+        self.clients.server.advance()
         uid = job.extra.uid if job.extra is not None else ""
         ticket = PendingJob(self, uid)
         ticket.accepted = True
@@ -101,7 +101,7 @@ class WebClient(ClientPort):
         """No longer."""
         job = ticket.job
         if job is not None and self.tickets.pop(job, None) is not None:
-            self.clients.server.enter()
+            self.clients.server.advance()
             self.broker.unwatch(job)
 
     def drop(self, ticket: PendingJob) -> None:
@@ -110,7 +110,7 @@ class WebClient(ClientPort):
         if job is None or self.tickets.pop(job, None) is None:
             return
         if ticket.accepted and not self.broker.closing:
-            self.clients.server.enter()
+            self.clients.server.advance()
             self.broker.lifecycle.detach(job)
 
     async def room(self, timeout: float) -> bool:
@@ -253,7 +253,7 @@ class WebClients:
             if len(self._clients) >= self._crowd:
                 self._reap(self.loop.time())
                 self._crowd = max(CROWD, 2 * len(self._clients))
-            self.server.enter()
+            self.server.advance()
             client = self._clients[(name, dialect)] = WebClient(self, name, dialect)
         return client
 
@@ -300,7 +300,7 @@ class WebClients:
         return len(self._clients)
 
     def _reap(self, before: float) -> None:
-        self.server.enter()
+        self.server.advance()
         for key, client in list(self._clients.items()):
             if client.used <= before and client.idle():
                 del self._clients[key]

@@ -341,7 +341,7 @@ class Connection(HttpToolsProtocol):
         if not self.transport.is_closing() and not self._lingers:
             self.state.cut += 1
             self._over = True
-            self.state.server.note("HTTP connection refused", self, f"{reason}: {detail}")
+            self.state.server.log_peer("HTTP connection refused", self, f"{reason}: {detail}")
             if self._active is None or not self._active.response_started:
                 self.transport.write(_answer(reason, detail))
             gone = self._nobody()
@@ -431,7 +431,7 @@ class Connection(HttpToolsProtocol):
         """End the connection at once; what was unsent is lost."""
         if not self._over:
             self.state.cut += 1
-            self.state.server.note("HTTP connection cut", self, reason)
+            self.state.server.log_peer("HTTP connection cut", self, reason)
         self._over = True
         self.transport.abort()
 

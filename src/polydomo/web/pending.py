@@ -103,7 +103,7 @@ class PendingJob:
             extra.durable or extra.followers or extra.watchers or extra.leader is not None
         )
         if not wanted:
-            self.client.clients.server.enter()
+            self.client.clients.server.advance()
             self.client.broker.lifecycle.cancel(job, Failure(jobs.CLIENT_GONE, "its client went away"))
 
     async def _wait(self, timeout: float, end: bool) -> None:

@@ -92,7 +92,7 @@ class PollingWorker(WorkerPort):
         """It is ready for one more job, from now on until `close`."""
         if len(self._polls) >= self.workers.server.settings.limits.worker_jobs:
             raise Crowded(f"worker {shown(self.name)} has {len(self._polls)} polls open")
-        self.workers.server.enter()
+        self.workers.server.advance()
         core = self.core
         core.late.clear()  # it says itself that it is ready
         self.workers.tidy(self)
@@ -106,7 +106,7 @@ class PollingWorker(WorkerPort):
         """It does not wait any more."""
         if poll in self._polls:
             del self._polls[poll]
-            self.workers.server.enter()
+            self.workers.server.advance()
             self._after()
         if not poll.future.done():
             poll.future.set_result(None)
@@ -127,7 +127,7 @@ class PollingWorker(WorkerPort):
     def reattach(self, job: Job) -> None:
         """The job could not be handed over."""
         if self.core.running.get(job.token) is job:
-            self.workers.server.enter()
+            self.workers.server.advance()
             self.set_credit(1)
             self.workers.forget(job.token)
             self.broker.report_unknown(self.core, job.token)
@@ -136,22 +136,22 @@ class PollingWorker(WorkerPort):
 
     def partial(self, token: bytes, body: bytes) -> bool:
         """One of several answers."""
-        self.workers.server.enter()
+        self.workers.server.advance()
         return self.broker.partial(self.core, token, body) == ANSWERED
 
     def stream(self, token: bytes, body: bytes) -> bool:
         """A piece of data."""
-        self.workers.server.enter()
+        self.workers.server.advance()
         return self.broker.stream(self.core, token, body) == ANSWERED
 
     def event(self, token: bytes, kind: str, body: bytes) -> bool:
         """How it goes on; `body` is one frame as it is."""
-        self.workers.server.enter()
+        self.workers.server.advance()
         return bool(token) and self.broker.event(self.core, token, kind, body) == ANSWERED
 
     def heartbeat(self, token: bytes) -> bool:
         """It is at it. From now on silence means something."""
-        self.workers.server.enter()
+        self.workers.server.advance()
         self.broker.seen(self.core)
         if token not in self.core.running:
             return False
@@ -170,7 +170,7 @@ class PollingWorker(WorkerPort):
 
     def leave(self, reason: str = "said goodbye") -> None:
         """It does not come again; what it holds goes to others."""
-        self.workers.server.enter()
+        self.workers.server.advance()
         self._end()
         self.broker.leave(self.core, reason)
 
@@ -203,7 +203,7 @@ class PollingWorker(WorkerPort):
 
     def _ends(self, token: bytes) -> None:
         """This attempt ends with what is said next: it makes room for no other job."""
-        self.workers.server.enter()
+        self.workers.server.advance()
         self.set_credit(1 if token in self.core.running or token in self.core.late else 0)
         self.workers.forget(token)
 
@@ -244,7 +244,7 @@ class PollingWorkers:
     ) -> PollingWorker:
         """The worker of this name, which offers these services from now on. `anonymous`: the name is made up, and
         nobody comes back under it. Raises Unwilling."""
-        self.server.enter()
+        self.server.advance()
         services = list(dict.fromkeys(services))
         if not services or len(services) > MOST_SERVICES:
             raise Unwilling(f"a worker offers 1 to {MOST_SERVICES} services, not {len(services)}")
@@ -295,7 +295,7 @@ class PollingWorkers:
         job = self.server.broker.lifecycle.orphans.get(token)
         if job is None or job.extra is None:
             return None
-        self.server.enter()
+        self.server.advance()
         name = job.extra.holder
         worker = self._workers.get((name, "http"))
         if worker is None or job.service not in worker.core.services:

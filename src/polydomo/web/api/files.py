@@ -88,7 +88,7 @@ def make_router(server: BrokerServer) -> APIRouter:
         return _answer(request, files, opened.file, opened.modified, range, if_range)
 
     def _files() -> Files:
-        files = server.hosting.files
+        files = server.builtin_services.files
         if files is None:
             raise problem("not-supported", "this broker shares no files: start it with --files DIR")
         return files
@@ -146,11 +146,11 @@ def _answer(
         file.close()
         return Response(b"", status, headers)
     try:
-        files.begin()
+        files.begin_transfer()
     except ValueError as error:
         file.close()
         raise problem("too-many-requests", str(error)) from error
-    return Transfer(_chunks(files, file, start, end), status, headers, lambda: files.end(file))
+    return Transfer(_chunks(files, file, start, end), status, headers, lambda: files.end_transfer(file))
 
 
 def span(text: str, size: int) -> tuple[int, int] | None:
@@ -174,7 +174,7 @@ def span(text: str, size: int) -> tuple[int, int] | None:
 
 async def _chunks(files: Files, file: OpenFile, start: int, end: int) -> AsyncIterator[bytes]:
     while start < end:
-        data = await settled(files.later(lambda: file.read(start, min(CHUNK, end - start))))  # noqa: B023
+        data = await settled(files.run(lambda: file.read(start, min(CHUNK, end - start))))  # noqa: B023
         if not data:
             raise OSError("the file became shorter while it was sent")
         start += len(data)
@@ -184,7 +184,7 @@ async def _chunks(files: Files, file: OpenFile, start: int, end: int) -> AsyncIt
 async def _later(files: Files, work: Callable[[], Any]) -> Any:
     """What a thread finds; a Problem if there is nothing of the kind."""
     try:
-        return await settled(files.later(work))
+        return await settled(files.run(work))
     except NotShared as error:
         raise problem("not-found", str(error).removeprefix(SCHEME)) from error
     except ValueError as error:  # the disk cannot keep up

@@ -33,7 +33,7 @@ async def _recall(server: BrokerServer, uid: str) -> JobResult | None:
         if not future.done():  # whoever asked may be gone
             future.set_result(ended)
 
-    server.enter()
+    server.advance()
     server.broker.recall(uid, then)
     ended = await future
     failure = None if ended is None or ended.service else ended.failure

@@ -189,7 +189,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         for its end. What it is never changes, and its `ETag` is a hash of it."""
         headers = request_options.headers_of(request.scope)
         patience = request_options.patience_of(headers.get(b"prefer"), server.settings.http.patience)
-        server.enter()
+        server.advance()
         job = broker.find(id)
         if job is not None and patience and not clients.closing:
             await clients.end_of(job, patience)
@@ -211,7 +211,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     async def cancel(id: Id) -> Response:
         """One that waits is not run; one that runs is taken from its worker, which is told if its protocol can. What
         has ended stays as it is."""
-        server.enter()
+        server.advance()
         job = broker.find(id)
         if job is None:
             if await _look(id) is None:
@@ -288,7 +288,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         return response
 
     async def _look(id: str) -> dict[str, Any] | None:
-        server.enter()
+        server.advance()
         job = broker.find(id)
         if job is not None:
             return views.living(broker, job)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from polydomo.services.builtin import Later
+from polydomo.deferred import Deferred
 from polydomo.store.errors import StoreClosed, StoreError, StoreInvalid, StoreRefusal, UnknownJob
 from polydomo.web.api.problems import Problem, problem
 
@@ -27,7 +26,7 @@ MOST_ROWS = 1000
 
 async def ask(server: BrokerServer, task: str, *args: Any, **kwargs: Any) -> Any:
     """A task of the broker's catalogue (`mmi.service.broker`). ValueError: it said no; a Problem: it could not."""
-    server.enter()
+    server.advance()
     try:
         return await settled(server.management.tasks[task](*args, **kwargs))
     except StoreError as error:
@@ -35,21 +34,8 @@ async def ask(server: BrokerServer, task: str, *args: Any, **kwargs: Any) -> Any
 
 
 async def settled(answer: Any) -> Any:
-    """An answer that may come later."""
-    if not isinstance(answer, Later):
-        return answer
-    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def found(value: Any) -> None:
-        if not future.done():  # whoever asked may be gone
-            future.set_result(value)
-
-    def failed(error: Exception) -> None:
-        if not future.done():
-            future.set_exception(error)
-
-    answer.then(found, failed)
-    return await future
+    """Return an answer that may be deferred."""
+    return await answer if isinstance(answer, Deferred) else answer
 
 
 def store_problem(error: StoreError) -> Problem:

@@ -58,7 +58,7 @@ def make_router(server: BrokerServer) -> APIRouter:
         """Jobs, services, workers, clients, connections, the store, the ledger, and what memoised services
         saved."""
         await books.choose()
-        server.enter()
+        server.advance()
         return Response(generate_latest(registry), 200, {"cache-control": "no-store"}, CONTENT_TYPE_LATEST)
 
     return router
@@ -126,7 +126,7 @@ class BrokerCollector(Collector):
         yield gauge(
             "polydomo_transit_bytes", "Bytes on their way from or to peers.", self.server.budget.transit
         )
-        yield counter("polydomo_invalid_messages", "Messages that could not be read.", self.server.complaints)
+        yield counter("polydomo_invalid_messages", "Messages that could not be read.", self.server.violations)
 
     def _services(self) -> Iterable[Metric]:
         broker = self.server.broker
@@ -166,7 +166,7 @@ class BrokerCollector(Collector):
         yield family
         shown = {extension.name: extension.show() for extension in server.extensions}
         connections = {
-            "zmq": len(server.peers),
+            "zmq": len(server.zmq.peers),
             "events": len(server.events.subscribers),
             "nng": len(server.nng.peers),
         } | {name: found["connections"] for name, found in shown.items() if "connections" in found}

@@ -99,7 +99,7 @@ def make_router(server: BrokerServer) -> APIRouter:
     async def forget_memo(request: Request, service: Name) -> Response:
         """All of a service's; with a body only the answer to the request that has this body."""
         body = await read_body(request)
-        server.enter()
+        server.advance()
         count = broker.memos.forget(parse_name(service), None if body == EMPTY_BODY else body)
         return show_now({"name": service, "forgotten": count})
 

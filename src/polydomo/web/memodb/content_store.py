@@ -231,7 +231,7 @@ class ContentStore:
 
     @property
     def _shelf(self) -> Store:
-        return self.server.shelf
+        return self.server.value_store
 
     async def _item(self, space: str, name: bytes) -> Item | None:
         try:

@@ -98,7 +98,7 @@ class Evaluations:
         """Its result was recorded by somebody: a job that was to find it out is not needed any more."""
         self._failed.pop(call, None)
         key = make_key(call, await self.library.epoch(call.func))
-        self.server.enter()
+        self.server.advance()
         lifecycle = self.server.broker.lifecycle
         job = lifecycle.keys.get((call.func.encode(), key))
         if job is not None:

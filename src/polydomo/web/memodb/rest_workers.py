@@ -126,7 +126,7 @@ class RestWorkers:
 
     def _take_up(self, token: bytes, job: Job, body: bytes) -> None:
         """Its worker comes back with the answer."""
-        self.server.enter()
+        self.server.advance()
         assert job.extra is not None
         holder = job.extra.holder
         known = self.workers.named(holder, DIALECT)
