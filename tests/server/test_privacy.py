@@ -45,7 +45,7 @@ def test_a_wider_folder_is_left_alone_with_a_warning() -> None:
         broker.stop()
         broker.data.chmod(0o755)
         broker.start_again()
-        assert "the folder is open to others" in broker.log()
+        assert "folder readable by others" in broker.log()
         assert stat.S_IMODE(broker.data.stat().st_mode) == 0o755
 
 

@@ -35,7 +35,7 @@ class BuiltinHost(ServerHost, Protocol):
         """Return the number of ZeroMQ peers."""
 
     def stop(self) -> None:
-        """Drain and stop."""
+        """Begin to finish the accepted jobs and stop."""
 
 
 class BuiltinServices:
@@ -69,7 +69,7 @@ class BuiltinServices:
         self.sid.start()
 
     def reload(self, settings: Settings) -> None:
-        """Apply new settings."""
+        """Apply new settings to the inventory and the file transfers."""
         self.sid.watch = settings.inventory.watch
         if self.sharing is not None:
             self.sharing.configure(settings.files.transfers, settings.files.idle)

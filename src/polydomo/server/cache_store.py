@@ -44,7 +44,7 @@ class CacheStore:
         self.store.item(space_of(service), digest).then(found, lambda error: found(None))
 
     def keep(self, service: bytes, digest: bytes, value: bytes, until: float) -> None:
-        """Write an answer."""
+        """Write an answer that is valid until a time of the core."""
         wall = None if until == FOREVER else self.broker.lifecycle.wall(until)
         try:
             self.store.put(space_of(service), digest, value, wall_time(), wall)

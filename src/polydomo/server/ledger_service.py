@@ -60,7 +60,7 @@ class LedgerService:
 
     @property
     def on(self) -> bool:
-        """Whether the broker writes a ledger."""
+        """Return whether the broker writes a ledger."""
         return self._journal is not None
 
     def start(self) -> None:

@@ -6,13 +6,13 @@ from polydomo.wire.zmtp.connection import TRAFFIC, Connection
 
 
 class SilenceCheck:
-    """Silence of one peer. A peer that does not answer a PING for twice the interval is to be cut."""
+    """State of one peer: a PING that is unanswered for twice the interval ends the connection."""
 
     def __init__(self) -> None:
         self._pinged = False
 
     def check(self, connection: Connection, silence: float, interval: float) -> str:
-        """Return why the peer is to be cut, or an empty text; ping a peer that has been silent for `interval` seconds.
+        """Return the reason to cut the peer, or an empty text; send a PING after `interval` seconds of silence.
 
         An interval of 0 turns PINGs off. ZMTP 3.0 has no PING.
         """

@@ -309,7 +309,7 @@ class BrokerServer:
         return min(INSPECTION, self.settings.limits.stalled / 2, self.settings.zmq.ping / 2 or INSPECTION)
 
     async def _stop(self) -> None:
-        """Stop in order: refuse newcomers, finish the accepted jobs, say goodbye to peers, close the sockets."""
+        """Refuse newcomers, finish the accepted jobs, disconnect workers, then close the sockets."""
         self.listeners.close()
         for extension in self.extensions:
             extension.shut()

@@ -40,7 +40,7 @@ class Streamed(Deferred[Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.on_piece: Callable[[bytes], None] | None = None  # set by the receiver, if it takes pieces
+        self.on_piece: Callable[[bytes], object] | None = None  # set by the receiver, if it takes pieces
 
     def send_piece(self, data: bytes) -> None:
         """Pass a piece on to the client."""
