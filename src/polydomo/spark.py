@@ -1,4 +1,4 @@
-"""The public face of the ledger's data on Spark.
+"""Public interface to the ledger's data on Spark.
 
     import polydomo.spark
 
@@ -11,8 +11,8 @@
 
     spark.read.format("polydomo").option("url", …).load()                      # a live broker's jobs
 
-Importing it is quick: Spark is imported by what needs it. The data source `polydomo` is registered with the session
-that is there, and with the one that `session()` makes; `register(spark)` does it for any other.
+The import is fast: Spark is imported when it is first needed. The data source `polydomo` is registered with the active
+session and with the one that `session()` creates; `register(spark)` registers it with any other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tables", "call", "plan", "register", "session", "synth", "tables", "watch"]
 
-# Name: where it is. Imported when it is first asked for.
+# Modules of names that are imported on first use.
 _LAZY = {
     "call": "polydomo.pipeline.bulk",
     "synth": "polydomo.pipeline.synth",
@@ -63,10 +63,10 @@ def session(
     config: str | None = None,
     app: str = "polydomo",
 ) -> SparkSession:
-    """The session of this process, made if there is none, as the pipeline needs it: in UTC, with a Java even where
-    none is installed, quick to start.
+    """Return the Spark session of this process; create one for the pipeline if there is none.
 
-    `master` and `conf` are Spark's; what is not given comes from `[spark]` in the configuration (`config`: its file).
+    A new session uses UTC and a Java that is downloaded if none is installed. `master` and `conf` are Spark's; defaults
+    come from `[spark]` in the configuration (`config`: its file).
     """
     from polydomo.pipeline.session import session as make
 
@@ -79,7 +79,7 @@ def session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("polydomo")`, `readStream`, `write` and `writeStream` known to a session."""
+    """Register the data source `polydomo` with a session, for `read`, `readStream`, `write` and `writeStream`."""
     from polydomo.pipeline.source import register as make
 
     make(spark)
@@ -93,9 +93,10 @@ def tables(
     data: str | None = None,
     tables: str | None = None,
 ) -> Tables:
-    """All tables, as they are now: `tables().jobs`, `.service_minute`, …
+    """Return all tables in their current state: `tables().jobs`, `.service_minute`, …
 
-    Where they are is in the configuration (`config`: its file), in `data` (the broker's folder) or `tables` (theirs).
+    Their location is taken from `tables` (their folder), `data` (the broker's folder) or the configuration (`config`:
+    its file).
     """
     from polydomo.pipeline.places import places_for
 
@@ -120,10 +121,10 @@ def plan(
     tables: str | None = None,
     **more: Any,
 ) -> Plan:
-    """How many workers keep the 95th percentile of waits within `p95` seconds? Of one service, or of all.
+    """Estimate how many workers keep the 95th percentile of waiting times within `p95` seconds.
 
-    `more` is what `polydomo.pipeline.plan.plan` takes: `target` and `percentile` for other percentiles, `load`,
-    `speed`, `workers`, `window`, `credit`, `progress`.
+    The plan is for one service, or for all of them. `more` are arguments of `polydomo.pipeline.plan.plan`: `target` and
+    `percentile` for other percentiles, `load`, `speed`, `workers`, `window`, `credit`, `progress`.
     """
     if p95 is not None:
         more |= {"target": p95, "percentile": 0.95}
@@ -137,8 +138,10 @@ def plan(
 
 
 class Tables(Mapping[str, "DataFrame"]):
-    """Each table a DataFrame: as an attribute, or as a mapping from names. Every access reads the newest snapshot; a
-    DataFrame that was got stays with its own."""
+    """Tables as DataFrames, by attribute or by name as a mapping.
+
+    Every access reads the newest snapshot; an existing DataFrame keeps the snapshot it was created with.
+    """
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark = spark
@@ -171,20 +174,20 @@ class Tables(Mapping[str, "DataFrame"]):
         return f"<Tables at {redact(self._lake.places.tables)}: {', '.join(self)}>"
 
     def register(self) -> None:
-        """As temporary views of the session: `spark.sql("SELECT … FROM jobs")`."""
+        """Register all tables as temporary views of the session: `spark.sql("SELECT … FROM jobs")`."""
         self._lake.register(self._spark)
 
     def describe(self, name: str) -> str:
-        """What a table is, and each of its columns."""
+        """Return the description of a table and of its columns."""
         spec = self._lake.spec(name)
         return "\n".join([f"{name}: {spec.doc}", *(f"  {c.name} {c.kind}: {c.doc}" for c in spec.columns)])
 
     def close(self) -> None:
-        """The catalog's connections. DataFrames go on working."""
+        """Close the catalog's connections. Existing DataFrames remain usable."""
         self._lake.close()
 
 
-_tables = tables  # where a parameter has that name
+_tables = tables  # for functions with a parameter of that name
 
 
 def _settings(file: str | None, *, data: str | None = None, tables: str | None = None) -> Settings:
@@ -202,17 +205,17 @@ def _not_installed(error: ModuleNotFoundError) -> Exception:
     return ConfigError(f"{error.name} is not installed", hint="pip install 'polydomo[spark]'")
 
 
-def _greet() -> None:
-    """A session that is there knows the data source from now on."""
+def _register_active() -> None:
+    """Register the data source with the active session, if Spark is in use."""
     import sys
 
     if "pyspark.sql" not in sys.modules:
         return
     from polydomo.pipeline.session import active
 
-    there = active()
-    if there is not None:
-        register(there)
+    spark = active()
+    if spark is not None:
+        register(spark)
 
 
-_greet()
+_register_active()

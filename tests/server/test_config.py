@@ -244,7 +244,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
     [
         ("heartbeat.interval", "0", "above 0"),
         ("heartbeat.interval", "-1", "above 0"),
-        ("heartbeat.interval", "forever", "cannot go on forever"),
+        ("heartbeat.interval", "forever", "forever is not allowed"),
         ("heartbeat.interval", "soon", "250ms"),
         ("heartbeat.liveness", "0", "1 or more"),
         ("heartbeat.liveness", "1.5", "whole number"),

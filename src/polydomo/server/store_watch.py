@@ -72,7 +72,7 @@ class StoreWatch:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def close(self) -> None:
-        """Stop the checks."""
+        """Stop the checks of the store."""
         self._closed = True
         self.store.on_trouble = None
         for task in (self._task, self._search):
