@@ -2,7 +2,7 @@ r"""Escaping of untrusted text for a terminal, a log line or a spreadsheet.
 
 Terminals execute control characters: ESC and the C1 controls (U+009B is one byte for `ESC [`) move the cursor, change
 the window's title or its colours, and more in some terminals. Bidirectional overrides change the order in which text is
-displayed. All of these are escaped (`\\x1b`, `\\u202e`); other text is unchanged, in any language.
+displayed. All of these are escaped (`\x1b`, `\u202e`); other text is unchanged, in any language.
 """
 
 from __future__ import annotations

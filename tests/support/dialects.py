@@ -63,7 +63,7 @@ class Desk:
         """Until there is nothing left to do in this turn."""
         outbox = self.context.outbox
         while True:
-            while outbox.dirty or outbox.patient:
+            while outbox.dirty or outbox.deferrable:
                 outbox.flush()
             released = [seat for seat in self.seats if seat.connection.paused and not seat.held]
             if not released:

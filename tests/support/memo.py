@@ -96,7 +96,7 @@ class Desk:
     def settle(self) -> None:
         """The end of a turn: answers are flushed, held connections that were released are read again."""
         while True:
-            while self.outbox.dirty or self.outbox.patient:
+            while self.outbox.dirty or self.outbox.deferrable:
                 self.outbox.flush()
             released = [seat for seat in self.seats if seat.connection.paused and not seat.stopped()]
             if not released:

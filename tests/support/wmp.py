@@ -162,7 +162,7 @@ class Manager(ClientPort):
 
     def flush(self) -> None:
         outbox = self.context.outbox
-        while outbox.dirty or outbox.patient:
+        while outbox.dirty or outbox.deferrable:
             outbox.flush()
 
     def partial(self, job: Job, body: bytes) -> None:

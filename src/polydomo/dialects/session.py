@@ -134,7 +134,7 @@ class Outbox:
     def __init__(self, wake: Callable[[], object] | None = None) -> None:
         self.wake = wake
         self.dirty: list[Flushable] = []
-        self.patient: list[Flushable] = []  # these only have answers
+        self.deferrable: list[Flushable] = []  # these only have answers
         self._awake = False
         self._held = 0  # turns for which answers have been held back
 
@@ -144,9 +144,9 @@ class Outbox:
         if not self._awake:
             self._rouse()
 
-    def add_patient(self, link: Flushable) -> None:
+    def add_deferrable(self, link: Flushable) -> None:
         """`link` has answers, which may share a write with those of the next turns."""
-        self.patient.append(link)
+        self.deferrable.append(link)
         if not self._awake:
             self._rouse()
 
@@ -157,15 +157,15 @@ class Outbox:
         self.dirty = []
         for link in links:
             link.flush()
-        if not self.patient:
+        if not self.deferrable:
             return
         if len(links) >= BUSY_TURN and self._held < PATIENCE:
             self._held += 1
             self._rouse()
             return
         self._held = 0
-        links = self.patient
-        self.patient = []
+        links = self.deferrable
+        self.deferrable = []
         for link in links:
             link.flush()
 
@@ -216,7 +216,7 @@ class PeerConnection(Handler, Flushable):
         self.slots = 0  # jobs it said it can hold at once; 0: it did not say
         self.instance = b""  # which one it is, if it is a named worker of our own SDK
         self.out: list[bytes] = []
-        self.patient = False  # what is in `out` may be held back for a few turns
+        self.deferrable = False  # what is in `out` may be held back for a few turns
         self.session: Session | None = None
         self.others: list[Session] = []  # further dialects on the same connection, which is allowed but rare
         self.invalid = 0
@@ -244,8 +244,8 @@ class PeerConnection(Handler, Flushable):
     def send(self, data: bytes) -> None:
         """One or more whole messages in wire bytes, at the end of this turn."""
         out = self.out
-        if not out or self.patient:
-            self.patient = False
+        if not out or self.deferrable:
+            self.deferrable = False
             self.outbox.add(self)
         out.append(data)
 
@@ -253,8 +253,8 @@ class PeerConnection(Handler, Flushable):
         """The same for a client's answers, which are worth collecting in busy turns."""
         out = self.out
         if not out:
-            self.patient = True
-            self.outbox.add_patient(self)
+            self.deferrable = True
+            self.outbox.add_deferrable(self)
         out.append(data)
 
     def flush(self) -> None:

@@ -78,7 +78,7 @@ class MemoSession(Handler, Flushable):
         self._remembered_older = 0  # and in _older
         self._kept: list[Astray] = []  # when it is broken
         self._out: list[bytes] = []
-        self._patient = False  # what is in _out may be held back for a few turns
+        self._deferrable = False  # what is in _out may be held back for a few turns
         self._usual = b""  # the header of the last JOB
         self._usual_service = b""
         self._usual_limit = 0.0
@@ -148,8 +148,8 @@ class MemoSession(Handler, Flushable):
     def send(self, stack: bytes, content: bytes) -> None:
         """The answer to a request, at the end of this turn."""
         out = self._out
-        if not out or self._patient:
-            self._patient = False
+        if not out or self._deferrable:
+            self._deferrable = False
             self.outbox.add(self)
         out.append(head(stack, len(content), self.ipc))
         out.append(content)
@@ -158,8 +158,8 @@ class MemoSession(Handler, Flushable):
         """The same for a client's, which are worth collecting in busy turns."""
         out = self._out
         if not out:
-            self._patient = True
-            self.outbox.add_patient(self)
+            self._deferrable = True
+            self.outbox.add_deferrable(self)
         out.append(head(stack, len(content), self.ipc))
         out.append(content)
 
