@@ -77,7 +77,7 @@ async def test_a_flood_of_refusals_is_a_line_or_two(
         client.request(b"kept", b"x")
     await asyncio.wait_for(_until(lambda: server.broker.refused == 50), 20)
     assert [jobs for _, jobs in lines] == [1]
-    monkeypatch.setattr(store_adapter, "QUIET", 0.0)
+    monkeypatch.setattr(store_adapter, "LOG_INTERVAL", 0.0)
     client.request(b"kept", b"x")
     await asyncio.wait_for(_until(lambda: server.broker.refused == 51), 20)
     assert [jobs for _, jobs in lines] == [1, 50]
