@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from polydomo.core.broker import Broker
@@ -11,8 +12,9 @@ from polydomo.core.job_columns import ColumnJournal, ColumnSink
 from polydomo.core.registry import is_question
 from polydomo.core.worker import Worker
 from polydomo.ledger.arrow_columns import batch_of
+from polydomo.ledger.denials import Denials
 from polydomo.ledger.job_batch import is_durable, job_batch, job_id, text
-from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS
+from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, Table
 from polydomo.ledger.segments import Segments
 from polydomo.redaction import redact
 from polydomo.safe_text import safe_line
@@ -36,6 +38,7 @@ class LedgerJournal(ColumnSink):
         self.name = name
         self.run = run
         self.segments = segments
+        self.denials = Denials(lambda peer, reason: self.add_event("denied", "peer", peer, reason))
         self.jobs = 0  # rows
         self._attempts: list[dict[str, object]] = []
         self._events: list[dict[str, object]] = []
@@ -87,11 +90,15 @@ class LedgerJournal(ColumnSink):
             }
         )
 
+    def add_rows(self, table: Table, rows: Iterable[dict[str, object]]) -> None:
+        """Pass rows of one table to the segments."""
+        self.segments.add(table.name, batch_of(table, rows, self.name, self.run))
+
     def collect(self) -> None:
         """Pass the collected rows to the segments."""
         for table, rows in ((ATTEMPTS, self._attempts), (EVENTS, self._events)):
             if rows:
-                self.segments.add(table.name, batch_of(table, rows, self.name, self.run))
+                self.add_rows(table, rows)
                 rows.clear()
         if self.rows.rows.count:
             buffer = self.rows.take()

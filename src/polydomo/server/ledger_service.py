@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from polydomo.core import job as jobs
 from polydomo.errors import ConfigError
+from polydomo.ledger.job_batch import target_text, text
+from polydomo.ledger.schema import ATTEMPTS, JOBS
 from polydomo.server.data_dir import warn_if_open
 from polydomo.server.host import ServerHost
 from polydomo.server.log import Log
 from polydomo.server.record_codec import read_target
 from polydomo.server.settings import AUTO
+from polydomo.store import Store
 from polydomo.store.errors import StoreError
 from polydomo.store.records import CANCELLED, DEAD, DONE, FAILED, AttemptRecord, JobRecord
 
 if TYPE_CHECKING:
-    from polydomo.ledger.denials import Denials
     from polydomo.ledger.journal import LedgerJournal
     from polydomo.ledger.segments import Segments
 
@@ -52,8 +54,6 @@ class LedgerService:
         self.run = uuid.uuid4().hex[:12]
         self.rebuilt = 0  # rows made from the store
         self._journal: LedgerJournal | None = None
-        self._segments: Segments | None = None
-        self._denials: Denials | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rebuilding: asyncio.Task[None] | None = None
         self._safe = 0  # the number for `Store.settle`, once all rows before it are written
@@ -74,7 +74,6 @@ class LedgerService:
                     hint="set --data, or ledger.folder to a path",
                 )
             return
-        from polydomo.ledger.denials import Denials
         from polydomo.ledger.journal import LedgerJournal
         from polydomo.ledger.segments import SegmentLimits, Segments
 
@@ -88,65 +87,62 @@ class LedgerService:
                 safe=lambda ending: self.server.loop.call_soon_threadsafe(self._settle, ending),
                 warn=lambda what, reason: log.warning(what, folder=folder, reason=reason),
             )
-            if settings.ledger.folder != AUTO:
+            if ledger.folder != AUTO:
                 warn_if_open(Path(folder))
         except OSError as error:
             raise ConfigError(
                 f"cannot write the ledger to {folder}: {error.strerror or error}",
                 hint="choose another ledger.folder",
             ) from error
-        self._segments = segments
-        journal = LedgerJournal(self.server.broker, settings.broker.name, self.run, segments)
-        self._journal = journal
-        self._denials = Denials(lambda peer, reason: journal.add_event("denied", "peer", peer, reason))
+        self._journal = LedgerJournal(self.server.broker, settings.broker.name, self.run, segments)
         self._journal.add_event("started", "broker", settings.broker.name)
         self.server.broker.journal = self._journal.rows
         self.rebuild()
-        self._collect()
+        self._collect(self._journal)
 
     def rebuild(self) -> None:
         """Begin to rebuild the rows that a crash left out, if the store is open."""
         store = self.server.store
-        if self._segments is not None and store is not None and store.unopened is None:
-            self._rebuilding = self.server.loop.create_task(self._rebuild(store.ending))
+        if self._journal is not None and store is not None and store.unopened is None:
+            self._rebuilding = self.server.loop.create_task(self._rebuild(self._journal, store, store.ending))
 
     def denied(self, peer: str, reason: str) -> None:
         """Count a peer that was refused or cut off."""
-        if self._denials is not None:
-            self._denials.add(peer, reason, self.server.clock.read())
+        if self._journal is not None:
+            self._journal.denials.add(peer, reason, self.server.clock.read())
 
     async def flush(self) -> None:
         """Wait until all rows so far are on disk; to be called before records are removed that rows are rebuilt
         from."""
-        if self._journal is None or self._segments is None:
+        if self._journal is None:
             return
         if self._rebuilding is not None:
             await asyncio.wait([self._rebuilding])
         self._journal.collect()
-        await self._write(self._segments)
+        await self._written(self._journal.segments)
 
     async def close(self) -> None:
         """Write the last rows and tell the store about them."""
-        if self._journal is None or self._segments is None:
+        journal = self._journal
+        if journal is None:
             return
         if self._timer is not None:
             self._timer.cancel()
         if self._rebuilding is not None:
             await asyncio.wait([self._rebuilding], timeout=REBUILD_TIMEOUT)
             self._rebuilding.cancel()  # the next start continues
-        if self._denials is not None:
-            self._denials.collect()
-        self._journal.add_event("stopped", "broker", self.server.settings.broker.name)
-        self._journal.collect()
-        if not await asyncio.to_thread(self._segments.close):
-            log.error("last rows of the ledger not written", reason=self._segments.trouble)
+        journal.denials.collect()
+        journal.add_event("stopped", "broker", self.server.settings.broker.name)
+        journal.collect()
+        if not await asyncio.to_thread(journal.segments.close):
+            log.error("last rows of the ledger not written", reason=journal.segments.trouble)
         await asyncio.sleep(0)  # the writer's last call of `_settle` comes before the store is closed
 
     def show(self) -> dict[str, Any]:
         """Describe the ledger for `show_broker`."""
-        if self._segments is None or self._journal is None:
+        if self._journal is None:
             return {}
-        segments = self._segments
+        segments = self._journal.segments
         return {
             "folder": str(segments.folder),
             "run": self.run,
@@ -159,13 +155,12 @@ class LedgerService:
             "trouble": segments.trouble,
         }
 
-    def _collect(self) -> None:
-        if self._journal is not None:
-            self.server.advance()
-            if self._denials is not None and self._denials.is_due(self.server.broker.now):
-                self._denials.collect()
-            self._journal.collect()
-        self._timer = self.server.loop.call_later(COLLECT, self._collect)
+    def _collect(self, journal: LedgerJournal) -> None:
+        self.server.advance()
+        if journal.denials.is_due(self.server.broker.now):
+            journal.denials.collect()
+        journal.collect()
+        self._timer = self.server.loop.call_later(COLLECT, self._collect, journal)
 
     def _settle(self, ending: int) -> None:
         self._safe = max(self._safe, ending)
@@ -175,24 +170,17 @@ class LedgerService:
             except StoreError:
                 pass  # the store is closed: the next start rebuilds these rows
 
-    async def _rebuild(self, last: int) -> None:
+    async def _rebuild(self, journal: LedgerJournal, store: Store, last: int) -> None:
         """Rebuild the rows that may be missing, up to the job with the number `last`."""
         while True:
             try:
-                return await self._rebuild_rows(last)
+                return await self._rebuild_rows(journal, store, last)
             except StoreError as error:  # rows that were made already become duplicates
                 log.warning("cannot read missing rows of the ledger yet", reason=str(error))
                 await asyncio.sleep(REBUILD_RETRY)
 
-    async def _rebuild_rows(self, last: int) -> None:
-        store, segments = self.server.store, self._segments
-        assert store is not None
-        assert segments is not None
-        from polydomo.ledger.arrow_columns import batch_of
-        from polydomo.ledger.schema import ATTEMPTS, JOBS
-
+    async def _rebuild_rows(self, journal: LedgerJournal, store: Store, last: int) -> None:
         after = await store.settled()
-        name = self.server.settings.broker.name
         while after < last:
             records = [record for record in await store.endings(after) if (record.ending or 0) <= last]
             if not records:
@@ -201,16 +189,16 @@ class LedgerService:
             tried = [(record, await store.attempts(record.id)) for record in records if record.attempt]
             lost = [row for record, attempts in tried for row in attempt_rows(record, attempts)]
             if lost:
-                segments.add(ATTEMPTS.name, batch_of(ATTEMPTS, lost, name, self.run))
-            segments.add(JOBS.name, batch_of(JOBS, map(job_row, records), name, self.run))
+                journal.add_rows(ATTEMPTS, lost)
+            journal.add_rows(JOBS, map(job_row, records))
             self.rebuilt += len(records)
             self._safe = max(self._safe, after)
         if self.rebuilt:
             log.info("rebuilt rows of the ledger", jobs=self.rebuilt)
-        await self._write(segments)
+        await self._written(journal.segments)
         self.server.loop.call_soon(self._settle, self._safe)
 
-    async def _write(self, segments: Segments) -> None:
+    async def _written(self, segments: Segments) -> None:
         written = asyncio.Event()
         segments.flush(lambda: self.server.loop.call_soon_threadsafe(written.set))
         await written.wait()
@@ -218,8 +206,6 @@ class LedgerService:
 
 def job_row(record: JobRecord) -> dict[str, object]:
     """Return the row of the table `jobs` for a record of the store."""
-    from polydomo.ledger.job_batch import target_text, text
-
     finished = record.finished or 0
     target = read_target(record.target)
     answered = record.code in _ANSWERED.get(record.state, ())
@@ -253,8 +239,6 @@ def job_row(record: JobRecord) -> dict[str, object]:
 
 def attempt_rows(record: JobRecord, attempts: list[AttemptRecord]) -> list[dict[str, object]]:
     """Return the rows of the attempts that did not end the job."""
-    from polydomo.ledger.job_batch import text
-
     answered = record.code in _ANSWERED.get(record.state, ())
     return [
         {
