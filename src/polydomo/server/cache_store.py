@@ -7,6 +7,7 @@ from collections.abc import Callable
 from polydomo.core.broker import Broker
 from polydomo.core.policy import FOREVER
 from polydomo.server.clock import wall_time
+from polydomo.server.record_codec import as_bytes, as_text
 from polydomo.store import Store
 from polydomo.store.errors import StoreError
 from polydomo.store.records import Item
@@ -77,10 +78,10 @@ def _ignore(error: Exception) -> None:
 
 
 def space_of(service: bytes) -> str:
-    """Return the space of a service. Latin-1 maps every name from bytes to text and back."""
-    return PREFIX + service.decode("latin-1")
+    """Return the space of a service."""
+    return PREFIX + as_text(service)
 
 
 def service_of(space: str) -> bytes:
     """Return the service of a space."""
-    return space.removeprefix(PREFIX).encode("latin-1")
+    return as_bytes(space.removeprefix(PREFIX))

@@ -40,8 +40,11 @@ DEFAULT_FILE = "polydomo.toml"
 FILE_VARIABLE = "POLYDOMO_CONFIG"
 PREFIX = "POLYDOMO_"
 
-# Allowed items of lists, by unit.
-EXAMPLES = {
+# Allowed values, by unit.
+ALLOWED = {
+    "size": "bytes or a text such as 64KiB, 64MiB, 1GB",
+    "flag": "true or false",
+    "endpoint": "endpoints such as tcp://127.0.0.1:5555, tcp://[::1]:5555, ipc:///run/x.sock",
     "address": "addresses such as 127.0.0.1:8080, [::1]:8080, *:8080",
     "host": "names such as broker.example, *.example, or *; without a port",
     "origin": "origins such as https://dashboard.example, http://localhost:3000, or *",
@@ -186,17 +189,9 @@ class Key(NamedTuple):
         least = f"above {self.least:g}" if self.above else f"{self.least:g} or more"
         if self.unit == "duration":
             return f"seconds ({least}) or a text such as 250ms, 10s, 5m, 2h" + (", forever" * self.endless)
-        if self.unit == "size":
-            return "bytes or a text such as 64KiB, 64MiB, 1GB"
         if self.unit == "count":
             return f"a whole number, {least}"
-        if self.unit == "flag":
-            return "true or false"
-        if self.unit == "endpoint":
-            return "endpoints such as tcp://127.0.0.1:5555, tcp://[::1]:5555, ipc:///run/x.sock"
-        if self.unit in EXAMPLES:
-            return EXAMPLES[self.unit]
-        return "a text"
+        return ALLOWED.get(self.unit, "a text")
 
 
 def _keys(section: str, struct: type[Section]) -> list[Key]:

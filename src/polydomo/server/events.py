@@ -16,7 +16,7 @@ from polydomo.core.ports import Publisher
 from polydomo.dialects.session import LARGE_WRITE
 from polydomo.errors import ProtocolError
 from polydomo.server.log import Log
-from polydomo.server.peer_base import PeerBase, PeerHost
+from polydomo.server.peer_base import PeerBase, PeerHost, close_all
 from polydomo.server.ping import SilenceCheck
 from polydomo.wire.frames import Message, frame
 from polydomo.wire.zmtp.connection import Connection, Handler, Peer
@@ -77,12 +77,7 @@ class Events(Publisher):
 
     def close(self, *, hurry: bool = False) -> None:
         """Close all connections after their pending output, or at once."""
-        self.flush()
-        for subscriber in list(self.subscribers):
-            if hurry:
-                subscriber.transport.abort()
-            else:
-                subscriber.transport.close()
+        close_all(self.subscribers, hurry)
 
 
 class Subscriber(PeerBase, Handler):

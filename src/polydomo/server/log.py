@@ -77,7 +77,7 @@ def setup(section: LogSection, stream: TextIO | None = None) -> None:
         if as_json
         else structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
     ]
-    last = [_order, structlog.processors.JSONRenderer()] if as_json else [_text(terminal)]
+    last: list[Any] = [_order, structlog.processors.JSONRenderer()] if as_json else [_text(terminal)]
     structlog.configure(
         processors=[*before, *last],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -13,7 +13,7 @@ from polydomo.dialects.session import Outbox
 from polydomo.errors import ProtocolError
 from polydomo.server.log import Log
 from polydomo.server.memory_budget import MemoryBudget
-from polydomo.server.peer_base import TURN, PeerBase, PeerHost
+from polydomo.server.peer_base import TURN, PeerBase, PeerHost, close_all
 from polydomo.server.settings import Settings
 from polydomo.wire.sp.connection import Connection
 from polydomo.wire.sp.hello import REP
@@ -35,27 +35,22 @@ class NngListener:
         self.bound: list[str] = []
         self.peers: set[NngPeer] = set()
         self.memo = MemoContext(server.broker, outbox, os.urandom)
-        self._configured: Settings | None = None
         self._aged = 0.0  # when old answers were last dropped
         self._kept = KeptAnswers(server.budget, self.memo.kept)
-        self.configure()
+        self.configure(server.settings)
 
-    def configure(self) -> None:
-        """Apply the settings if they have changed."""
-        settings = self.server.settings
-        if settings is not self._configured:
-            self._configured = settings
-            memo = self.memo
-            memo.set_rhythm(settings.memodb.heartbeat, settings.memodb.reply)
-            memo.wait = settings.memodb.wait
-            memo.retries = settings.memodb.retries
-            memo.grace = settings.memodb.grace
-            memo.workers_max = settings.limits.connections
-            memo.kept.room = min(KEPT_BYTES, settings.limits.memory // KEPT_SHARE)
+    def configure(self, settings: Settings) -> None:
+        """Apply new settings to all peers."""
+        memo = self.memo
+        memo.set_rhythm(settings.memodb.heartbeat, settings.memodb.reply)
+        memo.wait = settings.memodb.wait
+        memo.retries = settings.memodb.retries
+        memo.grace = settings.memodb.grace
+        memo.workers_max = settings.limits.connections
+        memo.kept.room = min(KEPT_BYTES, settings.limits.memory // KEPT_SHARE)
 
     def inspect(self, now: float) -> None:
         """Check all peers for slow reading, and drop old answers."""
-        self.configure()
         age = now - self._aged >= MEMORY
         if age:
             self._aged = now
@@ -67,12 +62,7 @@ class NngListener:
 
     def close(self, *, hurry: bool = False) -> None:
         """Close all connections after their pending output, or at once."""
-        for peer in list(self.peers):
-            if hurry:
-                peer.transport.abort()
-            else:
-                peer.session.flush()
-                peer.transport.close()
+        close_all(self.peers, hurry)
 
     def show(self) -> dict[str, Any]:
         """Describe the peers for `show_broker`."""

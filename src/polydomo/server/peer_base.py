@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol, cast
 
 from polydomo.errors import ProtocolError
@@ -315,6 +315,16 @@ class PeerBase(asyncio.Protocol):
 
     def _handshake_expired(self) -> None:
         self.cut(f"no handshake within {self.server.settings.limits.handshake:g} s")
+
+
+def close_all(peers: Iterable[PeerBase], hurry: bool) -> None:
+    """Close these connections after their pending output, or at once."""
+    for peer in list(peers):
+        if hurry:
+            peer.transport.abort()
+        else:
+            peer.output.flush()
+            peer.transport.close()
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:

@@ -35,7 +35,7 @@ def written_target(target: Target | None) -> str:
     """Return a target as text: `any`, or JSON."""
     if target is None:
         return "any"
-    names = [_text(name) for name in target.names]
+    names = [as_text(name) for name in target.names]
     return msgspec.json.encode(_Target(KINDS[target.kind], names, target.single, target.everywhere)).decode()
 
 
@@ -44,7 +44,7 @@ def read_target(text: str) -> Target | None:
     if text == "any":
         return None
     found = _read_target.decode(text)
-    names = [_bytes(name) for name in found.names]
+    names = [as_bytes(name) for name in found.names]
     return Target(_KIND[found.kind], names, found.single, found.everywhere)
 
 
@@ -57,7 +57,9 @@ def rest_of(extra: Extra, form: str) -> bytes:
     """Return the options that have no column of their own, with the form of the client's dialect."""
     if not (extra.named or extra.timeout or extra.places or form) and extra.wait < 0:
         return b""
-    places = [(_text(place.service), _text(place.worker), _text(place.resource)) for place in extra.places]
+    places = [
+        (as_text(place.service), as_text(place.worker), as_text(place.resource)) for place in extra.places
+    ]
     return msgspec.json.encode(_Rest(extra.named, extra.timeout, extra.wait, places, form))
 
 
@@ -78,13 +80,16 @@ def read_options(record: JobRecord) -> tuple[Options, list[Assignment]]:
     options.priority = record.priority
     if plain and not rest.places and len(_plain) < 1000:
         _plain[record.options] = options
-    return options, [Assignment(_bytes(one), _bytes(two), _bytes(three)) for one, two, three in rest.places]
+    return options, [
+        Assignment(as_bytes(one), as_bytes(two), as_bytes(three)) for one, two, three in rest.places
+    ]
 
 
-def _text(name: bytes) -> str:
-    """Return a name as text. Latin-1 maps every name from bytes to text and back."""
+def as_text(name: bytes) -> str:
+    """Return a name or key as text for the store. Latin-1 maps all bytes to text and back."""
     return name.decode("latin-1")
 
 
-def _bytes(name: str) -> bytes:
-    return name.encode("latin-1")
+def as_bytes(text: str) -> bytes:
+    """Return the name or key that `as_text` converted."""
+    return text.encode("latin-1")

@@ -173,6 +173,7 @@ class BrokerServer:
         self.seats.limit = settings.limits.connections
         if self.store is not None:
             self.store.backlog_limit = settings.store.backlog
+        self.nng.configure(settings)
         self.builtin_services.reload(settings)
         log.info("settings reloaded", services=len(settings.services))
 

@@ -17,11 +17,12 @@ from polydomo.core.policy import FOREVER
 from polydomo.core.ports import JobStorePort
 from polydomo.core.result_history import JobResult
 from polydomo.core.targets import RESOURCES
+from polydomo.deferred import deferring
 from polydomo.server.cache_store import CacheStore
 from polydomo.server.clock import wall_time
 from polydomo.server.deliveries import Deliveries, outcome
 from polydomo.server.log import Log
-from polydomo.server.record_codec import read_options, rest_of, several, written_target
+from polydomo.server.record_codec import as_text, read_options, rest_of, several, written_target
 from polydomo.store import Store
 from polydomo.store.errors import (
     AlreadyFinished,
@@ -133,28 +134,19 @@ class StoreAdapter(JobStorePort):
             self.store.partial(job.extra.uid, 0, body, wall_time(), kept)
 
     def read(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
-        def found(record: JobRecord | None) -> None:
-            if record is None or record.state not in ENDED:
-                settle(None)
-                return
-            gathered = several(record)
-            self.store.result(uid).then(lambda result: ended(record, result, gathered), missed)
-
-        def ended(record: JobRecord, result: ResultRecord | None, gathered: bool) -> None:
-            if result is None:
-                settle(None)
-                return
-            body, failure = outcome(result)
-            settle(JobResult(uid, record.service, result.worker, body, failure, gathered))
-
-        def missed(error: Exception) -> None:
-            settle(JobResult(uid, b"", b"", None, _failure(error), False))
-
-        def settle(ended: JobResult | None) -> None:
+        def found(ended: JobResult | None) -> None:
             self.advance()
             then(ended)
 
-        self.store.get(uid).then(found, missed)
+        self._read(uid).then(found, lambda error: found(_failed(uid, error)))
+
+    @deferring
+    async def _read(self, uid: str) -> JobResult | None:
+        record = await self.store.get(uid)
+        result = None if record is None else await self.store.result(record.id)
+        if record is None or result is None or record.state not in ENDED:
+            return None
+        return JobResult(uid, record.service, result.worker, *outcome(result), several(record))
 
     def tell(self, client: Client, uids: list[str]) -> None:
         for uid in uids:
@@ -224,7 +216,7 @@ class StoreAdapter(JobStorePort):
         def missed(error: Exception) -> None:
             self._looked_up(job, None, _failure(error))
 
-        self.store.by_key(job.service.name, _text(extra.key)).then(found, missed)
+        self.store.by_key(job.service.name, as_text(extra.key)).then(found, missed)
 
     async def recover(self) -> int:
         """Restore all unfinished jobs in order and return their number. After a failure the next call continues."""
@@ -315,7 +307,7 @@ class StoreAdapter(JobStorePort):
             state=DELAYED if delayed else WAITING,
             client=job.client.name,
             dialect=job.client.dialect,
-            key=_text(extra.key) if extra.key else None,
+            key=as_text(extra.key) if extra.key else None,
             target=written_target(extra.target),
             priority=extra.priority,
             max_attempts=policy.retries + 1,
@@ -359,25 +351,25 @@ class StoreAdapter(JobStorePort):
 
     def _repeat(self, job: Job) -> None:
         """Answer a job whose id exists already: with the recorded result if it is the same request, or a failure."""
+        uid = job.extra.uid if job.extra else ""
 
         def found(record: JobRecord | None) -> None:
             if record is None or record.service != job.asked or record.body != job.body:
-                self._looked_up(job, None, Failure(jobs.DUPLICATE, "there is another job with this id"))
+                missed(Failure(jobs.DUPLICATE, "there is another job with this id"))
             else:
-                gathered = several(record)
-                self.store.result(record.id).then(lambda result: ended(result, gathered), missed)
+                self._read(uid).then(ended, lambda error: missed(_failure(error)))
 
-        def ended(result: ResultRecord | None, gathered: bool) -> None:
+        def ended(result: JobResult | None) -> None:
             if result is None:
-                self._looked_up(job, None, Failure(jobs.DUPLICATE, "a job with this id is under way"))
+                missed(Failure(jobs.DUPLICATE, "a job with this id is under way"))
             else:
-                body, failure = outcome(result)
-                self._looked_up(job, body, failure, result.worker, gathered and failure is None)
+                gathered = result.gathered and result.failure is None
+                self._looked_up(job, result.body, result.failure, result.worker, gathered)
 
-        def missed(error: Exception) -> None:
-            self._looked_up(job, None, _failure(error))
+        def missed(failure: Failure | None) -> None:
+            self._looked_up(job, None, failure)
 
-        self.store.get(job.extra.uid if job.extra else "").then(found, missed)
+        self.store.get(uid).then(found, lambda error: missed(_failure(error)))
 
     def _recorded(self, job: Job, error: StoreError | None) -> None:
         self.advance()
@@ -402,14 +394,13 @@ class StoreAdapter(JobStorePort):
         self.lifecycle.looked_up(job, body, failure, worker, gathered)
 
 
+def _failed(uid: str, error: Exception) -> JobResult:
+    return JobResult(uid, b"", b"", None, _failure(error), False)
+
+
 def _failure(error: Exception | None) -> Failure | None:
     return None if error is None else Failure(jobs.STORE, str(error))
 
 
 def _micros(seconds: float) -> int | None:
     return None if seconds == FOREVER else int(seconds * _MICROS)
-
-
-def _text(key: bytes) -> str:
-    """Return a key as text. Latin-1 maps every key from bytes to text and back."""
-    return key.decode("latin-1")

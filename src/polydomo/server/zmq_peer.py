@@ -17,7 +17,7 @@ from polydomo.dialects.session import (
 )
 from polydomo.errors import ProtocolError
 from polydomo.server.disconnected import Disconnected, discard
-from polydomo.server.peer_base import TURN, PeerBase, PeerHost
+from polydomo.server.peer_base import TURN, PeerBase, PeerHost, close_all
 from polydomo.server.ping import SilenceCheck
 from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Peer
 
@@ -89,11 +89,7 @@ class ZmqListener:
 
     def close(self, *, hurry: bool = False) -> None:
         """Close all connections after their pending output, or at once."""
-        for peer in list(self.peers):
-            if hurry:
-                peer.transport.abort()
-            else:
-                peer.transport.close()
+        close_all(self.peers, hurry)
 
     def _suspend(self, peer: ZmqPeer) -> None:
         link = peer.link
