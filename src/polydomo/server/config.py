@@ -288,7 +288,7 @@ def _parse_list(key: Key, raw: object) -> list[str]:
         if key.unit in _FORMS and not _FORMS[key.unit].fullmatch(item):
             raise ValueError
         if found.count(item) > 1 and not item.endswith((":*", ":0")):
-            raise _Rejected(f"{redaction.redact_option(item)} is there twice")
+            raise _Rejected(f"{redaction.redact_option(item)} is listed twice")
     return found
 
 

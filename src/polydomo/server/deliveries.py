@@ -50,7 +50,7 @@ class Deliveries:
         self._latest = 0  # number of the latest end that was sent
         self._timer: asyncio.TimerHandle | None = None
 
-    def expect(self, record: JobRecord) -> Client:
+    def absent_client(self, record: JobRecord) -> Client:
         """Return the absent client of a recovered job, until the client reconnects."""
         who = (record.client, record.dialect)
         client = self.lifecycle.absentees.get(who)
@@ -83,23 +83,23 @@ class Deliveries:
                     found.append(record)
             after = ended[-1].ending or self.store.ending
         for record in found:
-            self.expect(record)
+            self.absent_client(record)
             self.lifecycle.untold[record.client, record.dialect].append(record.id)
         self._recovered = True
 
-    def begin(self) -> None:
+    def start_grace(self) -> None:
         """Start the grace period of the recovered jobs' clients."""
         if self.lifecycle.untold:
             grace = self.broker.bounds.client_grace
             asyncio.get_running_loop().call_later(grace, self.lifecycle.give_up_absentees)
 
-    def told(self, client: Client, ending: int) -> None:
+    def record_sent(self, client: Client, ending: int) -> None:
         """Record that the answer with this number is about to be passed to its client's socket."""
         self._latest = ending
         if self._timer is None and _is_delivered(client.name, client.dialect):
             self._timer = asyncio.get_running_loop().call_later(DELAY, self._settle, ending)
 
-    def tell(self, client: Client, uid: str) -> None:
+    def deliver(self, client: Client, uid: str) -> None:
         """Send a reconnected client the answer to this job."""
 
         def found(record: JobRecord | None) -> None:

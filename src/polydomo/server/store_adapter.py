@@ -150,7 +150,7 @@ class StoreAdapter(JobStorePort):
 
     def tell(self, client: Client, uids: list[str]) -> None:
         for uid in uids:
-            self.deliveries.tell(client, uid)
+            self.deliveries.deliver(client, uid)
 
     def finish(self, job: Job) -> None:
         extra = job.extra
@@ -237,14 +237,14 @@ class StoreAdapter(JobStorePort):
                 who = (record.client, record.dialect)
                 client = clients.get(who)
                 if client is None:
-                    client = clients[who] = self.deliveries.expect(record)
+                    client = clients[who] = self.deliveries.absent_client(record)
                 pieces = await self._pieces(record) if several(record) else {}
                 self.revive(record, client, pieces)
                 self._recovered = record.seq
             count += len(records)
         for alias, uid in await self.store.aliases():
             self.lifecycle.restore_alias(uid, alias)
-        self.deliveries.begin()
+        self.deliveries.start_grace()
         return count
 
     async def sweep(self) -> int:
@@ -380,7 +380,7 @@ class StoreAdapter(JobStorePort):
             error = None
         self.lifecycle.recorded(job, _failure(error))
         if error is None and job.extra is not None:
-            self.deliveries.told(job.client, job.extra.ending)
+            self.deliveries.record_sent(job.client, job.extra.ending)
 
     def _looked_up(
         self,
