@@ -298,7 +298,7 @@ import sys
 from polydomo.core.job_columns import FIELDS
 from polydomo.ledger.arrow_columns import batch_of, table_of
 from polydomo.ledger.schema import EVENTS
-from polydomo.ledger.job_batch import JobBatch, Overrides, Peer
+from polydomo.ledger.job_batch import JobBatch, Overrides, PeerName
 row = {"event_id": "e1", "at": 1, "kind": "joined", "role": "worker"}
 assert batch_of(EVENTS, [row], "house", "run").num_rows == 1
 fields = {name: bytes(int(kind[2:])) for name, kind in FIELDS.items()}
@@ -306,7 +306,7 @@ overrides = Overrides()
 overrides.text("key", 0, "k")
 overrides.text("job_id", 0, "j")
 overrides.number("priority", 0, 1)
-batch = JobBatch(1, fields, 0.0, ["s"], [Peer("c", "mdp")], [Peer("w", "mdp")], overrides)
+batch = JobBatch(1, fields, 0.0, ["s"], [PeerName("c", "mdp")], [PeerName("w", "mdp")], overrides)
 assert table_of([batch], "house", "run").num_rows == 1
 assert "pandas" not in sys.modules
 """

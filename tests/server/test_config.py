@@ -10,7 +10,7 @@ import pytest
 
 from polydomo.errors import ConfigError
 from polydomo.server import config, units
-from polydomo.server.config import KEYS, SERVICE_KEYS, Flag, Problem
+from polydomo.server.config import KEYS, SERVICE_KEYS, ConfigProblem, Flag
 from polydomo.server.settings import Settings
 
 
@@ -30,7 +30,7 @@ def gather(
     return config.gather(path, flags or [], environ or {})
 
 
-def only_problem(**given: Any) -> Problem:
+def only_problem(**given: Any) -> ConfigProblem:
     found = gather(**given)
     assert len(found.problems) == 1, found.problems
     return found.problems[0]

@@ -14,7 +14,7 @@ from polydomo.services.files import Files
 from polydomo.services.filesharing import FileSharing
 from polydomo.services.folder import Folder
 from polydomo.services.inventory import Inventory
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from tests.services.support import Asker, ByHand
 from tests.support import invariants
 from tests.support.core import Bench
@@ -59,7 +59,7 @@ class Set:
     def __init__(self, own_process: bool = True) -> None:
         self.bench = Bench()
         self.bench.broker.now = 100.0
-        self.management = Management(self.bench.broker, "house")
+        self.management = ManagementService(self.bench.broker, "house")
         self.process = FakeProcess(own_process)
         self.administration = Administration(self.management, self.process)
         self.hand = ByHand()

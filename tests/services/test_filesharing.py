@@ -16,7 +16,7 @@ from polydomo.core.targets import ALL, NAMES, Target
 from polydomo.services.files import Files
 from polydomo.services.filesharing import MOST_REQUESTED, SERVICE, WORKER, FileSharing
 from polydomo.services.folder import Folder
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.wire.frames import join, split
 from tests.services.support import Asker, ByHand
 from tests.support import invariants
@@ -33,7 +33,7 @@ class Set:
         self.hand = ByHand()
         self.bench = Bench()
         self.broker = self.bench.broker
-        self.management = Management(self.broker, "house")
+        self.management = ManagementService(self.broker, "house")
         self.files = Files(Folder(str(folder)), self.hand, transfers=2)
         self.sharing = FileSharing(self.broker, self.files, IDLE)
         self.asker = Asker(self.broker)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from polydomo.errors import ConfigError
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.services.sid import CHANGED, NAME, Sid
 from tests.services.support import Asker, ByHand, Heard
 from tests.support.core import Bench
@@ -18,7 +18,7 @@ class Set:
     def __init__(self, path: Path | None) -> None:
         self.hand = ByHand()
         self.bench = Bench()
-        Management(self.bench.broker, "house")
+        ManagementService(self.bench.broker, "house")
         self.heard = Heard()
         self.bench.broker.publisher = self.heard
         self.said: list[tuple[str, str]] = []

@@ -10,7 +10,7 @@ import pytest
 
 from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.deferred import Deferred
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.services.slices import AT_ONCE, SLICE, SlicedQuery, run_sliced
 from tests.support.core import Bench
 
@@ -70,7 +70,7 @@ def test_what_goes_wrong_in_a_later_slice_is_told() -> None:
 
 def test_newest_jobs_of_many_are_found_in_slices(bench: Bench) -> None:
     client, turns = bench.client(), Turns()
-    management = Management(bench.broker, "house")
+    management = ManagementService(bench.broker, "house")
     for _ in range(MANY):
         client.ask(b"a")
     management.call_later = turns
@@ -83,7 +83,7 @@ def test_newest_jobs_of_many_are_found_in_slices(bench: Bench) -> None:
 
 def test_jobs_that_go_on_while_they_are_looked_at_are_shown_once(bench: Bench) -> None:
     client, turns = bench.client(), Turns()
-    management = Management(bench.broker, "house")
+    management = ManagementService(bench.broker, "house")
     management.call_later = turns
     for _ in range(MANY):
         client.ask(b"a")
@@ -98,7 +98,7 @@ def test_jobs_that_go_on_while_they_are_looked_at_are_shown_once(bench: Bench) -
 
 @pytest.mark.parametrize("task", ["show_services", "show_clients", "show_workers"])
 def test_long_lists_are_made_in_slices(bench: Bench, task: str) -> None:
-    management = Management(bench.broker, "house")
+    management = ManagementService(bench.broker, "house")
     turns = Turns()
     for number in range(MANY):
         bench.client().ask(b"s%05d" % number)

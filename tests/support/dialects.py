@@ -10,7 +10,7 @@ from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
 from polydomo.dialects.registry import OPENERS
 from polydomo.dialects.session import NATIVE_PROPERTY, Context, Outbox, PeerConnection, Session, Transport
 from polydomo.errors import ProtocolError
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.wire.frames import measure, split
 from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Limits, Peer
 from tests.support import zmtp
@@ -34,7 +34,7 @@ class Desk:
         self.broker.now = 1000.0
         self.limits = limits or Limits()
         self.context = Context(self.broker, Outbox(), OPENERS, beat or Heartbeat(1.0, 3), 4)
-        self.management = Management(self.broker, "desk")
+        self.management = ManagementService(self.broker, "desk")
         self.seats: list[Seat] = []
         self.parked: dict[bytes, tuple[Seat, list[Session]]] = {}
         self._anonymous = 0

@@ -16,7 +16,7 @@ from pyarrow import compute
 
 from polydomo.core.job_columns import FIELDS
 from polydomo.ledger.job_batch import UNKNOWN, JobBatch
-from polydomo.ledger.schema import DONE, JOBS, Table
+from polydomo.ledger.schema import DONE, JOBS, LedgerTable
 
 TYPES: Final[dict[str, Any]] = {
     "string": pyarrow.string(),
@@ -29,14 +29,14 @@ TYPES: Final[dict[str, Any]] = {
 _MICROS: Final = 1_000_000
 
 
-def arrow_schema(table: Table) -> Any:
+def arrow_schema(table: LedgerTable) -> Any:
     """Return the table's schema in a segment."""
     return pyarrow.schema(
         [pyarrow.field(column.name, TYPES[column.kind], column.nullable) for column in table.columns]
     )
 
 
-def batch_of(table: Table, rows: Iterable[dict[str, object]], broker: str, run: str) -> Any:
+def batch_of(table: LedgerTable, rows: Iterable[dict[str, object]], broker: str, run: str) -> Any:
     """Return a record batch of rows with times in microseconds; missing values are null."""
     whole = [row | {"broker": broker, "run": run} for row in rows]
     arrays = [_values([row.get(column.name) for row in whole], column.kind) for column in table.columns]

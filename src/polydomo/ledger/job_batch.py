@@ -28,7 +28,7 @@ LONGEST: Final = 1000
 UNKNOWN: Final = -(1 << 63)
 
 
-class Peer(NamedTuple):
+class PeerName(NamedTuple):
     """Client or worker."""
 
     name: str
@@ -77,8 +77,8 @@ class JobBatch(NamedTuple):
     fields: dict[str, bytes]  # `core.job_columns.FIELDS`
     epoch: float  # the wall time at the core's time 0
     services: list[str]
-    clients: list[Peer]
-    workers: list[Peer]
+    clients: list[PeerName]
+    workers: list[PeerName]
     overrides: Overrides
 
 
@@ -100,8 +100,8 @@ def job_batch(buffer: ColumnBuffer, epoch: float) -> JobBatch:
         buffer.fields(),
         epoch,
         [text(service.name) for service in buffer.services],
-        [Peer(text(client.name), client.dialect) for client in buffer.clients],
-        [Peer(text(worker.name), worker.dialect) for worker in buffer.workers],
+        [PeerName(text(client.name), client.dialect) for client in buffer.clients],
+        [PeerName(text(worker.name), worker.dialect) for worker in buffer.workers],
         overrides,
     )
 

@@ -14,7 +14,7 @@ from polydomo.core.worker import Worker
 from polydomo.ledger.arrow_columns import batch_of
 from polydomo.ledger.denials import Denials
 from polydomo.ledger.job_batch import is_durable, job_batch, job_id, text
-from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, Table
+from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, LedgerTable
 from polydomo.ledger.segments import Segments
 from polydomo.redaction import redact
 from polydomo.safe_text import safe_line
@@ -90,7 +90,7 @@ class LedgerJournal(ColumnSink):
             }
         )
 
-    def add_rows(self, table: Table, rows: Iterable[dict[str, object]]) -> None:
+    def add_rows(self, table: LedgerTable, rows: Iterable[dict[str, object]]) -> None:
         """Pass rows of one table to the segments."""
         self.segments.add(table.name, batch_of(table, rows, self.name, self.run))
 

@@ -32,7 +32,7 @@ REFUSED: Final = "refused"  # it was never accepted
 OUTCOMES: Final = (DONE, FAILED, CANCELLED, DEAD, REFUSED)
 
 
-class Column(NamedTuple):
+class LedgerColumn(NamedTuple):
     """Column of a table. Timestamps are microseconds in UTC."""
 
     name: str
@@ -41,30 +41,30 @@ class Column(NamedTuple):
     doc: str
 
 
-class Table(NamedTuple):
+class LedgerTable(NamedTuple):
     """Table of the ledger. Two rows with equal `key` columns are duplicates."""
 
     name: str
     doc: str
     key: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[LedgerColumn, ...]
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> LedgerColumn:
         """Return the column with this name."""
         return next(column for column in self.columns if column.name == name)
 
 
-def _columns(*rows: tuple[str, str]) -> tuple[Column, ...]:
+def _columns(*rows: tuple[str, str]) -> tuple[LedgerColumn, ...]:
     """Return columns from ("name kind", "doc"); a kind that ends in `?` is nullable."""
     kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
     found = []
     for head, doc in rows:
         name, kind = head.split()
-        found.append(Column(name, kinds[kind.removesuffix("?")], kind.endswith("?"), doc))
+        found.append(LedgerColumn(name, kinds[kind.removesuffix("?")], kind.endswith("?"), doc))
     return tuple(found)
 
 
-JOBS: Final = Table(
+JOBS: Final = LedgerTable(
     "jobs",
     "One row per ended job, except requests to the broker's own services. A dead letter that was sent again has a row "
     "for each end.",
@@ -110,7 +110,7 @@ JOBS: Final = Table(
     ),
 )
 
-ATTEMPTS: Final = Table(
+ATTEMPTS: Final = LedgerTable(
     "attempts",
     "One row per attempt that did not end its job: lost, or revoked. The last attempt is in the job's own row.",
     ("job_id", "number", "dispatched"),
@@ -133,7 +133,7 @@ ATTEMPTS: Final = Table(
     ),
 )
 
-EVENTS: Final = Table(
+EVENTS: Final = LedgerTable(
     "events",
     "One row per lifecycle event of a peer or of the broker.",
     ("event_id",),

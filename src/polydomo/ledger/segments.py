@@ -36,7 +36,7 @@ from polydomo.ledger.schema import (
     META_VERSION,
     TABLES,
     VERSION,
-    Table,
+    LedgerTable,
 )
 
 # Seconds between two attempts to write.
@@ -273,7 +273,7 @@ class Segments:
         for done in flushes:
             done()
 
-    def _write(self, table: Table, batches: list[Any]) -> int:
+    def _write(self, table: LedgerTable, batches: list[Any]) -> int:
         self._number += 1
         folder = self.folder / table.name
         name = f"{table.name}-{self._started}-{self._run}-{self._number:06d}.parquet"
@@ -383,7 +383,7 @@ def _oldest(segments: list[_Segment], excess: int) -> list[_Segment]:
     return found
 
 
-def _deltas(table: Table) -> dict[str, str]:
+def _deltas(table: LedgerTable) -> dict[str, str]:
     """Return the encodings of columns whose values differ in nearly every row, but little from the row before."""
     numbers = {column.name for column in table.columns if column.kind in ("timestamp", "int64")}
     ids = {name for name in table.key if table.column(name).kind == "string"}

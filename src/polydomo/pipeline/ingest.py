@@ -363,7 +363,7 @@ class Ingest:
         log.error("a segment was not taken", path=segment.path, reason=verdict.reason, moved_to=aside or "")
 
 
-def _segments(spark: SparkSession, table: ledger.Table, segments: Sequence[Segment]) -> DataFrame:
+def _segments(spark: SparkSession, table: ledger.LedgerTable, segments: Sequence[Segment]) -> DataFrame:
     """Their rows. Columns that one of them does not have are null, those that nobody knows are left out."""
     return (
         spark.read.schema(spark_schema(table))
@@ -376,7 +376,7 @@ def _segments(spark: SparkSession, table: ledger.Table, segments: Sequence[Segme
 
 
 def _once(
-    rows: DataFrame, there: DataFrame | None, table: ledger.Table, suspects: DataFrame, by_id: bool
+    rows: DataFrame, there: DataFrame | None, table: ledger.LedgerTable, suspects: DataFrame, by_id: bool
 ) -> DataFrame:
     """Each row once, and none that is there. A row that was made from the store is the worse one of two."""
     tagged = rows.withColumns({"_file": F.col("_metadata.file_path"), "_row": F.col("_metadata.row_index")})

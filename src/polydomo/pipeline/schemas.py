@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from polydomo.ledger.schema import Table
+from polydomo.ledger.schema import LedgerTable
 
 TYPES: Final[dict[str, DataType]] = {
     "string": StringType(),
@@ -26,6 +26,6 @@ TYPES: Final[dict[str, DataType]] = {
 }
 
 
-def spark_schema(table: Table) -> StructType:
+def spark_schema(table: LedgerTable) -> StructType:
     """For reading segments. All nullable: what must not be missing is checked, not assumed."""
     return StructType([StructField(column.name, TYPES[column.kind], True) for column in table.columns])

@@ -24,7 +24,7 @@ from polydomo.sdk import failures, inprocess
 from polydomo.sdk.background_loop import portal
 from polydomo.sdk.clock import REAL_TIME, Clock, VirtualClock
 from polydomo.sdk.inprocess import Listener, LocalTransport
-from polydomo.server.clock import Clock as HouseClock
+from polydomo.server.clock import ServerClock
 from polydomo.server.nng_peer import NngPeer
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
@@ -70,7 +70,7 @@ class LocalBroker(Listener):
         if self._server is None:
             server = self._server = BrokerServer(self._settings)
             if isinstance(self.clock, VirtualClock):
-                server.clock = HouseClock(self.clock.time)
+                server.clock = ServerClock(self.clock.time)
                 server.clock.follow(self._settings.heartbeat.interval)
                 server.broker.now = server.clock.read()
                 self.clock.followers.append(self)

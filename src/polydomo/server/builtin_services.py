@@ -15,7 +15,7 @@ from polydomo.services.files import Files, Fss
 from polydomo.services.filesharing import FileSharing
 from polydomo.services.folder import Folder
 from polydomo.services.inventory import Inventory
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.services.sid import Sid
 from polydomo.services.thread_pool import ThreadPool
 
@@ -25,7 +25,7 @@ log = logs.Log()
 class BuiltinHost(ServerHost, Protocol):
     """Server as its own services see it."""
 
-    management: Management
+    management: ManagementService
     violations: int
 
     def endpoints(self) -> dict[str, list[str]]:

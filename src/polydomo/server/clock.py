@@ -15,7 +15,7 @@ from time import monotonic, time_ns
 LONGEST_SLEEP = 1.0
 
 
-class Clock:
+class ServerClock:
     """Clock of one broker. The owner calls `read` at least every `longest_sleep` seconds."""
 
     def __init__(self, source: Callable[[], float] = monotonic) -> None:

@@ -67,7 +67,7 @@ class Flag(NamedTuple):
     value: object
 
 
-class Problem(msgspec.Struct, frozen=True):
+class ConfigProblem(msgspec.Struct, frozen=True):
     """Mistake in the configuration."""
 
     where: str  # the file and line, the environment variable or the flag
@@ -87,7 +87,7 @@ class Config(NamedTuple):
 
     settings: Settings
     sources: dict[str, str]  # of the values that are not defaults
-    problems: list[Problem]
+    problems: list[ConfigProblem]
     file: str  # path of the configuration file, if one was read
 
     def checked(self) -> Settings:
@@ -301,7 +301,7 @@ class _Reader:
     def __init__(self) -> None:
         self.tree: dict[str, dict[str, Any]] = {}
         self.sources: dict[str, str] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[ConfigProblem] = []
 
     def read_file(self, path: str, variable: str) -> None:
         """Read the configuration file; `variable` is the environment variable that names it, if one does."""
@@ -422,7 +422,9 @@ class _Reader:
         shown = "" if value is None else msgspec.json.encode(value, enc_hook=str).decode()
         if known is None or known.secret:
             shown = shown if isinstance(value, int | float) else ""
-        self.problems.append(Problem(where, key, redaction.redact(shown), redaction.redact(message), hint))
+        self.problems.append(
+            ConfigProblem(where, key, redaction.redact(shown), redaction.redact(message), hint)
+        )
 
 
 def _suggest(word: str, known: Iterable[str], otherwise: str | None = None) -> str:

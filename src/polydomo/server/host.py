@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 
 from polydomo.core.broker import Broker
-from polydomo.server.clock import Clock
+from polydomo.server.clock import ServerClock
 from polydomo.server.settings import Settings
 from polydomo.store import Store
 
@@ -15,7 +15,7 @@ class ServerHost(Protocol):
     """Owner of a part: the settings in effect, the core with its clock, the event loop and the store."""
 
     settings: Settings
-    clock: Clock
+    clock: ServerClock
     broker: Broker
     loop: asyncio.AbstractEventLoop
     store: Store | None  # None: there are no durable jobs

@@ -14,7 +14,7 @@ from polydomo.deferred import Deferred, confirmed, deferring
 from polydomo.server.clock import wall_time
 from polydomo.server.record_codec import several
 from polydomo.server.store_adapter import StoreAdapter
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.store.records import DONE, Change, Filter, JobRecord
 from polydomo.wire.frames import split
 
@@ -31,7 +31,7 @@ TASKS = (
 )
 
 
-def refuse_tasks(management: Management, names: Iterable[str]) -> None:
+def refuse_tasks(management: ManagementService, names: Iterable[str]) -> None:
     """Add tasks to the catalogue that fail because the broker has no store."""
 
     def refuse(**_: object) -> None:
@@ -50,7 +50,10 @@ class JobTasks:
     """
 
     def __init__(
-        self, adapter: StoreAdapter, management: Management, flush_ledger: Callable[[], Awaitable[None]]
+        self,
+        adapter: StoreAdapter,
+        management: ManagementService,
+        flush_ledger: Callable[[], Awaitable[None]],
     ) -> None:
         self.adapter = adapter
         self.flush_ledger = flush_ledger

@@ -20,7 +20,7 @@ from polydomo.core.names import parse_name, printable
 from polydomo.deferred import all_of, confirmed, deferring
 from polydomo.server.record_codec import several
 from polydomo.services.builtin import Raw
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.store import Store
 from polydomo.store.records import DONE, Filter, JobRecord, ResultRecord
 from polydomo.wire.frames import split
@@ -44,7 +44,7 @@ _EMPTY_SPACE: Final = "scanning"
 class ScanTasks:
     """Tasks on one store. Creating it adds them to the catalogue."""
 
-    def __init__(self, store: Store, management: Management) -> None:
+    def __init__(self, store: Store, management: ManagementService) -> None:
         self.store = store
         self.broker = management.broker
         management.tasks.update({name: getattr(self, name) for name in TASKS})

@@ -22,7 +22,7 @@ from polydomo.errors import ConfigError
 from polydomo.server import job_tasks, scan_tasks, tracebacks
 from polydomo.server.admission import Admission
 from polydomo.server.builtin_services import BuiltinServices
-from polydomo.server.clock import Clock
+from polydomo.server.clock import ServerClock
 from polydomo.server.descriptors import Descriptors
 from polydomo.server.events import Events, Subscriber
 from polydomo.server.extensions import Extension
@@ -41,7 +41,7 @@ from polydomo.server.store_adapter import StoreAdapter
 from polydomo.server.store_watch import StoreWatch
 from polydomo.server.uuid7 import Uuid7Source
 from polydomo.server.zmq_peer import ZmqListener, ZmqPeer
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.store import Store, open_store
 from polydomo.store.errors import StoreError
 
@@ -63,7 +63,7 @@ class BrokerServer:
     def __init__(self, settings: Settings, extensions: Sequence[ExtensionFactory] = ()) -> None:
         self.settings = settings
         redaction.learn(settings.secrets())
-        self.clock = Clock()
+        self.clock = ServerClock()
         self.clock.follow(settings.heartbeat.interval)
         self.broker = Broker(
             settings.bounds(),
@@ -84,7 +84,7 @@ class BrokerServer:
         self.context.broker_id = f"{settings.broker.name}-{os.urandom(6).hex()}".encode()
         self.only_devices = False  # the server only forwards messages (`polydomo.federation`)
         self.wire_limits = settings.wire_limits()
-        self.management = Management(self.broker, settings.broker.name)
+        self.management = ManagementService(self.broker, settings.broker.name)
         self.management.tasks["show_broker"] = self._show_broker
         # Connections of all kinds, in their handshake and after it.
         self.handshakes: Admission[PeerBase] = Admission(settings.limits.unauthenticated)

@@ -16,7 +16,7 @@ from polydomo.core.names import parse_name, printable
 from polydomo.core.worker import Worker
 from polydomo.services.builtin import is_internal
 from polydomo.services.inventory import Inventory
-from polydomo.services.management import Management, hold_time, is_shown
+from polydomo.services.management import ManagementService, hold_time, is_shown
 from polydomo.services.process import ProcessUsage
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -71,7 +71,7 @@ class HostProcess(Protocol):
 class Administration:
     """Administrative tasks. Creating it adds them to the catalogue."""
 
-    def __init__(self, management: Management, process: HostProcess) -> None:
+    def __init__(self, management: ManagementService, process: HostProcess) -> None:
         self.broker = management.broker
         self.name = management.name
         self.process = process

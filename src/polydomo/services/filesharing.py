@@ -39,7 +39,7 @@ class FileSharing(BuiltIn):
         super().__init__(broker, lambda frames: perform(self.tasks, read_task(frames)), WORKER)
         self.files = files
         self.stats = stats
-        self.transfers: dict[bytes, Transfer] = {}
+        self.transfers: dict[bytes, FileTransfer] = {}
         self.tasks: dict[str, Callable[..., Any]] = {
             **files.tasks,
             "get_status": lambda: "OK",
@@ -112,20 +112,20 @@ class FileSharing(BuiltIn):
 
         def fetch_file(
             url: str, offset: int = 0, chunk_size: int = CHUNK, chunk_timeout: float = 5, **_: Any
-        ) -> Transfer:
+        ) -> FileTransfer:
             check_range(offset, chunk_size)
             if isinstance(chunk_timeout, bool) or not isinstance(chunk_timeout, int | float):
                 raise ValueError(f"chunk_timeout is a number of seconds, not {chunk_timeout!r}")
             timeout = min(max(chunk_timeout, 0.1), self.idle)
-            return Transfer(self, token, job, url, offset, chunk_size, timeout)
+            return FileTransfer(self, token, job, url, offset, chunk_size, timeout)
 
-        transfer: Transfer = perform({"fetch_file": fetch_file}, requested)
+        transfer: FileTransfer = perform({"fetch_file": fetch_file}, requested)
         self.files.begin_transfer()
         self.transfers[token] = transfer
         transfer.send_next()
 
 
-class Transfer(Timer):
+class FileTransfer(Timer):
     """Transfer of one file to one client. At most one chunk is read at a time."""
 
     def __init__(

@@ -27,7 +27,7 @@ from polydomo.wire.frames import frame
 JOBS_SHOWN = 100
 
 
-class Management:
+class ManagementService:
     """Task catalogue of a broker. Creating it registers the `mmi` services."""
 
     def __init__(self, broker: Broker, name: str) -> None:

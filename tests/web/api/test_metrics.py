@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from polydomo.core.counts import Counts
 from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.core.service import Service
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.store.errors import StoreFull
 from polydomo.web.api import health, metrics
 from tests.support.broker import BrokerProcess, wait_for
@@ -73,7 +73,7 @@ class TestMetrics:
         for number in range(metrics.SERVICES + 50):
             broker.keep_service(Service(broker, b"s%d" % number, Policy(), Counts()))
         broker.policies = {b"s249": Policy()}
-        server: Any = SimpleNamespace(broker=broker, management=Management(broker, "test"))
+        server: Any = SimpleNamespace(broker=broker, management=ManagementService(broker, "test"))
         books = metrics.BrokerCollector(server)
         asyncio.run(books.choose())
         families = list(books._services())
