@@ -33,21 +33,25 @@ class Scanner:
 
     def ask(self, task: str, **kwargs: Any) -> Any:
         async def ask() -> Any:
-            answer: Deferred[Any] = self.tasks[task](**kwargs)
-            found: list[Any] = []
-            failed: list[Exception] = []
-            answer.then(found.append, failed.append)
-            async with asyncio.timeout(PATIENCE):
-                while not (found or failed):
-                    await asyncio.sleep(0.001)
-                    while not self.desk.calls.empty():
-                        self.desk.calls.get()()
-            if failed:
-                raise failed[0]
-            return found[0]
+            return await self.settled(self.tasks[task](**kwargs))
 
         answer = asyncio.run(ask())
         return msgspec.msgpack.decode(answer.frames[0]) if isinstance(answer, Raw) else answer
+
+    async def settled(self, answer: Deferred[Any]) -> Any:
+        async def value() -> Any:
+            return await answer
+
+        task = asyncio.create_task(value())
+        async with asyncio.timeout(PATIENCE):
+            while not task.done():
+                await self.turn()
+        return task.result()
+
+    async def turn(self) -> None:
+        await asyncio.sleep(0.001)
+        while not self.desk.calls.empty():
+            self.desk.calls.get()()
 
     def pages(self, task: str, **kwargs: Any) -> list[dict[str, list[Any]]]:
         after, found = 0, []
@@ -132,12 +136,16 @@ def test_a_bound_is_told_when_all_before_it_is_on_disk(tmp_path):
     scanner.add(1)
     gate = desk.hold()
     desk.store.finish(name(1), 0, DONE, frame(b"answer"), NOW)
-    told: list[Any] = []
-    scanner.tasks["scan_bounds"]().then(told.append, told.append)
-    assert not told
-    gate.opened.set()
-    desk.until(lambda: bool(told))
-    assert ids(scanner.pages("scan_endings", until=told[0]["ending"])) == [[name(1)]]
+
+    async def bounds() -> Any:
+        answer = asyncio.create_task(scanner.settled(scanner.tasks["scan_bounds"]()))
+        for _ in range(20):
+            await scanner.turn()
+        assert not answer.done()
+        gate.opened.set()
+        return await answer
+
+    assert ids(scanner.pages("scan_endings", until=asyncio.run(bounds())["ending"])) == [[name(1)]]
     desk.close()
 
 
