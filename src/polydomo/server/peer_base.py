@@ -163,7 +163,7 @@ class PeerBase(asyncio.Protocol):
             self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.server.broker.now = self.server.clock.read()
+        self.server.advance()
         self.end_handshake()
         self.parser.close()
         self.server.seats.leave(self)
@@ -310,7 +310,7 @@ class PeerBase(asyncio.Protocol):
 
     def _resume_parser(self) -> None:
         if self._reading and not self.transport.is_closing():
-            self.server.broker.now = self.server.clock.read()
+            self.server.advance()
             self.parser.resume()
 
     def _handshake_expired(self) -> None:

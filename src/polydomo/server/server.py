@@ -319,7 +319,7 @@ class BrokerServer:
         end = self.loop.time() + self.settings.broker.drain
         while self.broker.busy() and not self._hurry and self.loop.time() < end:
             await asyncio.sleep(0.02)
-        self.broker.now = self.clock.read()
+        self.advance()
         self.builtin_services.close()
         unfinished = self.broker.close()
         self.events.close()
