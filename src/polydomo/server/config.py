@@ -164,14 +164,14 @@ class Key(NamedTuple):
     section: str
     name: str
     doc: str
-    unit: str
     many: bool
     choices: tuple[str, ...]
     least: float  # lower bound
     above: bool  # the bound itself is not allowed
-    endless: bool
-    restart: bool
-    secret: bool  # the value may contain a password or a key
+    unit: str
+    endless: bool = False
+    restart: bool = False
+    secret: bool = False  # the value may contain a password or a key
 
     @property
     def path(self) -> str:
@@ -201,19 +201,16 @@ def _keys(section: str, struct: type[Section]) -> list[Key]:
 def _key(section: str, field: msgspec.structs.FieldInfo) -> Key:
     annotated = field.type if hasattr(field.type, "__metadata__") else get_args(field.type)[0]  # … | None
     kind, meta = get_args(annotated)
-    extra = meta.extra
+    above = meta.gt is not None
     return Key(
-        section=section,
-        name=field.name,
-        doc=meta.description,
-        unit=extra["unit"],
+        section,
+        field.name,
+        meta.description,
         many=get_origin(kind) is list,
         choices=get_args(kind) if get_origin(kind) is Literal else (),
-        least=meta.gt if meta.gt is not None else meta.ge if meta.ge is not None else 0,
-        above=meta.gt is not None,
-        endless=extra.get("endless", False),
-        restart=extra.get("restart", False),
-        secret=extra.get("secret", False),
+        least=meta.gt if above else meta.ge or 0,
+        above=above,
+        **meta.extra,
     )
 
 

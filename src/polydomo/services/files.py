@@ -113,18 +113,18 @@ class Fss:
 
         With the encoding "base64" the chunk is the member `data` of the JSON metadata.
         """
-        assert self.files is not None
+        files = self.files
+        assert files is not None
         check_range(offset, chunk_size)
         if encoding not in ("raw", "base64"):
             raise ValueError(f"no encoding {encoding!r}; there are raw, base64")
         if not 0 <= whole("credit", credit) * chunk_size <= LARGEST_CREDIT:
             raise ValueError(f"credit is from 0 on, and not for more than {LARGEST_CREDIT} bytes")
         if credit:
-            return self._stream(self.files, url, offset, chunk_size, etag, credit)
+            return self._stream(files, url, offset, chunk_size, etag, credit)
 
         def read() -> Any:
-            assert self.files is not None
-            file = open_file(self.files.folder, url, etag)
+            file = open_file(files.folder, url, etag)
             try:
                 data = file.read(offset, chunk_size)
                 head = _head(file, offset, len(data))
@@ -134,7 +134,7 @@ class Fss:
                 return head | {"data": b64encode(data).decode()}
             return Raw(msgspec.json.encode(head), data)
 
-        return self.files.run(read)
+        return files.run(read)
 
     def _stream(
         self, files: Files, url: str, offset: int, chunk_size: int, etag: str, credit: int

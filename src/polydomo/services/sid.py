@@ -86,21 +86,16 @@ class Sid(Timer):
 
     def list_inventory(self) -> dict[str, Any]:
         """Return the names and patterns of workers, and the files they are read from."""
+        shown: dict[str, Any] = {"file": self.path, "files": [], "workers": {}, "services": {}}
         found = self.inventory
-        return {
-            "file": self.path,
-            "files": [] if found is None else [str(path) for path in found.stamps],
-            "workers": {}
-            if found is None
-            else {
+        if found is not None:
+            shown["files"] = [str(path) for path in found.stamps]
+            shown["services"] = {name: len(resources) for name, resources in found.resources.items()}
+            shown["workers"] = {
                 pattern: [item if isinstance(item, str) else "(here)" for item in items]
                 for pattern, items in found.workers.items()
-            },
-            "services": {}
-            if found is None
-            else {name: len(resources) for name, resources in found.resources.items()},
-            "error": self.error,
-        }
+            }
+        return shown | {"error": self.error}
 
     def reload(self) -> Deferred[Any]:
         """Read the files now. If they are invalid, the answer is an error and the old inventory stays in use."""
