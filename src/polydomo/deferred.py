@@ -34,7 +34,7 @@ class Deferred(Generic[T]):
             self._notify()
 
     def settle(self, value: T) -> None:
-        """Set the value."""
+        """Set the value and notify the waiting code."""
         self._value = value
         self._settled = True
         self._notify()
