@@ -5,5 +5,5 @@ import pytest
 
 @pytest.fixture(scope="session")
 def full(request: pytest.FixtureRequest) -> bool:
-    """Whether the tests run at full size."""
+    """Return whether the tests run at full size."""
     return bool(request.config.getoption("--full"))

@@ -14,7 +14,7 @@ from tests.support.broker import BrokerProcess, wait_for
 from tests.support.peers import Answer, MdpClient, Serving, echo
 from tests.support.zmtp import Raw, greeting, message, ready
 
-# Longer than any test here: nobody is let go for being slow.
+# Longer than any test here: no peer is cut for being slow.
 TOML = """
 [limits]
 handshake = 60

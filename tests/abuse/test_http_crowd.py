@@ -31,7 +31,7 @@ class Crowd:
             self.socks.append(sock)
 
     def heard(self) -> list[bytes]:
-        """What those hear that hear something now; they are not part of the crowd any more."""
+        """Return the answers that have arrived, and remove their connections from the crowd."""
         poller = select.poll()
         known = {sock.fileno(): sock for sock in self.socks}
         for number in known:

@@ -30,7 +30,7 @@ class Watched:
         self.peak = self.base
 
     def rss(self) -> int:
-        """Resident memory now."""
+        """Return the resident memory of the process."""
         found: int = self.process.memory_info().rss
         return found
 

@@ -31,7 +31,7 @@ SOON, SOME_TIME = 2.0, 15.0
 # Seconds for a query that must wait for an engine to be replaced.
 PATIENCE = 300.0
 
-# Of the whole list: the one that costs an engine its life comes last, so that nobody waits for the next one.
+# Of the whole list: the query that kills an engine comes last, so that no test waits for a new one.
 FEW = [
     "SELECT user",
     "SELECT * FROM (WITH secret AS (SELECT 1) SELECT * FROM secret), secret",
@@ -92,7 +92,7 @@ class Service:
         return self.log.read()
 
     def stop(self, number: signal.Signals) -> None:
-        """It ends, its children with it, and nothing of them is left, however it ends."""
+        """End the process with its children; none of them is left."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(number)
         code = self.process.wait(60)

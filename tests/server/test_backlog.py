@@ -37,7 +37,7 @@ async def server(tmp_path: Path) -> AsyncIterator[BrokerServer]:
 
 @pytest.fixture
 def lines(server: BrokerServer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
-    """What was logged: the words, and of how many jobs."""
+    """Return the logged events with their numbers of jobs."""
     found: list[tuple[str, object]] = []
     monkeypatch.setattr(
         store_adapter.log, "warning", lambda what, **more: found.append((what, more.get("jobs")))

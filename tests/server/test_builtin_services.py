@@ -22,7 +22,7 @@ MMI, SID, FSS, SHARING = b"mmi.service.broker", b"sid.service.broker", b"fss.ser
 
 
 class Context:
-    """Closes everybody's socket at the end."""
+    """Context that closes all sockets at the end."""
 
     def __init__(self) -> None:
         self.context = zmq.Context()
@@ -76,7 +76,7 @@ def context() -> Iterator[Context]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Path:
-    """What a broker is given."""
+    """Return the folder with the broker's configuration and files."""
     (tmp_path / "shared/sub").mkdir(parents=True)
     (tmp_path / "shared/data.bin").write_bytes(DATA)
     (tmp_path / "shared/evil").symlink_to("/etc/passwd")

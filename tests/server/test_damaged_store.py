@@ -1,4 +1,4 @@
-"""A broker is started on files that were damaged meanwhile: it says what, and what to do."""
+"""A broker that starts on damaged files reports the damage and what to do."""
 
 from __future__ import annotations
 

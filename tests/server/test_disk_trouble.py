@@ -147,7 +147,7 @@ def started(tmp_path: Path) -> Iterator[Callable[..., DegradedBroker]]:
 
 
 def suffers(broker: DegradedBroker, words: str) -> None:
-    """Everybody is told, and only durable jobs are refused."""
+    """All clients get an error, and only durable jobs are refused."""
     wait_for(lambda: not broker.is_ready(), 20, broker.log())
     status, told = broker.ready()
     assert status == 503
@@ -233,7 +233,7 @@ def test_a_stop_without_room(tmp_path: Path, started: Callable[..., DegradedBrok
 
 
 def test_a_disk_that_fills_up(tmp_path: Path, started: Callable[..., DegradedBroker]) -> None:
-    """Nothing is submitted meanwhile: a look at the disk shows it."""
+    """Without any job, a check of the disk finds the trouble."""
     with small_disk(tmp_path / "small", "8m") as disk:
         broker = started(disk / "data")
         wait_for(broker.is_ready)

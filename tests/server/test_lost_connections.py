@@ -1,4 +1,4 @@
-"""What a connection leaves behind when it is gone: neither peer nor parser, without help of the garbage collector."""
+"""A closed connection's peer and parser are freed without the garbage collector."""
 
 from __future__ import annotations
 

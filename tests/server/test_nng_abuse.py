@@ -1,4 +1,4 @@
-"""NNG peers that are not what they should be: refused, bounded, and nobody else notices."""
+"""Misbehaving NNG peers are refused or limited, and do not disturb others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker leaves on disk is for its owner only, and where a worker failed is told to those who may know."""
+"""Files of a broker are readable by their owner only, and tracebacks are sent to permitted clients only."""
 
 from __future__ import annotations
 

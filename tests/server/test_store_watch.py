@@ -1,4 +1,4 @@
-"""The store's disk is watched: trouble is said once, durable jobs are refused meanwhile, and its end is noticed."""
+"""Checks of the store's disk: trouble is logged once, durable jobs are refused until it ends."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_broker_in_another_program_does_neither() -> None:
 
 
 def test_disconnect_all(stage: Set) -> None:
-    """What they held waits for them to come back: none of those that leave gets it."""
+    """Their jobs wait until a worker returns: none of the leaving workers gets them."""
     workers = [stage.bench.worker(b"echo") for _ in range(3)]
     client = stage.bench.client()
     for _ in range(2):

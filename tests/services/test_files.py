@@ -66,7 +66,7 @@ def test_details_of_one_and_of_several(asker: Asker, hand: ByHand) -> None:
 
 
 def test_a_file_in_chunks(asker: Asker, hand: ByHand) -> None:
-    """Chunk by chunk, as whoever was broken off would go on."""
+    """Chunk by chunk, as an interrupted client resumes."""
     got, offset, etag = b"", 0, ""
     while True:
         head, data = asker.frames(

@@ -102,7 +102,7 @@ def test_a_change_is_noticed_and_told(stage: Set, main: Path) -> None:
         stage.bench.worker(b"w", name=name)
     subscribers = list(stage.bench.broker.workers)
     for worker in subscribers:
-        worker.reading_paused = True  # nobody expires here
+        worker.reading_paused = True  # no worker expires here
     stage.look(2.1)
     assert not stage.heard.events
     stage.write(main, "workers: {w-*: [common.yaml], w-1: [{x: 2}]}")
