@@ -1,8 +1,8 @@
-"""Polydomo: one service broker for Majordomo (MDP/0.2, MDP/0.1, majortomo's form) and DagBox (DCP).
+"""Polydomo: a service broker for MDP, DCP, NFP, WMP and MemoDB, with a client and worker SDK.
 
     from polydomo import Client, Worker
 
-What users import is here; it is loaded when it is first used.
+The public names are here; the SDK is imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any

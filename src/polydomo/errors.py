@@ -1,6 +1,6 @@
-"""One small family of errors. Each has a stable code for programs and a hint that says what to do next.
+"""The errors of this package. Each has a stable code for programs and a hint for the user.
 
-The code is part of the interface: it stands in failure answers, in `--json` output and in logs.
+The code is part of the interface: it is used in failure answers, in `--json` output and in logs.
 """
 
 from typing import ClassVar
@@ -9,7 +9,7 @@ from polydomo.redaction import redact
 
 
 class PolydomoError(Exception):
-    """The root: `except PolydomoError` catches everything this package raises on purpose."""
+    """Base class of all errors that this package raises."""
 
     code: ClassVar[str] = "error"
     hint: ClassVar[str] = ""
@@ -30,7 +30,7 @@ class ProtocolError(PolydomoError):
 
 
 class ConfigError(PolydomoError):
-    """The configuration cannot be used as it is. Its secrets are not in the message."""
+    """The configuration is invalid. Secrets are removed from the message."""
 
     code = "config"
     hint = "run 'polydomo config check' for the whole list"
@@ -47,27 +47,27 @@ class Unreachable(PolydomoError, ConnectionError):
 
 
 class Timeout(PolydomoError, TimeoutError):
-    """No answer came in the time that was allowed. Also a `TimeoutError`."""
+    """No answer arrived in time. Also a `TimeoutError`."""
 
     code = "timeout"
     hint = "give it more time with timeout=, or look at the service with 'polydomo services ls'"
 
 
 class UnknownService(PolydomoError):
-    """Nobody offers the service."""
+    """No worker offers the service."""
 
     code = "unknown-service"
     hint = "'polydomo services ls' lists what is offered"
 
 
 class Refused(PolydomoError):
-    """The broker did not take the job: a limit, a full queue, or it is stopping."""
+    """The broker did not accept the job: a limit or a full queue, or the broker is stopping."""
 
     code = "refused"
 
 
 class NameTaken(PolydomoError):
-    """Another worker has the name, and the worker was told to end then (`name_taken="stop"`)."""
+    """Another worker has the name, and the worker stops in this case (`name_taken="stop"`)."""
 
     code = "name-taken"
     hint = "give each worker a name of its own, or none"
@@ -84,7 +84,7 @@ class JobFailed(PolydomoError):
 
 
 class WorkerError(JobFailed):
-    """The worker's own code raised; `kind` is the exception's type name there, `traceback` its text if sent."""
+    """The worker's code raised an exception of the type `kind`; `traceback` is its text, if sent."""
 
     code = "worker-error"
 
@@ -95,5 +95,5 @@ class WorkerError(JobFailed):
 
 
 def encodable(text: str) -> str:
-    """Return text that can be sent: lone surrogates, as in file names that are no UTF-8, are written as escapes."""
+    """Return text that can be encoded: lone surrogates, as in file names that are no UTF-8, are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,6 +1,6 @@
-"""Folders and files for their owner only: jobs, results and who asked for what are nobody else's business.
+"""Folders and files that only their owner can read: jobs, results and names of clients are private.
 
-A folder that is there already keeps the permissions it has.
+An existing folder keeps its permissions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 FOLDER = 0o700
 FILE = 0o600
 
-# In a folder that was made for a group.
+# In a folder that is shared with a group.
 GROUP_FOLDER = 0o750
 GROUP_FILE = 0o640
 
@@ -20,7 +20,7 @@ _GROUP = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
 
 def make_folder(path: Path, mode: int = FOLDER) -> None:
-    """Create a folder, and those above it that are missing, for the owner only."""
+    """Create a folder and its missing parents, for the owner only."""
     missing = []
     above = path
     while not above.exists():
@@ -33,13 +33,12 @@ def make_folder(path: Path, mode: int = FOLDER) -> None:
 
 
 def make_file(path: Path, mode: int = FILE) -> None:
-    """Create an empty file for the owner only; one that is there stays as it is."""
+    """Create an empty file for the owner only; an existing file stays as it is."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode))
 
 
 def is_for_group(folder: Path) -> bool:
-    """Whether somebody made this folder for a group on purpose: the set-group-ID bit says so, which no folder has by
-    chance that its group may read."""
+    """Return whether the folder is deliberately shared with a group: readable, with the set-group-ID bit."""
     try:
         return folder.stat().st_mode & _GROUP == _GROUP
     except OSError:
@@ -47,7 +46,7 @@ def is_for_group(folder: Path) -> bool:
 
 
 def open_to(folder: Path) -> str:
-    """Who else may look into a folder, for people; empty: nobody."""
+    """Return a description of who else can read a folder; empty if only its owner can."""
     mode = folder.stat().st_mode
     if mode & stat.S_IRWXO:
         return "all users"

@@ -1,13 +1,13 @@
-"""Removal of secrets from texts for people: log lines, error messages, `config show`.
+"""Removal of secrets from log lines, error messages and the output of `config show`.
 
 Two ways, both applied by `redact`:
 
-- by form: the password in `scheme://user:password@host`, and the value of a name that speaks of a secret, in a URL's
+- by form: the password in `scheme://user:password@host`, and the value of a name that indicates a secret, in a URL's
   query (`?password=…`), a connection string (`sslpassword=…`) or an option (`fs.s3a.secret.key=…`);
-- by value: the secrets of the running configuration, which `learn` is told as soon as settings are read. So a library's
-  error message that quotes one in a form of its own is cleaned as well.
+- by value: the secrets of the running configuration, registered with `learn` as soon as settings are read. So a
+  library's error message that quotes a secret in another form is cleaned as well.
 
-Which settings may hold a secret is declared where they are (`server/settings.py`).
+Settings that may contain a secret are marked in `server/settings.py`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import unquote, unquote_plus
 
-# What is shown instead.
+# Replacement of a secret.
 MASK = "***"
 
-# A shorter secret is not looked for by its value: it would be found in half of all words. By form it is.
+# Shorter secrets are not masked by value, because they occur in ordinary words; by form they are.
 SHORTEST = 4
 
 _WORDS = (
@@ -28,7 +28,7 @@ _WORDS = (
 )
 _NAME = re.compile(rf"{_WORDS}|(?<![a-z])(?:key|sig|auth)(?![a-z])", re.IGNORECASE)
 
-# The whole authority: a password may have an @ in it. The second form is for one with a / that should have been %2F.
+# The whole authority, because a password may contain an @. The second form is for a password with a / instead of %2F.
 _AUTHORITY = re.compile(r"(?P<head>\b[A-Za-z][\w+.-]*://[^\s/?#@:]*:)(?P<secret>[^\s/?#]+)(?=@)")
 _BROKEN_AUTHORITY = re.compile(
     r"(?P<head>\b[A-Za-z][\w+.-]*://[^\s/?#@:]*:)(?!\d*[/?#])(?P<secret>[^\s@]+)(?=@)"
@@ -42,14 +42,14 @@ _FORMS = (_AUTHORITY, _BROKEN_AUTHORITY, _BEARER, _PAIR)
 
 
 class Known:
-    """The secrets of this process."""
+    """Known secrets of this process."""
 
     def __init__(self) -> None:
         self._values: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Remember these values; they stay remembered when the configuration changes."""
+        """Add secrets; they stay known when the configuration changes."""
         fresh = {secret for secret in secrets if len(secret) >= SHORTEST and secret != MASK} - self._values
         if fresh:
             self._values |= fresh
@@ -57,7 +57,7 @@ class Known:
             self._pattern = re.compile("|".join(map(_whole, longest_first)))
 
     def mask(self, text: str) -> str:
-        """The text without these values."""
+        """Return the text with the known secrets masked."""
         return text if self._pattern is None else self._pattern.sub(MASK, text)
 
 
@@ -67,7 +67,7 @@ mask = _known.mask
 
 
 def redact(text: str) -> str:
-    """The text with every secret in it masked: those that are known, and what looks like one."""
+    """Return the text with all secrets masked, known ones and those recognised by their form."""
     text = _known.mask(text)
     if "=" in text or "@" in text:
         for form in _FORMS:
@@ -76,7 +76,7 @@ def redact(text: str) -> str:
 
 
 def redact_option(text: str) -> str:
-    """An option `NAME=VALUE`: its value is masked if the name speaks of a secret, else the secrets in it are."""
+    """Return an option `NAME=VALUE` with its value masked if the name indicates a secret, else only secrets in it."""
     name, equals, _ = text.partition("=")
     if equals and names_a_secret(name):
         return f"{name}={MASK}"
@@ -84,12 +84,12 @@ def redact_option(text: str) -> str:
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether a setting or an option of this name holds a secret."""
+    """Return whether the name of a setting or an option indicates a secret."""
     return _NAME.search(name) is not None
 
 
 def secrets_in(text: str) -> Iterator[str]:
-    """The secrets in the value of a setting, in all the spellings in which they may turn up elsewhere."""
+    """Yield the secrets in the value of a setting, in all spellings in which they may occur elsewhere."""
     name, equals, value = text.partition("=")
     if equals and "://" not in name and "?" not in name and names_a_secret(name):
         yield from _spellings(value)
@@ -99,7 +99,7 @@ def secrets_in(text: str) -> Iterator[str]:
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """As it is, out of its quotes, with its %-escapes resolved; and its parts, if a parser may have cut it up."""
+    """Yield the secret as it is, unquoted, with %-escapes decoded; and its parts, as a parser may have split it."""
     bare = secret[1:-1] if secret[:1] in ("'", '"') and secret[-1:] == secret[:1] else secret
     for spelling in (secret, bare, unquote(bare), unquote_plus(bare)):
         yield spelling
@@ -108,7 +108,7 @@ def _spellings(secret: str) -> Iterator[str]:
 
 
 def _whole(secret: str) -> str:
-    """The secret, but not as a part of a longer word."""
+    """Return a pattern for the secret that does not match inside a longer word."""
     before = r"(?<![A-Za-z0-9])" if secret[0].isalnum() else ""
     after = r"(?![A-Za-z0-9])" if secret[-1].isalnum() else ""
     return before + re.escape(secret) + after

@@ -1,4 +1,4 @@
-"""The test kit under a shorter name: see `polydomo.sdk.testing`."""
+"""Short name of the test kit `polydomo.sdk.testing`."""
 
 from polydomo.sdk.testing import LocalBroker, SyncLocalBroker
 

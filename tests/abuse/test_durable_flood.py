@@ -1,4 +1,4 @@
-"""Abuse: clients that send durable jobs faster than the disk. They are held back; other clients are not."""
+"""Abuse: clients that send durable jobs faster than the disk takes them are slowed down, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Abuse: thousands of half-open handshakes do not prevent others from connecting."""
+"""Half handshakes by the thousand: others connect all the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.broker import BrokerProcess, wait_for
 from tests.support.peers import Answer, MdpClient, Serving, echo
 from tests.support.zmtp import Raw, greeting, message, ready
 
-# Longer than any test here: no peer is disconnected for being slow.
+# Longer than any test here: no peer is cut for being slow.
 TOML = """
 [limits]
 handshake = 60
@@ -45,7 +45,7 @@ def connect(place: str, source: str) -> socket.socket:
 
 
 def ask(broker: BrokerProcess, source: str) -> bool:
-    """Connect from `source`, send a request, and return whether the reply came in time."""
+    """Connect from `source`, ask for something, and return whether the answer came in time."""
     asker = Raw.__new__(Raw)
     asker._unread = b""
     begun = time.monotonic()
@@ -63,7 +63,7 @@ def ask(broker: BrokerProcess, source: str) -> bool:
 def test_half_handshakes_of_one_address_shut_nobody_out(
     server: BrokerProcess, worker: Serving, full: bool
 ) -> None:
-    """Clients from other addresses and from the same one are served."""
+    """Neither those from elsewhere nor those from the same address."""
     number = 5000 if full else 250
     with MdpClient(server.endpoint) as client:
         assert client.call(b"echo", [b"before"]) == Answer([], [b"before"])
@@ -90,7 +90,7 @@ def test_half_handshakes_of_one_address_shut_nobody_out(
 def test_connections_of_one_address_leave_places_to_others(
     server: BrokerProcess, worker: Serving, full: bool
 ) -> None:
-    """limits.connections: an address that has most of them gets no more; one that has few replaces one of its own."""
+    """limits.connections: an address that has most of them gets no more; one that has few gets one of its."""
     if full:
         pytest.skip("the same at any size")
     crowd: list[Raw] = []

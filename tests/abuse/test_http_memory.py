@@ -1,4 +1,4 @@
-"""Abuse: HTTP clients that send half of what they announce, drip, or do not read. The broker's memory stays bounded."""
+"""HTTP clients that send half of what they announce, drip, or do not read: the broker's memory stays within bounds."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ MIB = 1024 * 1024
 
 
 class Watched:
-    """A broker with its memory usage."""
+    """A broker and its memory."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self.desk = Desk(broker)
         self.process = psutil.Process(broker.pid)
         assert (
             self.desk.wait("mmi.service", b"x" * 100_000).status == 200
-        )  # loads everything that the first request needs
+        )  # whatever is loaded at the first request
         self.base = self.rss()
         self.peak = self.base
 
     def rss(self) -> int:
-        """Return the resident memory now."""
+        """Return the resident memory of the process."""
         found: int = self.process.memory_info().rss
         return found
 
@@ -71,8 +71,8 @@ def test_memory_of_posts_that_were_cut_is_free_again(full: bool, path: str) -> N
 
 
 def test_those_that_never_read_and_those_that_drip_stay_within_the_limit(full: bool) -> None:
-    """The former request large results, one after the other; the latter send most of a large body at once and then a
-    byte now and then."""
+    """Each of the former asks for large results, one after the other, and each of the latter sends most of a large
+    body at once and then a byte now and then."""
     peers, limit, size = (200, 2048 * MIB, 60 * MIB) if full else (20, 128 * MIB, 12 * MIB)
     result = 8 * MIB
     slow = 30 if full else 1  # long enough that the limit is reached first
@@ -102,7 +102,7 @@ def test_those_that_never_read_and_those_that_drip_stay_within_the_limit(full: b
                         sock.send(b"x")
 
             watched.watch(20 if full else 1, drip)
-            # The broker's own base is not part of the limit; at full size it fits into the tenth, too.
+            # A base of its own is beside the limit; at full size it fits into the tenth, too.
             allowed = limit * 1.1 if full else base + limit * 1.1
             print(
                 f"peak {watched.peak / MIB:.0f} MiB, base {base / MIB:.0f} MiB, limit {limit / MIB:.0f} MiB"

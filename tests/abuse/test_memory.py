@@ -126,6 +126,6 @@ def test_dripping_peers_are_cut_however_often_a_byte_comes() -> None:
                     sender.send(b"x")
                 with suppress(ConnectionError):
                     reader.socket.recv(1)
-                return "it sends too slowly" in broker.log() and "it reads too slowly" in broker.log()
+                return "sends too slowly" in broker.log() and "reads too slowly" in broker.log()
 
             wait_for(drip, 20)

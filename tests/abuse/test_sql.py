@@ -1,4 +1,4 @@
-"""Abuse: the SQL service with hostile queries: after each of them an honest one is answered soon."""
+"""The SQL service against queries that mean harm: after each of them an honest one is answered soon."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.support.peers import Manager
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-# Seconds for an honest query after a hostile one: the goal, and the limit on a busy machine.
+# Seconds for an honest query after a hostile one: as promised, and on a machine that has other things to do.
 SOON, SOME_TIME = 2.0, 15.0
 
 # Seconds for a query that must wait for an engine to be replaced.
 PATIENCE = 300.0
 
-# A selection of the list: the query that kills an engine comes last, so that no other waits for its replacement.
+# Of the whole list: the query that kills an engine comes last, so that no test waits for a new one.
 FEW = [
     "SELECT user",
     "SELECT * FROM (WITH secret AS (SELECT 1) SELECT * FROM secret), secret",
@@ -49,7 +49,7 @@ FEW = [
 
 
 class Service:
-    """`polydomo spark serve` and a broker, with its temporary files in their own folder."""
+    """`polydomo spark serve` and a broker, with its temporary files in a folder of their own."""
 
     def __init__(self, folder: Path, broker: BrokerProcess) -> None:
         self.temporary = folder / "tmp"
@@ -71,7 +71,7 @@ class Service:
         assert self.process.poll() is None, self.said()
 
     def ask(self, sql: str) -> tuple[str, str]:
-        """Return the kind of failure, or an empty text and the rows."""
+        """The kind of failure, or nothing and the rows."""
         web = Http(self.broker.http)
         web.connection.timeout = 60
         more = {"Prefer": "wait=20", "Accept": "application/json"}
@@ -92,7 +92,7 @@ class Service:
         return self.log.read()
 
     def stop(self, number: signal.Signals) -> None:
-        """Send a signal and check that the service, its children and its files are gone."""
+        """End the process with its children; none of them is left."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(number)
         code = self.process.wait(60)
@@ -138,7 +138,7 @@ def test_after_every_hostile_query_an_honest_one_is_answered(service: Service, f
 
 
 def test_queries_that_cannot_be_interrupted_do_not_keep_their_places(service: Service, full: bool) -> None:
-    """As many queries as there are slots at once: after their time limit the slots are free again, for any query."""
+    """As many as there are places, at once: at the end of their time the places are free again, for any query."""
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(service.ask, hostile_sql.REGEX[0]) for _ in range(4)]
         kinds = {one.result()[0] for one in asked}

@@ -20,7 +20,7 @@ from polydomo.core.ports import Journal
 from polydomo.core.targets import ALL, Target
 from polydomo.core.worker import Worker
 from polydomo.ledger.arrow_columns import arrow_schema, batch_of, table_of
-from polydomo.ledger.job_batch import sheet_of
+from polydomo.ledger.job_batch import job_batch
 from polydomo.ledger.schema import EVENTS, JOBS
 from tests.support.core import Bench
 
@@ -38,10 +38,10 @@ class Ends(Journal):
         pass
 
     def rows(self) -> list[dict[str, Any]]:
-        """On two sheets, if there are several."""
+        """On two batches, if there are several."""
         half = len(self.jobs) // 2
         parts = [part for part in (self.jobs[:half], self.jobs[half:]) if part]
-        table = table_of([sheet_of(rows_of(part), EPOCH) for part in parts], "house", "run")
+        table = table_of([job_batch(rows_of(part), EPOCH) for part in parts], "house", "run")
         rows: list[dict[str, Any]] = table.cast(arrow_schema(JOBS)).to_pylist()
         return rows
 
@@ -213,7 +213,7 @@ def test_rows_that_were_made_otherwise_are_the_same(bench: Bench, ends: Ends) ->
     assert pyarrow.Table.from_batches([batch_of(JOBS, [micros], "house", "run")]).to_pylist() == [row]
 
 
-def test_jobs_of_different_peers_on_different_sheets(bench: Bench, ends: Ends) -> None:
+def test_jobs_of_different_peers_on_different_batches(bench: Bench, ends: Ends) -> None:
     workers = [bench.worker(b"one", name=b"w1"), bench.worker(b"two", name=b"w2")]
     for client, number in ((b"a", 0), (b"b", 1), (b"b", 0), (b"c", 1)):
         bench.client(client).ask((b"one", b"two")[number])
@@ -226,14 +226,14 @@ def test_jobs_of_different_peers_on_different_sheets(bench: Bench, ends: Ends) -
     ]
 
 
-def test_a_clock_that_steps_moves_only_the_sheets_behind_it(bench: Bench, ends: Ends) -> None:
+def test_a_clock_that_steps_moves_only_the_batches_behind_it(bench: Bench, ends: Ends) -> None:
     worker = bench.worker(b"echo")
     for now in (1.0, 2.0):
         bench.broker.now = now
         bench.client().ask(b"echo")
         worker.answer()
-    sheets = [sheet_of(rows_of([job]), EPOCH + 100 * place) for place, job in enumerate(ends.jobs)]
-    table = table_of(sheets, "house", "run")
+    batches = [job_batch(rows_of([job]), EPOCH + 100 * place) for place, job in enumerate(ends.jobs)]
+    table = table_of(batches, "house", "run")
     assert table["finished"].to_pylist() == [at(1.0), at(102.0)]
     assert table["took_us"].to_pylist() == [0, 0]
 
@@ -243,19 +243,19 @@ KINDS = st.sampled_from(["plain", "partial", "keyed", "deadline", "forwarded", "
 
 @settings(max_examples=30, deadline=None)
 @given(kinds=st.lists(KINDS, min_size=1, max_size=12), cuts=st.sets(st.integers(1, 20), max_size=4))
-def test_how_jobs_are_put_on_sheets_makes_no_difference(kinds: list[str], cuts: set[int]) -> None:
+def test_how_jobs_are_put_on_batches_makes_no_difference(kinds: list[str], cuts: set[int]) -> None:
     bench = Bench()
     bench.broker.journal = ends = Ends()
     for number, kind in enumerate(kinds):
         bench.broker.now += 0.25
         _live_through(bench, kind, number)
     assert len(ends.jobs) >= len(kinds)
-    whole = table_of([sheet_of(rows_of(ends.jobs), EPOCH)], "house", "run")
+    whole = table_of([job_batch(rows_of(ends.jobs), EPOCH)], "house", "run")
     places = [0, *sorted(cut for cut in cuts if cut < len(ends.jobs)), len(ends.jobs)]
     parts = [ends.jobs[begin:end] for begin, end in pairwise(places)]
-    several = table_of([sheet_of(rows_of(part), EPOCH) for part in parts], "house", "run")
+    several = table_of([job_batch(rows_of(part), EPOCH) for part in parts], "house", "run")
     assert several.cast(arrow_schema(JOBS)).to_pylist() == whole.cast(arrow_schema(JOBS)).to_pylist()
-    singly = [table_of([sheet_of(rows_of([job]), EPOCH)], "house", "run") for job in ends.jobs]
+    singly = [table_of([job_batch(rows_of([job]), EPOCH)], "house", "run") for job in ends.jobs]
     rows = [table.cast(arrow_schema(JOBS)).to_pylist()[0] for table in singly]
     assert rows == whole.cast(arrow_schema(JOBS)).to_pylist()
 
@@ -298,16 +298,16 @@ import sys
 from polydomo.core.job_columns import FIELDS
 from polydomo.ledger.arrow_columns import batch_of, table_of
 from polydomo.ledger.schema import EVENTS
-from polydomo.ledger.job_batch import Beside, Peer, Sheet
+from polydomo.ledger.job_batch import JobBatch, Overrides, PeerName
 row = {"event_id": "e1", "at": 1, "kind": "joined", "role": "worker"}
 assert batch_of(EVENTS, [row], "house", "run").num_rows == 1
 fields = {name: bytes(int(kind[2:])) for name, kind in FIELDS.items()}
-beside = Beside()
-beside.text("key", 0, "k")
-beside.text("job_id", 0, "j")
-beside.number("priority", 0, 1)
-sheet = Sheet(1, fields, 0.0, ["s"], [Peer("c", "mdp")], [Peer("w", "mdp")], beside)
-assert table_of([sheet], "house", "run").num_rows == 1
+overrides = Overrides()
+overrides.text("key", 0, "k")
+overrides.text("job_id", 0, "j")
+overrides.number("priority", 0, 1)
+batch = JobBatch(1, fields, 0.0, ["s"], [PeerName("c", "mdp")], [PeerName("w", "mdp")], overrides)
+assert table_of([batch], "house", "run").num_rows == 1
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

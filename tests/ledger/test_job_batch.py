@@ -1,4 +1,4 @@
-"""What words the ledger has for peers."""
+"""Names of peers in the ledger."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from polydomo.core.job_columns import ColumnJournal, ColumnSink
 from polydomo.core.worker import Worker
 from polydomo.ledger import segments as module
 from polydomo.ledger.arrow_columns import batch_of
-from polydomo.ledger.job_batch import sheet_of
+from polydomo.ledger.job_batch import job_batch
 from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, TABLES
 from polydomo.ledger.segments import SegmentLimits, Segments
 from tests.support.broker import wait_for
@@ -194,7 +194,7 @@ def test_a_full_disk_delays_rows_and_loses_none(desk: Desk, monkeypatch: pytest.
     wait_for(lambda: desk.safe == [5])
     assert desk.ids() == ["job-1", "job-2"]
     assert desk.segments.trouble == ""
-    assert desk.warnings == ["the ledger cannot be written; it is tried again", "the ledger is written again"]
+    assert desk.warnings == ["cannot write the ledger; retrying", "ledger written again"]
     assert not list(desk.folder.rglob(".*.parquet"))
 
 
@@ -217,7 +217,7 @@ def test_a_start_on_a_full_or_read_only_disk_waits_for_a_better_one(
     desk.add(1, ending=3)
     wait_for(lambda: desk.safe == [3])
     assert desk.ids() == ["job-1"]
-    assert desk.warnings == ["the ledger cannot be written; it is tried again", "the ledger is written again"]
+    assert desk.warnings == ["cannot write the ledger; retrying", "ledger written again"]
     desk.segments.close()
 
 
@@ -240,7 +240,7 @@ def test_nothing_ends_the_thread(desk: Desk, monkeypatch: pytest.MonkeyPatch) ->
     desk.segments.flush()
     wait_for(lambda: desk.safe == [4])
     assert desk.ids() == ["job-1"]
-    assert desk.warnings == ["the ledger cannot be written; it is tried again", "the ledger is written again"]
+    assert desk.warnings == ["cannot write the ledger; retrying", "ledger written again"]
 
 
 def test_if_too_much_waits_the_oldest_go_and_nothing_is_called_safe_any_more(
@@ -298,7 +298,7 @@ def test_the_oldest_make_room_when_all_together_are_too_large(tmp_path: Path) ->
     desk = Desk(tmp_path, bytes=int(size * 1.5))
     desk.segments.close()
     assert desk.ids() == ["job-3"]
-    assert desk.warnings == ["segments of the ledger were removed to make room"]
+    assert desk.warnings == ["removed segments of the ledger to make room"]
 
 
 def test_events_make_room_for_jobs_and_not_the_other_way_round(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_live_jobs_and_rows_from_the_store_share_a_segment(desk: Desk) -> None:
     bench.client(b"c").ask(b"echo")
     worker.answer()
     desk.add(1)
-    desk.segments.add(JOBS.name, sheet_of(taken.journal.take(), NOW / 1_000_000), ending=7)
+    desk.segments.add(JOBS.name, job_batch(taken.journal.take(), NOW / 1_000_000), ending=7)
     desk.flush()
     assert desk.ids() == ["job-1", f"{desk.run}-1"]
     assert desk.safe == [7]

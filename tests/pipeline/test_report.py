@@ -66,7 +66,7 @@ def rows() -> list[dict[str, Any]]:
 def tables(spark: SparkSession) -> dict[str, DataFrame]:
     """Return gold of those rows, cached: each table is queried more than once."""
 
-    def frame(of: schema.Table, some: list[dict[str, Any]]) -> DataFrame:
+    def frame(of: schema.LedgerTable, some: list[dict[str, Any]]) -> DataFrame:
         return spark.createDataFrame(
             [tuple(row.get(c.name) for c in of.columns) for row in some], spark_schema(of)
         )

@@ -24,7 +24,7 @@ JOBS = 12_000
 SIZE = {"jobs": JOBS, "seed": 5, "days": 3, "services": 5, "clients": 20}
 
 
-def table(spark: SparkSession, folder: Path, of: schema.Table) -> DataFrame:
+def table(spark: SparkSession, folder: Path, of: schema.LedgerTable) -> DataFrame:
     return spark.read.schema(spark_schema(of)).parquet(f"{folder}/{of.name}")
 
 

@@ -37,7 +37,7 @@ async def server(tmp_path: Path) -> AsyncIterator[BrokerServer]:
 
 @pytest.fixture
 def lines(server: BrokerServer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
-    """What was logged: the words, and of how many jobs."""
+    """Return the logged events with their numbers of jobs."""
     found: list[tuple[str, object]] = []
     monkeypatch.setattr(
         store_adapter.log, "warning", lambda what, **more: found.append((what, more.get("jobs")))
@@ -52,7 +52,7 @@ def lines(server: BrokerServer, monkeypatch: pytest.MonkeyPatch) -> list[tuple[s
 async def test_our_own_client_is_told(
     server: BrokerServer, lines: list[tuple[str, object]], dialect: str
 ) -> None:
-    url = server.bound[0].replace("tcp://", f"{dialect}://")
+    url = server.zmq.bound[0].replace("tcp://", f"{dialect}://")
     async with Client(url) as client:
         with pytest.raises(Refused, match="wait to be written"):
             await client.call("kept", b"x", timeout=20)
@@ -61,7 +61,7 @@ async def test_our_own_client_is_told(
 
 
 async def test_http_says_so(server: BrokerServer, lines: list[tuple[str, object]]) -> None:
-    site = Site(server.places()["http"][0])
+    site = Site(server.endpoints()["http"][0])
     answer = await asyncio.to_thread(site.post, "/v1/services/kept/jobs", b"x")
     is_problem(answer, 503, "store")
     assert (server.broker.refused, server.broker.failed) == (1, 0)
@@ -72,12 +72,12 @@ async def test_a_flood_of_refusals_is_a_line_or_two(
 ) -> None:
     """A foreign MDP client cannot be told; the log has how many there were."""
     server.broker.lifecycle.keeper.behind = lambda: False  # type: ignore[union-attr, method-assign]
-    client = MdpClient(server.bound[0])
+    client = MdpClient(server.zmq.bound[0])
     for _ in range(50):
         client.request(b"kept", b"x")
     await asyncio.wait_for(_until(lambda: server.broker.refused == 50), 20)
     assert [jobs for _, jobs in lines] == [1]
-    monkeypatch.setattr(store_adapter, "QUIET", 0.0)
+    monkeypatch.setattr(store_adapter, "LOG_INTERVAL", 0.0)
     client.request(b"kept", b"x")
     await asyncio.wait_for(_until(lambda: server.broker.refused == 51), 20)
     assert [jobs for _, jobs in lines] == [1, 50]

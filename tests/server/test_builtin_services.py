@@ -22,7 +22,7 @@ MMI, SID, FSS, SHARING = b"mmi.service.broker", b"sid.service.broker", b"fss.ser
 
 
 class Context:
-    """Closes everybody's socket at the end."""
+    """Context that closes all sockets at the end."""
 
     def __init__(self) -> None:
         self.context = zmq.Context()
@@ -76,7 +76,7 @@ def context() -> Iterator[Context]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Path:
-    """What a broker is given."""
+    """Return the folder with the broker's configuration and files."""
     (tmp_path / "shared/sub").mkdir(parents=True)
     (tmp_path / "shared/data.bin").write_bytes(DATA)
     (tmp_path / "shared/evil").symlink_to("/etc/passwd")
@@ -229,7 +229,7 @@ def test_administration(peer: Peer, broker: BrokerProcess, context: Context) -> 
 def test_shutdown_answers_first(peer: Peer, broker: BrokerProcess) -> None:
     assert peer.ask(MMI, "shutdown") == {"name": "polydomo", "stopping": True}
     assert broker.process.wait(10) == 0
-    assert "told to stop" in broker.log()
+    assert "stop requested" in broker.log()
 
 
 def test_restart_keeps_the_process_the_ports_and_the_folder(

@@ -1,6 +1,6 @@
 """The broker's own time: it stands still while the broker does."""
 
-from polydomo.server.clock import Clock
+from polydomo.server.clock import ServerClock
 
 
 class Watch:
@@ -13,7 +13,7 @@ class Watch:
 
 def test_time_passes():
     watch = Watch()
-    clock = Clock(watch)
+    clock = ServerClock(watch)
     start = clock.read()
     for _ in range(10):
         watch.now += 0.9
@@ -23,7 +23,7 @@ def test_time_passes():
 
 def test_a_stall_is_no_time():
     watch = Watch()
-    clock = Clock(watch)
+    clock = ServerClock(watch)
     start = clock.read()
     watch.now += 3600
     assert clock.read() == start
@@ -34,7 +34,7 @@ def test_a_stall_is_no_time():
 def test_what_counts_as_a_stall_follows_the_heartbeat():
     """A stall that is not noticed must be shorter than an interval, or it eats up a worker's liveness."""
     watch = Watch()
-    clock = Clock(watch)
+    clock = ServerClock(watch)
     clock.follow(0.2)
     start = clock.read()
     assert clock.longest_sleep == 0.1

@@ -10,7 +10,7 @@ import pytest
 
 from polydomo.errors import ConfigError
 from polydomo.server import config, units
-from polydomo.server.config import KEYS, SERVICE_KEYS, Flag, Problem
+from polydomo.server.config import KEYS, SERVICE_KEYS, ConfigProblem, Flag
 from polydomo.server.settings import Settings
 
 
@@ -30,7 +30,7 @@ def gather(
     return config.gather(path, flags or [], environ or {})
 
 
-def only_problem(**given: Any) -> Problem:
+def only_problem(**given: Any) -> ConfigProblem:
     found = gather(**given)
     assert len(found.problems) == 1, found.problems
     return found.problems[0]
@@ -244,7 +244,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
     [
         ("heartbeat.interval", "0", "above 0"),
         ("heartbeat.interval", "-1", "above 0"),
-        ("heartbeat.interval", "forever", "cannot go on forever"),
+        ("heartbeat.interval", "forever", "forever is not allowed"),
         ("heartbeat.interval", "soon", "250ms"),
         ("heartbeat.liveness", "0", "1 or more"),
         ("heartbeat.liveness", "1.5", "whole number"),

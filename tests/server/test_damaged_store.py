@@ -1,4 +1,4 @@
-"""A broker is started on files that were damaged meanwhile: it says what, and what to do."""
+"""A broker that starts on damaged files reports the damage and what to do."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_damaged_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "lost" in told["warning"]
         assert "write-ahead log is damaged" in shown(broker)["damage"]
         assert "the store has lost jobs" in broker.log()
-        assert "jobs of before go on" in broker.log()
+        assert "recovered unfinished jobs" in broker.log()
 
 
 def test_a_file_that_cannot_be_opened_ends_the_start_with_a_hint(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def started(tmp_path: Path) -> Iterator[Callable[..., DegradedBroker]]:
 
 
 def suffers(broker: DegradedBroker, words: str) -> None:
-    """Everybody is told, and only durable jobs are refused."""
+    """All clients get an error, and only durable jobs are refused."""
     wait_for(lambda: not broker.is_ready(), 20, broker.log())
     status, told = broker.ready()
     assert status == 503
@@ -198,15 +198,15 @@ def test_a_start_without_room(tmp_path: Path, started: Callable[..., DegradedBro
     (tmp_path / "data").mkdir()
     broker = started(tmp_path / "data", 0)
     suffers(broker, "full")
-    wait_for(lambda: "the ledger cannot be written" in broker.log(), 20)
-    assert broker.log().count("the ledger cannot be written") == 1
+    wait_for(lambda: "cannot write the ledger" in broker.log(), 20)
+    assert broker.log().count("cannot write the ledger") == 1
     assert "full" in broker.command_line("status").stdout
     doctor = broker.command_line("doctor")
     assert doctor.returncode == 1
     assert "full" in doctor.stdout
     broker.set_limit(resource.RLIM_INFINITY)
     recovers(broker)
-    wait_for(lambda: "the ledger is written again" in broker.log(), 20)
+    wait_for(lambda: "ledger written again" in broker.log(), 20)
     ends_well(broker)
 
 
@@ -219,7 +219,7 @@ def test_a_restart_without_room_after_a_kill(tmp_path: Path, started: Callable[.
     suffers(broker, "full")
     broker.set_limit(resource.RLIM_INFINITY)
     recovers(broker)
-    wait_for(lambda: "jobs of before go on" in broker.log(), 20)
+    wait_for(lambda: "recovered unfinished jobs" in broker.log(), 20)
     with peers_of(broker.endpoint) as peers:
         peers.echo(b"safe")
         wait_for(lambda: _done(broker) == 2, 30)
@@ -233,7 +233,7 @@ def test_a_stop_without_room(tmp_path: Path, started: Callable[..., DegradedBrok
 
 
 def test_a_disk_that_fills_up(tmp_path: Path, started: Callable[..., DegradedBroker]) -> None:
-    """Nothing is submitted meanwhile: a look at the disk shows it."""
+    """Without any job, a check of the disk finds the trouble."""
     with small_disk(tmp_path / "small", "8m") as disk:
         broker = started(disk / "data")
         wait_for(broker.is_ready)

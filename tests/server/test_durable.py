@@ -55,7 +55,7 @@ def peers() -> Iterator[Peers]:
 
 
 def ask(client: zmq.Socket[bytes], task: str, **kwargs: object) -> object:
-    """The catalogue."""
+    """Return the answer to a task of the catalogue."""
     body = json.dumps({"task": task, "kwargs": kwargs}).encode()
     client.send_multipart([b"MDPC02", b"\x01", b"mmi.service.broker", body])
     assert client.poll(5000)

@@ -170,7 +170,7 @@ def test_a_subscriber_that_goes_is_forgotten(station: Station, sockets: Sockets)
 
 
 def test_a_slow_reader_loses_messages_and_nobody_else_does(station: Station, sockets: Sockets) -> None:
-    """It is bounded by limits.subscriber_bytes and what its kernel takes; when it reads again it hears what is new."""
+    """Its backlog is limited by limits.subscriber_bytes and the kernel's buffers; later it receives new events."""
     brisk = sockets.sub(station.endpoint, b"")
     brisk.rcvhwm = 0
     with Raw(station.endpoint, receive_buffer=4096) as slow:

@@ -1,4 +1,4 @@
-"""Peers that do not speak ZMTP, speak it wrongly, slowly, or all at once. Nobody else notices."""
+"""Peers that speak ZMTP wrongly, slowly, in great numbers or not at all do not disturb others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bystander(server: BrokerProcess) -> Iterator[Serving]:
 
 @pytest.fixture(autouse=True)
 def client(server: BrokerProcess, bystander: Serving) -> Iterator[MdpClient]:
-    """Somebody who is served before, meanwhile and after."""
+    """Check that another client is served before, during and after each test."""
     with MdpClient(server.endpoint) as client:
         assert client.call(b"bystander", [b"before"]) == Answer([], [b"before"])
         yield client

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from polydomo.server.heap import GAPS_MAX, GAPS_MIN, Heap, resident_size
+from polydomo.server.heap import GAPS_MAX, GAPS_MIN, Heap
+from polydomo.services.process import resident_size
 
 MIB = 1024 * 1024
 

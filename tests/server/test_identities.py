@@ -1,4 +1,4 @@
-"""Who is who: identities peers choose, those the broker makes up, and two peers with one identity."""
+"""Identities: chosen by peers, made up by the broker, and used by two peers at once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_impossible_identity_is_refused(server: BrokerProcess, identity: byte
 
 
 def test_the_newer_of_two_takes_over_and_gets_the_answers(peers: Peers):
-    """The older is mostly a connection whose death nobody has noticed."""
+    """The older one is mostly a connection whose end was not noticed."""
     worker = peers(MdpWorker, b"takeover")
     old = Raw(peers.endpoint).shake(identity=b"twin")
     old.send(message(b"MDPC02", b"\x01", b"takeover", b"asked by the old one"))
@@ -176,7 +176,7 @@ def test_a_client_within_its_grace_time_misses_nothing(peers: Peers):
 
 
 def test_a_named_peer_that_is_client_and_worker_comes_back_as_both(peers: Peers):
-    """What it asked before is answered, and what it offers now reaches the new connection."""
+    """Earlier requests are answered, and new jobs reach the new connection."""
     peers.echo(b"helper")
     manager, client, slow = peers(Manager), peers(MdpClient), peers(MdpWorker, b"slow helper")
     both = peers(MdpWorker, b"both", identity=b"both")

@@ -133,7 +133,7 @@ def test_the_newest_lines_are_remembered() -> None:
         stream = io.StringIO()
         log.setup(LogSection(format=form, level="info"), stream)  # type: ignore[arg-type]
         log.Log().warning("something happened", peer="x" * 5000)
-        log.Log()._say("debug", "too little", {})
+        log.Log()._write("debug", "too little", {})
         logging.getLogger("asyncio").error("a line %s", "of asyncio")
         first, second = log.recent
         assert (first["level"], first["logger"], first["message"]) == (

@@ -1,4 +1,4 @@
-"""What a connection leaves behind when it is gone: neither peer nor parser, without help of the garbage collector."""
+"""A closed connection's peer and parser are freed without the garbage collector."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def nothing_is_left() -> None:
 @pytest.mark.parametrize("name", ZMTP)
 async def test_zeromq_peer_is_freed(uncollected: None, server: BrokerServer, name: str) -> None:
     for identity in (b"", b"me"):
-        await come_and_go(server.bound[0], greeting() + ready(identity=identity), ZMTP[name])
+        await come_and_go(server.zmq.bound[0], greeting() + ready(identity=identity), ZMTP[name])
     await nothing_is_left()
 
 
@@ -105,5 +105,5 @@ async def test_subscriber_is_freed(uncollected: None, server: BrokerServer, hell
 
 
 async def test_refused_peer_is_freed(uncollected: None, server: BrokerServer) -> None:
-    await come_and_go(server.bound[0], greeting() + ready(b"PUB"), [])
+    await come_and_go(server.zmq.bound[0], greeting() + ready(b"PUB"), [])
     await nothing_is_left()

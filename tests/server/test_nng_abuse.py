@@ -1,4 +1,4 @@
-"""NNG peers that are not what they should be: refused, bounded, and nobody else notices."""
+"""Misbehaving NNG peers are refused or limited, and do not disturb others."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_message_in_single_bytes_arrives(server: BrokerProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "reason"), [(14, "it reads too slowly"), (100, "it does not read its answers")]
+    ("answers", "reason"), [(14, "reads too slowly"), (100, "does not read its answers")]
 )
 def test_a_client_that_never_reads_is_cut(server: BrokerProcess, answers: int, reason: str) -> None:
     """When it has read too little for a while, or at once when too much waits for it."""

@@ -39,7 +39,7 @@ def server() -> Iterator[BrokerProcess]:
 
 
 def shown(context: Context) -> dict[str, int]:
-    """What the broker says of its NNG peers."""
+    """Return the broker's description of its NNG peers."""
     context.job("mmi.service.broker", b"show_broker")
     found = json.loads(context.receive().payload)["nng"]
     assert isinstance(found, dict)
@@ -118,7 +118,7 @@ def test_a_client_that_sends_again_every_second_has_its_job_run_once(server: Bro
 @pytest.mark.clause("MEMO-O-07")
 @pytest.mark.parametrize("cut", ["client", "worker", "both"])
 def test_a_connection_cut_in_the_middle_of_a_job(server: BrokerProcess, cut: str) -> None:
-    """It ends once, and its client gets the answer."""
+    """The job ends once, and the client gets the answer."""
     service = f"cut.{cut}"
     through_proxy = {"reconnect_time_min": 20, "reconnect_time_max": 50}
     with Proxy(server.nng) as proxy:

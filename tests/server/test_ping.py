@@ -67,14 +67,14 @@ def test_an_old_peer_is_not_pinged(server: BrokerProcess, raw: Raw):
     raw.send(greeting(version=b"\x03\x00") + ready())
     raw.read(64)
     raw.command()
-    with Raw(server.endpoint) as other:  # a newer one, given up meanwhile
+    with Raw(server.endpoint) as other:  # a newer one, which is cut
         other.shake().wait_closed()
     raw.send(message(b"MDPC02", b"\x01", b"mmi.service", b"x"))
     assert raw.message()[-1] == b"404"
 
 
 def test_a_peer_that_breaks_its_own_promise_is_given_up():
-    """RFC 37: a PING's TTL says after which silence the peer is to be given up."""
+    """RFC 37: a PING's TTL is the silence after which the peer is disconnected."""
     with (
         BrokerProcess(toml="[zmq]\nping = 0\n[limits]\nstalled = 0.5") as broker,
         Raw(broker.endpoint) as raw,

@@ -1,4 +1,4 @@
-"""What a broker leaves on disk is for its owner only, and where a worker failed is told to those who may know."""
+"""Files of a broker are readable by their owner only, and tracebacks are sent to permitted clients only."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_wider_folder_is_left_alone_with_a_warning() -> None:
         broker.stop()
         broker.data.chmod(0o755)
         broker.start_again()
-        assert "the folder is open to others" in broker.log()
+        assert "folder readable by others" in broker.log()
         assert stat.S_IMODE(broker.data.stat().st_mode) == 0o755
 
 

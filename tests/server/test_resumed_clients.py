@@ -65,7 +65,7 @@ class Scene:
         return worker
 
     def ask(self) -> None:
-        """Everybody asks, and all of it is on disk."""
+        """Send the requests of all clients and wait until they are on disk."""
         for name, client in self.clients.items():
             more = {"metadata": [b"meta"]} if isinstance(client, DcpPeer) else {}
             client.request(b"safe", name, **more)
@@ -118,7 +118,7 @@ def test_jobs_that_wait_at_the_kill(stack: ExitStack) -> None:
 
 
 def test_a_job_that_runs_at_the_kill(stack: ExitStack) -> None:
-    """Its worker registers again and answers what it was given by the broker of before."""
+    """The worker registers again and answers the job that it got before the restart."""
     scene = Scene(stack)
     worker = scene.worker()
     scene.ask()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from polydomo.deferred import Deferred
 from polydomo.server import scan_tasks
+from polydomo.server.job_tasks import refuse_tasks
 from polydomo.server.scan_tasks import ScanTasks
-from polydomo.services.builtin import Later, Raw
+from polydomo.services.builtin import Raw
 from polydomo.store.records import DEAD, DONE, FAILED
 from polydomo.wire.frames import frame, join
-from tests.store.desk import NOW, SECOND, Desk, job, name
+from tests.store.desk import NOW, PATIENCE, SECOND, Desk, job, name
 
 
 class Scanner:
@@ -29,14 +32,26 @@ class Scanner:
         self.tasks = management.tasks
 
     def ask(self, task: str, **kwargs: Any) -> Any:
-        later: Later = self.tasks[task](**kwargs)
-        found: list[Any] = []
-        failed: list[Exception] = []
-        later.then(found.append, failed.append)
-        self.desk.until(lambda: bool(found or failed))
-        if failed:
-            raise failed[0]
-        return msgspec.msgpack.decode(found[0].frames[0]) if isinstance(found[0], Raw) else found[0]
+        async def ask() -> Any:
+            return await self.settled(self.tasks[task](**kwargs))
+
+        answer = asyncio.run(ask())
+        return msgspec.msgpack.decode(answer.frames[0]) if isinstance(answer, Raw) else answer
+
+    async def settled(self, answer: Deferred[Any]) -> Any:
+        async def value() -> Any:
+            return await answer
+
+        task = asyncio.create_task(value())
+        async with asyncio.timeout(PATIENCE):
+            while not task.done():
+                await self.turn()
+        return task.result()
+
+    async def turn(self) -> None:
+        await asyncio.sleep(0.001)
+        while not self.desk.calls.empty():
+            self.desk.calls.get()()
 
     def pages(self, task: str, **kwargs: Any) -> list[dict[str, list[Any]]]:
         after, found = 0, []
@@ -121,12 +136,16 @@ def test_a_bound_is_told_when_all_before_it_is_on_disk(tmp_path):
     scanner.add(1)
     gate = desk.hold()
     desk.store.finish(name(1), 0, DONE, frame(b"answer"), NOW)
-    told: list[Any] = []
-    scanner.tasks["scan_bounds"]().then(told.append, told.append)
-    assert not told
-    gate.opened.set()
-    desk.until(lambda: bool(told))
-    assert ids(scanner.pages("scan_endings", until=told[0]["ending"])) == [[name(1)]]
+
+    async def bounds() -> Any:
+        answer = asyncio.create_task(scanner.settled(scanner.tasks["scan_bounds"]()))
+        for _ in range(20):
+            await scanner.turn()
+        assert not answer.done()
+        gate.opened.set()
+        return await answer
+
+    assert ids(scanner.pages("scan_endings", until=asyncio.run(bounds())["ending"])) == [[name(1)]]
     desk.close()
 
 
@@ -191,7 +210,7 @@ def test_what_has_just_ended_is_traced_in_memory(scanner):
 
 def test_where_nothing_is_kept_they_say_so():
     management: Any = SimpleNamespace(tasks={})
-    scan_tasks.without_store(management)
+    refuse_tasks(management, scan_tasks.TASKS)
     for task in scan_tasks.TASKS:
         with pytest.raises(ValueError, match="keeps no durable jobs: give it a folder"):
             management.tasks[task](after=1)

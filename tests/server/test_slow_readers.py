@@ -1,4 +1,4 @@
-"""Peers that ask and do not listen: what waits for them is bounded, and nobody else waits."""
+"""Peers that do not read their answers: the backlog is limited, and others are not delayed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_client_whose_answers_are_too_much_is_cut_at_once(
 def test_a_worker_that_does_not_read_its_job_loses_it(
     server: BrokerProcess, peers: Peers, reading_paused: Raw
 ):
-    """It registered, a big job is on its way to it, and it never takes it."""
+    """The worker registers and never reads the large job that is sent to it."""
     reading_paused.send(message(b"MDPW02", b"\x01", b"patient"))
     client = peers(MdpClient)
     manager = peers(Manager)
@@ -119,7 +119,7 @@ def test_a_slow_reader_that_does_read_is_kept(server: BrokerProcess, peers: Peer
 def test_a_bad_peer_that_never_reads_does_not_linger(
     server: BrokerProcess, peers: Peers, reading_paused: Raw
 ):
-    """It broke the protocol while megabytes wait for it: closing must not wait for it to read them."""
+    """A breach of the protocol closes the connection without waiting for megabytes of unread output."""
     reading_paused.send(message(b"MDPW02", b"\x01", b"patient"))
     manager = peers(Manager)
     wait_for(lambda: manager.offered(b"patient"))

@@ -130,7 +130,7 @@ class Soak:
             assert time.monotonic() - last < 45, f"nothing is answered any more after {self.progress}"
 
     def show(self) -> None:
-        """A line that moves, for whoever runs a long one at a terminal."""
+        """Show the progress of a long run on a terminal."""
         if sys.stdout.isatty():
             troubles = sum(self.acts.values())
             print(f"\r{self.progress:>10,} answers, {troubles} killed or frozen ", end="", flush=True)
@@ -162,7 +162,7 @@ class Soak:
         act = self.chance.choice(list(self.acts))
         role = self.workers if act.endswith("worker") else self.clients
         able = [one for one in role if not one.frozen and not one.doomed and not one.finished]
-        if len(able) < 2:  # somebody must go on
+        if len(able) < 2:  # one must stay
             return
         victim = self.chance.choice(able)
         self.acts[act] += 1

@@ -86,7 +86,7 @@ def test_new_requests_and_newcomers_are_refused_while_it_drains(server: BrokerPr
 
 
 def test_management_answers_while_it_drains(server: BrokerProcess, peers: Peers):
-    """Whoever stops a broker wants to see what it still waits for."""
+    """The log has the number of unfinished jobs."""
     worker, client, manager = peers(MdpWorker, b"svc"), peers(MdpClient), peers(Manager)
     client.request(b"svc", b"x")
     task = worker.take()

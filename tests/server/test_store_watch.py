@@ -1,4 +1,4 @@
-"""The store's disk is watched: trouble is said once, durable jobs are refused meanwhile, and its end is noticed."""
+"""Checks of the store's disk: trouble is logged once, durable jobs are refused until it ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Scene:
         self.recoveries = 0
         self.looks = 0
         monkeypatch.setattr(sqlite_module, "inspect", self.look)
-        monkeypatch.setattr(store_watch, "LOOK", 0.01)
+        monkeypatch.setattr(store_watch, "CHECK", 0.01)
         monkeypatch.setattr(store_watch, "RETRY", 0.01)
         log.set_level(logging.INFO, "polydomo")
 

@@ -82,7 +82,7 @@ def _ends(rows: list[tuple[str, str, bytes | None]]) -> Ends:
 
 
 def stuck(client: Client, broker: BrokerProcess) -> str:
-    """What is known of jobs that do not end."""
+    """Return a description of unfinished jobs."""
     query = "SELECT id, state, attempt, worker, token, queued, not_before, dispatched, finished FROM jobs WHERE id = ?"
     with closing(sqlite3.connect(broker.data / "jobs.db")) as database:
         rows = [database.execute(query, (name.decode(),)).fetchone() for name in list(client.accepted)[:5]]
@@ -91,7 +91,7 @@ def stuck(client: Client, broker: BrokerProcess) -> str:
 
 
 def check(client: Client, ends: Ends) -> None:
-    """What the client was told, and what it was not told, against the store."""
+    """Compare the client's answers with the store."""
     assert client.acknowledged - ends.keys() == set(), "acknowledged jobs were lost"
     assert {name: end for name, end in ends.items() if end[0] != "done"} == {}, "jobs did not end"
     assert client.changed == [], "a job had two results"
@@ -106,7 +106,7 @@ def check(client: Client, ends: Ends) -> None:
 
 
 def stumble(broker: BrokerProcess, seconds: float) -> None:
-    """It is started and killed again, perhaps while it reads its jobs."""
+    """Start the broker and kill it again, perhaps during recovery."""
     with subprocess.Popen(broker.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         time.sleep(seconds)
         process.kill()
@@ -157,7 +157,7 @@ def test_graceful_restarts_with_a_thousand_jobs_in_flight(sockets: Sockets) -> N
 
 
 def test_kill_9_of_the_broker_with_jobs_for_one_for_some_and_for_all_workers(sockets: Sockets) -> None:
-    """Those for several workers are gathered: who has answered before the kill is not asked again in the end."""
+    """Answers of several workers are gathered: a worker that answered before the kill is not asked again."""
     dice = random.Random(21)
     targets = (b"any", b"w0", b"w1,w2", b"all")
     with BrokerProcess(toml=TOML) as broker:

@@ -88,7 +88,7 @@ def play(
         assert words in scene.trouble()
         assert broker.log().count("store in trouble") == 1
         scene.memory_goes_on()
-        # The job in the worker's hands ends now: its result cannot be recorded, and nobody is told of it yet.
+        # The running job ends now: its result cannot be recorded, so its client gets no answer yet.
         holder.go_on()
         assert holder.heard() == "answered"
         assert not until([], [client], lambda: b"early" in client.results, 1.5)

@@ -61,7 +61,7 @@ def test_kill_9_of_a_worker_mid_job(broker: BrokerProcess, sockets: Sockets) -> 
 
 
 def test_a_frozen_worker_s_late_answer_is_refused(broker: BrokerProcess, sockets: Sockets) -> None:
-    """It overruns its time, another one answers; thawed, it answers too: nothing changes, and it goes on working."""
+    """A frozen worker's job times out and another one answers; the late answer is dropped and the worker stays."""
     client = Client(sockets, broker.endpoint, b"client", 1)
     with alone("worker", broker.endpoint, "frozen") as frozen:
         client.post(b"job")

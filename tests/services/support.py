@@ -68,7 +68,7 @@ class Asker(ClientPort):
         return job
 
     def ask(self, background: ByHand, service: bytes, task: str, /, **kwargs: Any) -> Any:
-        """The answer, as JSON."""
+        """Return the answer, decoded from JSON."""
         return json.loads(self.frames(background, service, task, **kwargs)[0])
 
     def frames(self, background: ByHand, service: bytes, task: str, /, **kwargs: Any) -> list[bytes]:
@@ -79,7 +79,7 @@ class Asker(ClientPort):
         return self.answers[-1]
 
     def refused(self, background: ByHand, service: bytes, task: str, /, **kwargs: Any) -> str:
-        """Why it fails."""
+        """Return the message of the failure."""
         before = len(self.failures)
         self.send(service, task, **kwargs)
         background.settle()

@@ -9,12 +9,12 @@ import pytest
 from norfab.core.monitoring import BrokerMonitoringStats, WorkerMonitoringStats
 
 from polydomo import __version__
-from polydomo.services.administration import Administration, Host
+from polydomo.services.administration import Administration
 from polydomo.services.files import Files
 from polydomo.services.filesharing import FileSharing
 from polydomo.services.folder import Folder
 from polydomo.services.inventory import Inventory
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from tests.services.support import Asker, ByHand
 from tests.support import invariants
 from tests.support.core import Bench
@@ -22,10 +22,11 @@ from tests.support.core import Bench
 NAME = b"mmi.service.broker"
 
 
-class FakeHost(Host):
-    """`done` is what it was told to do."""
+class FakeProcess:
+    """`done` lists the calls of `stop` and `restart`."""
 
-    def __init__(self) -> None:
+    def __init__(self, own_process: bool) -> None:
+        self.own_process = own_process
         self.done: list[str] = []
         self.lines: list[dict[str, Any]] = []
 
@@ -34,6 +35,15 @@ class FakeHost(Host):
 
     def folders(self) -> dict[str, str | None]:
         return {"base_dir": "/here"}
+
+    def dropped(self) -> int:
+        return 0
+
+    def connections(self) -> int:
+        return 3
+
+    def inventory(self) -> Inventory | None:
+        return None
 
     def logs(self) -> list[dict[str, Any]]:
         return self.lines
@@ -46,12 +56,12 @@ class FakeHost(Host):
 
 
 class Set:
-    def __init__(self, host: Host | None = None) -> None:
+    def __init__(self, own_process: bool = True) -> None:
         self.bench = Bench()
         self.bench.broker.now = 100.0
-        self.management = Management(self.bench.broker, "house")
-        self.host = FakeHost()
-        self.administration = Administration(self.management, host or self.host)
+        self.management = ManagementService(self.bench.broker, "house")
+        self.process = FakeProcess(own_process)
+        self.administration = Administration(self.management, self.process)
         self.hand = ByHand()
         self.asker = Asker(self.bench.broker)
 
@@ -70,17 +80,17 @@ def stage() -> Set:
 def test_restart_and_shutdown(stage: Set) -> None:
     assert stage.ask("restart") == {"name": "house", "restarting": True}
     assert stage.ask("shutdown") == {"name": "house", "stopping": True}
-    assert stage.host.done == ["restart", "stop"]
+    assert stage.process.done == ["restart", "stop"]
 
 
 def test_a_broker_in_another_program_does_neither() -> None:
-    stage = Set(Host())
+    stage = Set(own_process=False)
     assert "another program" in stage.refused("restart")
     assert "another program" in stage.refused("shutdown")
 
 
 def test_disconnect_all(stage: Set) -> None:
-    """What they held waits for them to come back: none of those that leave gets it."""
+    """Their jobs wait until a worker returns: none of the leaving workers gets them."""
     workers = [stage.bench.worker(b"echo") for _ in range(3)]
     client = stage.bench.client()
     for _ in range(2):
@@ -143,13 +153,13 @@ def test_get_status_and_version(stage: Set) -> None:
 def test_show_broker_inventory(stage: Set, tmp_path: Any) -> None:
     assert stage.ask("show_broker_inventory") == {}
     inventory = Inventory(tmp_path, {"broker": {"a": 1}}, {}, {})
-    stage.host.inventory = lambda: inventory  # type: ignore[method-assign]
+    stage.process.inventory = lambda: inventory  # type: ignore[method-assign]
     shown = stage.ask("show_broker_inventory")
     assert (shown["broker"], shown["workers"]) == ({"a": 1}, {})
 
 
 def test_get_logs(stage: Set) -> None:
-    stage.host.lines = [
+    stage.process.lines = [
         {"ts": f"2026-01-31T12:00:{n:02}+00:00", "level": level, "logger": "polydomo", "message": str(n)}
         for n, level in enumerate(["INFO", "ERROR", "WARNING", "INFO"])
     ]

@@ -12,7 +12,7 @@ import pytest
 
 from polydomo.services.files import LARGEST_CHUNK, NAME, Files, Fss
 from polydomo.services.folder import Folder
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from tests.services.support import Asker, ByHand
 from tests.support import invariants
 from tests.support.core import Bench
@@ -38,7 +38,7 @@ def files(tmp_path: Path, hand: ByHand) -> Files:
 @pytest.fixture
 def asker(files: Files) -> Asker:
     bench = Bench()
-    Management(bench.broker, "house")
+    ManagementService(bench.broker, "house")
     Fss(bench.broker, files)
     return Asker(bench.broker)
 
@@ -66,7 +66,7 @@ def test_details_of_one_and_of_several(asker: Asker, hand: ByHand) -> None:
 
 
 def test_a_file_in_chunks(asker: Asker, hand: ByHand) -> None:
-    """Chunk by chunk, as whoever was broken off would go on."""
+    """Chunk by chunk, as an interrupted client resumes."""
     got, offset, etag = b"", 0, ""
     while True:
         head, data = asker.frames(
@@ -156,7 +156,7 @@ def test_wrong_wishes(asker: Asker, hand: ByHand, kwargs: dict[str, object], wor
 
 def test_without_a_folder_it_says_so(hand: ByHand) -> None:
     bench = Bench()
-    Management(bench.broker, "house")
+    ManagementService(bench.broker, "house")
     Fss(bench.broker, None)
     asker = Asker(bench.broker)
     for _ in range(3):  # and not once in turn "501" of the fallback
@@ -165,7 +165,7 @@ def test_without_a_folder_it_says_so(hand: ByHand) -> None:
 
 def test_it_is_no_job_in_the_figures(files: Files, hand: ByHand) -> None:
     bench = Bench()
-    management = Management(bench.broker, "house")
+    management = ManagementService(bench.broker, "house")
     management.own.append(Fss(bench.broker, files).port)
     asker = Asker(bench.broker)
     asker.ask(hand, NAME, "walk")

@@ -14,9 +14,9 @@ from polydomo.core.gather import unpack
 from polydomo.core.job import Job
 from polydomo.core.targets import ALL, NAMES, Target
 from polydomo.services.files import Files
-from polydomo.services.filesharing import MOST_WANTED, SERVICE, WORKER, FileSharing
+from polydomo.services.filesharing import MOST_REQUESTED, SERVICE, WORKER, FileSharing
 from polydomo.services.folder import Folder
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.wire.frames import join, split
 from tests.services.support import Asker, ByHand
 from tests.support import invariants
@@ -33,7 +33,7 @@ class Set:
         self.hand = ByHand()
         self.bench = Bench()
         self.broker = self.bench.broker
-        self.management = Management(self.broker, "house")
+        self.management = ManagementService(self.broker, "house")
         self.files = Files(Folder(str(folder)), self.hand, transfers=2)
         self.sharing = FileSharing(self.broker, self.files, IDLE)
         self.asker = Asker(self.broker)
@@ -143,7 +143,7 @@ def test_a_put_that_is_no_wish_ends_it(stage: Set, wish: object) -> None:
 
 def test_more_wishes_than_anybody_needs(stage: Set) -> None:
     job = stage.fetch(chunk_size=1)
-    for _ in range(MOST_WANTED + 2):
+    for _ in range(MOST_REQUESTED + 2):
         stage.broker.put(job, [], join([b'{"offset": 5}']))
     stage.hand.settle()
     assert "not yet sent" in stage.asker.failures[0]

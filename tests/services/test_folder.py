@@ -260,7 +260,7 @@ def test_no_way_leads_out(
 
 
 def test_a_folder_that_becomes_a_link_meanwhile(folder: Folder, place: Path) -> None:
-    """Somebody swaps a folder for a link that leads out, again and again, while it is walked through."""
+    """A folder is swapped for a link that leads out, again and again, while the path is resolved."""
     stop = threading.Event()
     swap = place / "swap"
     (swap).mkdir()

@@ -11,7 +11,7 @@ from polydomo.core.counts import MEANINGS
 from polydomo.core.job import JOB_COST, Failure, Job
 from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.core.ports import ClientPort
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.wire.frames import join, split
 from tests.support import invariants
 from tests.support.core import Bench, FakeWorker
@@ -59,7 +59,7 @@ class Asker(ClientPort):
 def bench() -> Bench:
     bench = Bench()
     bench.broker.now = 100.0
-    Management(bench.broker, "house")
+    ManagementService(bench.broker, "house")
     return bench
 
 

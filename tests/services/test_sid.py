@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from polydomo.errors import ConfigError
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.services.sid import CHANGED, NAME, Sid
 from tests.services.support import Asker, ByHand, Heard
 from tests.support.core import Bench
@@ -18,7 +18,7 @@ class Set:
     def __init__(self, path: Path | None) -> None:
         self.hand = ByHand()
         self.bench = Bench()
-        Management(self.bench.broker, "house")
+        ManagementService(self.bench.broker, "house")
         self.heard = Heard()
         self.bench.broker.publisher = self.heard
         self.said: list[tuple[str, str]] = []
@@ -102,7 +102,7 @@ def test_a_change_is_noticed_and_told(stage: Set, main: Path) -> None:
         stage.bench.worker(b"w", name=name)
     subscribers = list(stage.bench.broker.workers)
     for worker in subscribers:
-        worker.reading_paused = True  # nobody expires here
+        worker.reading_paused = True  # no worker expires here
     stage.look(2.1)
     assert not stage.heard.events
     stage.write(main, "workers: {w-*: [common.yaml], w-1: [{x: 2}]}")

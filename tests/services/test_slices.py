@@ -1,4 +1,4 @@
-"""Long looks at the broker's books are taken in slices, and others have their turns in between."""
+"""Long queries on the broker's state run in slices, with turns of the event loop in between."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from polydomo.core.policy import BrokerLimits, Policy
-from polydomo.services.builtin import Later
-from polydomo.services.management import Management
-from polydomo.services.slices import AT_ONCE, SLICE, Look, take_slices
+from polydomo.deferred import Deferred
+from polydomo.services.management import ManagementService
+from polydomo.services.slices import AT_ONCE, SLICE, SlicedQuery, run_sliced
 from tests.support.core import Bench
 
 MANY = 20 * SLICE
@@ -28,7 +28,7 @@ class Turns:
 
     def settle(self, answer: Any) -> tuple[Any, int]:
         """Return the answer and how many turns it took."""
-        assert isinstance(answer, Later)
+        assert isinstance(answer, Deferred)
         found: list[Any] = []
         answer.then(found.append, found.append)
         turns = 0
@@ -46,34 +46,34 @@ def bench() -> Bench:
 
 
 def test_what_takes_few_slices_is_answered_at_once() -> None:
-    def look(count: int) -> Look[str]:
+    def look(count: int) -> SlicedQuery[str]:
         for _ in range(count):
             yield
         return "seen"
 
     turns = Turns()
-    assert take_slices(look(AT_ONCE - 1), turns) == "seen"
-    assert take_slices(look(1000), None) == "seen"
-    assert turns.settle(take_slices(look(1000), turns)) == ("seen", 1000 - AT_ONCE + 1)
+    assert run_sliced(look(AT_ONCE - 1), turns) == "seen"
+    assert run_sliced(look(1000), None) == "seen"
+    assert turns.settle(run_sliced(look(1000), turns)) == ("seen", 1000 - AT_ONCE + 1)
 
 
 def test_what_goes_wrong_in_a_later_slice_is_told() -> None:
-    def look() -> Look[None]:
+    def look() -> SlicedQuery[None]:
         for _ in range(AT_ONCE):
             yield
         raise ValueError("no more")
 
     turns = Turns()
-    error, _ = turns.settle(take_slices(look(), turns))
+    error, _ = turns.settle(run_sliced(look(), turns))
     assert str(error) == "no more"
 
 
 def test_newest_jobs_of_many_are_found_in_slices(bench: Bench) -> None:
     client, turns = bench.client(), Turns()
-    management = Management(bench.broker, "house")
+    management = ManagementService(bench.broker, "house")
     for _ in range(MANY):
         client.ask(b"a")
-    management.turn = turns
+    management.call_later = turns
     rows, count = turns.settle(management.show_jobs(limit=3))
     assert [row["id"] for row in rows] == [MANY, MANY - 1, MANY - 2]
     assert count >= 10
@@ -83,8 +83,8 @@ def test_newest_jobs_of_many_are_found_in_slices(bench: Bench) -> None:
 
 def test_jobs_that_go_on_while_they_are_looked_at_are_shown_once(bench: Bench) -> None:
     client, turns = bench.client(), Turns()
-    management = Management(bench.broker, "house")
-    management.turn = turns
+    management = ManagementService(bench.broker, "house")
+    management.call_later = turns
     for _ in range(MANY):
         client.ask(b"a")
     answer = management.show_jobs(limit=MANY)
@@ -98,12 +98,12 @@ def test_jobs_that_go_on_while_they_are_looked_at_are_shown_once(bench: Bench) -
 
 @pytest.mark.parametrize("task", ["show_services", "show_clients", "show_workers"])
 def test_long_lists_are_made_in_slices(bench: Bench, task: str) -> None:
-    management = Management(bench.broker, "house")
+    management = ManagementService(bench.broker, "house")
     turns = Turns()
     for number in range(MANY):
         bench.client().ask(b"s%05d" % number)
         bench.worker(b"w%05d" % number)
-    management.turn = turns
+    management.call_later = turns
     rows, count = turns.settle(management.tasks[task]())
     assert count >= 10
     names = [row["name"] for row in rows]

@@ -38,7 +38,7 @@ async def test_a_long_queue_is_refused(background: ThreadPool, monkeypatch: pyte
     gate = threading.Event()
     first = asyncio.ensure_future(outcome(background, lambda: gate.wait(5)))
     await asyncio.sleep(0)
-    with pytest.raises(ValueError, match="in line"):
+    with pytest.raises(ValueError, match="in its queue"):
         await outcome(background, lambda: 1)
     gate.set()
     assert await first

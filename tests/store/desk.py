@@ -9,8 +9,8 @@ from threading import Event
 from typing import Any, TypeVar
 from uuid import UUID
 
+from polydomo.deferred import Deferred
 from polydomo.store import Store, open_store
-from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreError, StoreRefusal
 from polydomo.store.memory import MemoryStore
 from polydomo.store.operations import Op
@@ -62,7 +62,7 @@ class Desk:
 
     def ask(self, reply: Deferred[T]) -> T:
         found: list[T] = []
-        failed: list[StoreError] = []
+        failed: list[Exception] = []
         reply.then(found.append, failed.append)
         self.until(lambda: bool(found or failed))
         if failed:

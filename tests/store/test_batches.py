@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from polydomo.deferred import Deferred
 from polydomo.store import open_store
-from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreBusy, StoreClosed, StoreError, StoreInvalid
 from polydomo.store.records import DONE, Filter
 from tests.store.desk import NOW, Desk, job, name

@@ -15,7 +15,7 @@ from polydomo.dialects.memo.context import MemoContext, SpTransport
 from polydomo.dialects.memo.session import MemoSession
 from polydomo.dialects.session import Outbox
 from polydomo.errors import ProtocolError
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.wire.sp.connection import Connection
 from polydomo.wire.sp.hello import REP
 from tests.support import sp
@@ -77,7 +77,7 @@ class Desk:
         self.memo.set_rhythm(1.0, 2.0)
         self.memo.wait = 5.0
         self.memo.grace = 3.0
-        self.management = Management(self.broker, "desk")
+        self.management = ManagementService(self.broker, "desk")
         self.limit = limit
         self.seats: list[Seat] = []
         self._numbers = itertools.count(1)

@@ -20,7 +20,7 @@ class StubServer:
         self.settings = Settings()
         self.store: Any = None
 
-    def enter(self) -> None:
+    def advance(self) -> None:
         pass  # the test says what time it is
 
     def pass_time(self, seconds: float) -> None:

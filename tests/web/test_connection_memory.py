@@ -46,7 +46,7 @@ class Peer:
     """A raw connection to a server in this process. A small receive buffer: what is unread stays at the broker."""
 
     def __init__(self, server: BrokerServer) -> None:
-        host, _, port = server.places()["http"][0].rpartition(":")
+        host, _, port = server.endpoints()["http"][0].rpartition(":")
         self.sock = socket.socket()
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         self.sock.connect((host, int(port)))

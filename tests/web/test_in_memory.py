@@ -22,7 +22,7 @@ async def site() -> AsyncIterator[Site]:
     server = BrokerServer(settings, (web.join,))
     await server.start()
     try:
-        yield Site(server.places()["http"][0])
+        yield Site(server.endpoints()["http"][0])
     finally:
         server.stop()
         await server.wait()

@@ -26,8 +26,10 @@ def run(flags: list[Flag], file: str | None) -> None:
     """`polydomo broker`."""
     settings = prepare(flags, file)
     reread = Reloader(settings, flags, file)
-    if serve.run(serve.serve(settings, started=announce, reread=reread, own_process=True, joiners=JOINERS)):
-        serve.begin_anew()
+    if serve.run(
+        serve.serve(settings, started=announce, reread=reread, own_process=True, extensions=JOINERS)
+    ):
+        serve.restart_process()
 
 
 def prepare(flags: list[Flag], file: str | None) -> Settings:
@@ -55,7 +57,7 @@ def announce(server: BrokerServer) -> None:
         logger.info("keeping jobs in memory only", hint="set --data to keep NFP jobs and durable services")
     if server.ledger.on:
         logger.info("writing the ledger", folder=server.settings.ledger_folder())
-    for endpoint in server.bound:
+    for endpoint in server.zmq.bound:
         logger.info("listening", zmq=endpoint)
     for endpoint in server.nng.bound:
         logger.info("listening", nng=endpoint)

@@ -29,13 +29,13 @@ def run(flags: list[Flag], up: list[str], name: str) -> None:
 
     def announce(server: BrokerServer) -> None:
         logger.info(f"polydomo {__version__} device", name=own.decode())
-        for endpoint in server.bound:
+        for endpoint in server.zmq.bound:
             logger.info("listening", zmq=endpoint)
         for extension in server.extensions:
             for endpoint in extension.bound:
                 logger.info("listening", **{extension.name: endpoint})
 
-    serve.run(serve.serve(settings, started=announce, joiners=joiners))
+    serve.run(serve.serve(settings, started=announce, extensions=joiners))
 
 
 def above(urls: list[str]) -> Url:

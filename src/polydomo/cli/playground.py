@@ -26,7 +26,7 @@ async def _serve(settings: Settings) -> None:
     helpers: list[asyncio.Task[None]] = []
 
     def started(server: BrokerServer) -> None:
-        url = processes.url_of(server.bound[0])
+        url = processes.url_of(server.zmq.bound[0])
         worker = example_services.make_worker(url)
         working = loop.create_task(worker.run())
 

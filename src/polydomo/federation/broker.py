@@ -119,7 +119,7 @@ class FederationExtension(Extension, Above):
     def up(self, number: int, dealer: Dealer) -> None:
         self._up[number] = dealer
         self._troubled.discard(number)
-        self.server.enter()
+        self.server.advance()
         self.guests[number] = RemoteBroker(self, f"join:{self.url.places[number]}".encode())
         log.info("joined", broker=str(self.url.places[number]))
         self.side.connected(number, self._now())
@@ -127,7 +127,7 @@ class FederationExtension(Extension, Above):
 
     def down(self, number: int, reason: str) -> None:
         del self._up[number]
-        self.server.enter()
+        self.server.advance()
         self.side.disconnected(number, self._now())
         self._cancel_all(number)
         self.server.broker.client_gone(self.guests.pop(number).core)
@@ -140,7 +140,7 @@ class FederationExtension(Extension, Above):
             log.warning("no broker to join", broker=str(self.url.places[number]), reason=reason)
 
     def said(self, number: int, message: Message) -> None:
-        self.server.enter()
+        self.server.advance()
         request = self.side.receive(number, message, self._now())
         if request is not None and request.cancelled:
             self._cancel(request)

@@ -1,1 +1,1 @@
-"""What happened to every job, as rows in Parquet segments. Needs no Spark."""
+"""The ledger: one row per ended job and per lifecycle event, in Parquet segments. Needs no Spark."""

@@ -1,8 +1,8 @@
-"""Denied peers on their way into the ledger: counted, not written down one by one.
+"""Aggregation of denied peers for the ledger.
 
-Whoever can connect can be denied, as often as it likes and with words of its own in the reason. So for each reason the
-first denial of a minute is a row at once, and all further ones are one row with their number when the minute is over.
-Reasons beyond the first few of a minute share one row.
+Any peer that can connect can cause denials without limit, with text of its own in the reason. So for each reason the
+first denial of a minute is a row at once, and the others are one row with their count at the end of the minute. Reasons
+beyond the first few of a minute share one row.
 """
 
 from __future__ import annotations
@@ -10,27 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-# Seconds that denials are counted for.
+# Length of the counting period in seconds.
 PERIOD: Final = 60.0
 
-# Different reasons in that time.
+# Different reasons per period.
 REASONS: Final = 20
 
 OTHERS: Final = "for various other reasons"
 
-Note = Callable[[str, str], object]
-
 
 class Denials:
-    """`note` writes a row: who was denied, if it was one peer, and why."""
+    """Counter of denials by reason. `write(peer, reason)` writes a row; the peer is empty if there are several."""
 
-    def __init__(self, note: Note) -> None:
-        self._note = note
+    def __init__(self, write: Callable[[str, str], object]) -> None:
+        self._write = write
         self._since = 0.0
-        self._more: dict[str, int] = {}  # by reason: how many since its row
+        self._more: dict[str, int] = {}  # denials after the reason's first row
 
     def add(self, peer: str, reason: str, now: float) -> None:
-        """Count a denial."""
+        """Count a denial, and write a row if it is the first with its reason."""
         if self._more and now - self._since >= PERIOD:
             self.collect()
         if not self._more:
@@ -39,17 +37,17 @@ class Denials:
             self._more[reason] += 1
         elif len(self._more) < REASONS:
             self._more[reason] = 0
-            self._note(peer, reason)
+            self._write(peer, reason)
         else:
             self._more[OTHERS] = self._more.get(OTHERS, 0) + 1
 
     def is_due(self, now: float) -> bool:
-        """Whether the counted denials are old enough to be written."""
+        """Return whether the period of the counted denials is over."""
         return bool(self._more) and now - self._since >= PERIOD
 
     def collect(self) -> None:
-        """Write a row for each reason that was met again, with the number of times."""
+        """Write a row with the count for each reason that occurred more than once."""
         more, self._more = self._more, {}
         for reason, count in more.items():
             if count:
-                self._note("", f"{reason} ({count} more)")
+                self._write("", f"{reason} ({count} more)")

@@ -1,7 +1,8 @@
-"""Ended jobs on their way from the broker's loop to the thread that writes them: plain data, which nobody changes.
+"""Batches of ended jobs: immutable data that the event loop passes to the writer's thread.
 
-This side runs in the loop, so it does as little as it can. The numbers that every job has are handed on as they were
-noted (`core.job_columns`); what only some jobs have (a key, a deadline, parts) is looked at only for those.
+This part runs in the event loop, so it does as little as possible. The numbers that every job has are passed on as they
+were recorded (`core.job_columns`); optional values (a key, a deadline, parts) are collected only for jobs that have
+them.
 """
 
 from __future__ import annotations
@@ -20,128 +21,130 @@ from polydomo.safe_text import safe_line
 
 _MICROS: Final = 1_000_000
 
-# Characters of a target.
+# Longest text of a target, in characters.
 LONGEST: Final = 1000
 
-# Instead of a number that nobody knows.
+# Stands for an unknown number.
 UNKNOWN: Final = -(1 << 63)
 
 
-class Peer(NamedTuple):
-    """A client, or a worker."""
+class PeerName(NamedTuple):
+    """Client or worker."""
 
     name: str
     dialect: str
 
 
 class Texts(NamedTuple):
-    """Some texts of a column, and in which rows they stand."""
+    """Text values of some rows of a column."""
 
-    places: array[int]
+    rows: array[int]
     values: list[str]
 
 
 class Numbers(NamedTuple):
-    """The same with numbers, times or truths."""
+    """Numbers, times or truth values of some rows of a column."""
 
-    places: array[int]
+    rows: array[int]
     values: array[int]
 
 
-class Beside:
-    """By column: what it holds in some places instead of the usual. In arrays, because there may be millions of them
-    while nothing can be written."""
+class Overrides:
+    """Values by column that replace the column's default in some rows.
+
+    They are kept in arrays, because there may be millions of them while nothing can be written.
+    """
 
     def __init__(self) -> None:
         self.texts: dict[str, Texts] = defaultdict(lambda: Texts(array("i"), []))
         self.numbers: dict[str, Numbers] = defaultdict(lambda: Numbers(array("i"), array("q")))
 
-    def text(self, column: str, place: int, value: str) -> None:
-        places, values = self.texts[column]
-        places.append(place)
+    def text(self, column: str, row: int, value: str) -> None:
+        rows, values = self.texts[column]
+        rows.append(row)
         values.append(value)
 
-    def number(self, column: str, place: int, value: int) -> None:
-        places, values = self.numbers[column]
-        places.append(place)
+    def number(self, column: str, row: int, value: int) -> None:
+        rows, values = self.numbers[column]
+        rows.append(row)
         values.append(value)
 
 
 class JobBatch(NamedTuple):
-    """So many ended jobs."""
+    """Ended jobs by column."""
 
-    num_rows: int  # named as Arrow does it
+    num_rows: int  # named as in Arrow
     fields: dict[str, bytes]  # `core.job_columns.FIELDS`
     epoch: float  # the wall time at the core's time 0
     services: list[str]
-    clients: list[Peer]
-    workers: list[Peer]
-    beside: Beside
+    clients: list[PeerName]
+    workers: list[PeerName]
+    overrides: Overrides
 
 
-def sheet_of(rows: ColumnBuffer, epoch: float) -> JobBatch:
-    """What is to be known of these jobs."""
-    beside = Beside()
-    for place, name in rows.aliases.items():
-        beside.text("asked", place, text(name))
-    for place, at in rows.first_partials.items():
-        beside.number("first_partial", place, int((at + epoch) * _MICROS))
-    for place, job in rows.failed.items():
+def job_batch(buffer: ColumnBuffer, epoch: float) -> JobBatch:
+    """Return the batch of the jobs in a buffer of the core's journal."""
+    overrides = Overrides()
+    for row, name in buffer.aliases.items():
+        overrides.text("asked", row, text(name))
+    for row, at in buffer.first_partials.items():
+        overrides.number("first_partial", row, int((at + epoch) * _MICROS))
+    for row, job in buffer.failed.items():
         if job.failure is not None:
-            beside.text("outcome", place, STATES[job.state])
-            beside.text("error", place, job.failure.reason)
-    for place, job in rows.special.items():
-        _note_extra(beside, place, job, epoch)
+            overrides.text("outcome", row, STATES[job.state])
+            overrides.text("error", row, job.failure.reason)
+    for row, job in buffer.special.items():
+        _add_tracked(overrides, row, job, epoch)
     return JobBatch(
-        rows.count,
-        rows.fields(),
+        buffer.count,
+        buffer.fields(),
         epoch,
-        [text(service.name) for service in rows.services],
-        [Peer(text(client.name), client.dialect) for client in rows.clients],
-        [Peer(text(worker.name), worker.dialect) for worker in rows.workers],
-        beside,
+        [text(service.name) for service in buffer.services],
+        [PeerName(text(client.name), client.dialect) for client in buffer.clients],
+        [PeerName(text(worker.name), worker.dialect) for worker in buffer.workers],
+        overrides,
     )
 
 
-def _note_extra(beside: Beside, place: int, job: Job, epoch: float) -> None:
-    """What a job has that is durable or came with options."""
+def _add_tracked(overrides: Overrides, row: int, job: Job, epoch: float) -> None:
+    """Add the values of a job that is durable or has options."""
     extra = job.extra
     assert extra is not None
-    number, word = beside.number, beside.text
-    word("job_id", place, job_id(job, ""))
+    number, word = overrides.number, overrides.text
+    word("job_id", row, job_id(job, ""))
     if extra.parent is None:
-        number("submitted", place, extra.submitted)
+        number("submitted", row, extra.submitted)
     elif extra.parent.extra is not None:
-        word("parent", place, extra.parent.extra.uid)
-        number("part", place, extra.part)
+        word("parent", row, extra.parent.extra.uid)
+        number("part", row, extra.part)
     if extra.key:
-        word("key", place, text(extra.key))
+        word("key", row, text(extra.key))
     if extra.target is not None:
-        word("target", place, target_text(extra.target))
+        word("target", row, target_text(extra.target))
     if extra.deadline < FOREVER:
-        number("deadline", place, int((extra.deadline + epoch) * _MICROS))
+        number("deadline", row, int((extra.deadline + epoch) * _MICROS))
     if extra.priority:
-        number("priority", place, extra.priority)
+        number("priority", row, extra.priority)
     if extra.hit:
-        number("memo_hit", place, True)
+        number("memo_hit", row, True)
     if extra.repeats:
-        number("repeat", place, True)
-    if extra.durable and extra.added:
-        number("durable", place, True)
-        number("attempts", place, extra.number)
-        number("finished", place, extra.ended)
+        number("repeat", row, True)
+    if is_durable(job):
+        number("durable", row, True)
+        number("attempts", row, extra.number)
+        number("finished", row, extra.ended)
         if extra.began:
-            number("dispatched", place, extra.began)
-    if extra.restored:  # the core's clock has only seen the part of its life behind the restart
-        number("waited_us", place, UNKNOWN)
-        number("took_us", place, UNKNOWN)
+            number("dispatched", row, extra.began)
+    if extra.restored:  # the core's clock has no times from before the restart
+        number("waited_us", row, UNKNOWN)
+        number("took_us", row, UNKNOWN)
 
 
-text = lru_cache(maxsize=65536)(printable)  # the same few names again and again
+text = lru_cache(maxsize=65536)(printable)  # names repeat
 
 
 def job_id(job: Job, run: str) -> str:
-    """Its own, or the broker's run and a number; a part's is the whole's and which part."""
+    """Return the job's own id, or the broker's run and a number; a part has the id of the whole and its index."""
     extra = job.extra
     if extra is None:
         return f"{run}-{job.id}"
@@ -149,13 +152,13 @@ def job_id(job: Job, run: str) -> str:
 
 
 def is_durable(job: Job) -> bool:
-    """Has the store a record of its own for it?"""
+    """Return whether the store has a record of the job."""
     extra = job.extra
     return extra is not None and extra.durable and extra.added
 
 
 def target_text(target: Target) -> str:
-    """Whom a job is for: a word, and names if there are some. A long list of them is cut."""
+    """Return a target as text: its kind and names, truncated."""
     names = ",".join(text(name) for name in target.names[:LONGEST])
     kind = KINDS[target.kind]
     return safe_line(f"{kind}:{names}", LONGEST) if names else kind

@@ -1,7 +1,8 @@
-"""The core's journal that becomes the ledger: it notes what ended, and hands it on in batches."""
+"""The core's journal for the ledger: collects ended jobs, attempts and events, and passes them on in batches."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from polydomo.core.broker import Broker
@@ -11,24 +12,25 @@ from polydomo.core.job_columns import ColumnJournal, ColumnSink
 from polydomo.core.registry import is_question
 from polydomo.core.worker import Worker
 from polydomo.ledger.arrow_columns import batch_of
-from polydomo.ledger.job_batch import is_durable, job_id, sheet_of, text
-from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, Table
+from polydomo.ledger.denials import Denials
+from polydomo.ledger.job_batch import is_durable, job_batch, job_id, text
+from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, LedgerTable
 from polydomo.ledger.segments import Segments
 from polydomo.redaction import redact
 from polydomo.safe_text import safe_line
 
-# Jobs that are handed on at once: many enough that the work per batch is shared, few enough that the loop stands still
-# for a few milliseconds at most, if all of them are durable.
+# Jobs per batch: enough to share the cost of a batch, few enough to block the event loop for a few milliseconds at most
+# if all of them are durable.
 BATCH: Final = 4096
 
-# Characters of a text in an event.
+# Longest text in an event, in characters.
 LONGEST: Final = 1000
 
 _MICROS: Final = 1_000_000
 
 
 class LedgerJournal(ColumnSink):
-    """Belongs to one broker, whose journal is `rows`. The owner calls `collect` from time to time."""
+    """Journal of one broker; `rows` is the core's port. The owner calls `collect` regularly."""
 
     def __init__(self, broker: Broker, name: str, run: str, segments: Segments) -> None:
         self.rows = ColumnJournal(BATCH, self)
@@ -36,10 +38,11 @@ class LedgerJournal(ColumnSink):
         self.name = name
         self.run = run
         self.segments = segments
+        self.denials = Denials(lambda peer, reason: self.add_event("denied", "peer", peer, reason))
         self.jobs = 0  # rows
         self._attempts: list[dict[str, object]] = []
         self._events: list[dict[str, object]] = []
-        self._number = 0  # of events
+        self._number = 0  # of the latest event
 
     def attempt(self, job: Job, reason: str) -> None:
         extra, worker = job.extra, job.worker
@@ -64,15 +67,15 @@ class LedgerJournal(ColumnSink):
     def event(self, kind: str, worker: Worker, reason: str) -> None:
         services = worker.services[-1:] if kind == "joined" else worker.services
         offered = ",".join(text(service.name) for service in services[:LONGEST])
-        self.note(kind, "worker", text(worker.name), reason, offered, worker.dialect)
+        self.add_event(kind, "worker", text(worker.name), reason, offered, worker.dialect)
 
     def client(self, kind: str, client: Client, reason: str) -> None:
-        self.note(kind, "client", text(client.name), reason, "", client.dialect)
+        self.add_event(kind, "client", text(client.name), reason, "", client.dialect)
 
-    def note(
+    def add_event(
         self, kind: str, role: str, peer: str, reason: str = "", service: str = "", dialect: str = ""
     ) -> None:
-        """Something happened to a peer, or to the broker. What peers say of themselves is cut."""
+        """Record an event of a peer or of the broker. Texts from peers are truncated."""
         self._number += 1
         self._events.append(
             {
@@ -87,23 +90,23 @@ class LedgerJournal(ColumnSink):
             }
         )
 
+    def add_rows(self, table: LedgerTable, rows: Iterable[dict[str, object]]) -> None:
+        """Pass rows of one table to the segments."""
+        self.segments.add(table.name, batch_of(table, rows, self.name, self.run))
+
     def collect(self) -> None:
-        """What was noted so far goes to the segments."""
-        if self._attempts:
-            self._attempts = self._hand_over(ATTEMPTS, self._attempts)
-        if self._events:
-            self._events = self._hand_over(EVENTS, self._events)
+        """Pass the collected rows to the segments."""
+        for table, rows in ((ATTEMPTS, self._attempts), (EVENTS, self._events)):
+            if rows:
+                self.add_rows(table, rows)
+                rows.clear()
         if self.rows.rows.count:
-            rows = self.rows.take()
-            self.jobs += rows.count
-            self.segments.add(JOBS.name, sheet_of(rows, self.broker.lifecycle.epoch), rows.ending)
+            buffer = self.rows.take()
+            self.jobs += buffer.count
+            self.segments.add(JOBS.name, job_batch(buffer, self.broker.lifecycle.epoch), buffer.ending)
 
     def full(self) -> None:
         self.collect()
-
-    def _hand_over(self, table: Table, rows: list[dict[str, object]]) -> list[dict[str, object]]:
-        self.segments.add(table.name, batch_of(table, rows, self.name, self.run))
-        return []
 
     def _wall(self, now: float) -> int:
         return self.broker.lifecycle.wall(now)

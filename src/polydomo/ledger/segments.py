@@ -1,12 +1,12 @@
-"""Rows become files: a thread of its own collects batches and writes segments.
+"""The ledger's writer: a thread that collects batches of rows and writes them as segments.
 
-A segment is written under a name that begins with a dot, synchronised, then renamed: whoever lists the folder sees
-whole segments only. All tables are rolled together, so that when the owner hears that rows are safe, so are the rows
-of the other tables that belong to them.
+A segment is written under a name that begins with a dot, synchronised, then renamed: readers see complete segments
+only. All tables are written together, so that once rows are reported as safe, the related rows of the other tables are
+safe as well.
 
-What cannot be written (a full disk) is kept and tried again. If too much waits, the oldest rows are dropped and
-counted; from then on nothing is said to be safe any more, so that after a restart the durable jobs among them are made
-anew from the store.
+Rows that cannot be written (a full disk) are kept and tried again. Beyond a limit the oldest rows are dropped and
+counted; from then on nothing is reported as safe, so that after a restart the durable jobs among them are rebuilt from
+the store.
 """
 
 from __future__ import annotations
@@ -36,46 +36,46 @@ from polydomo.ledger.schema import (
     META_VERSION,
     TABLES,
     VERSION,
-    Table,
+    LedgerTable,
 )
 
-# Seconds between two tries to write.
+# Seconds between two attempts to write.
 RETRY: Final = 1.0
 
-# What a disk says that is full or read-only: it may be better later.
+# Errors of a full or read-only disk, which may pass.
 PASSING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
-# Rows that may wait while nothing can be written.
+# Rows that are kept while nothing can be written.
 BACKLOG: Final = 2_000_000
 
-# Values that Parquet's writer takes at once: with fewer, the default, it needs 8 % more time.
+# Batch size of the Parquet writer; its smaller default takes 8 % more time.
 WRITE_BATCH: Final = 16_384
 
-# Columns of which a segment says the lowest and the highest value, for readers that look for a time or a service. All
-# of them would cost a fifth of the writing.
+# Columns with minimum and maximum in each segment, for readers that filter by time or service. Statistics of all
+# columns would take a fifth of the writing time.
 MEASURED: Final = ("submitted", "finished", "service", "dispatched", "at")
 
-# How often old segments are looked for, in seconds.
+# Seconds between two searches for old segments.
 PRUNING: Final = 60.0
 
-# The share of all bytes that events have for themselves. Anybody who can connect makes events; beyond this share they
-# are removed before anything about jobs is.
+# Share of all bytes that is reserved for events. Any peer that can connect causes events; beyond this share they are
+# removed before rows about jobs.
 EVENTS_SHARE: Final = 1 / 8
 
 
 class SegmentLimits(NamedTuple):
-    """When a segment is finished, and what is kept."""
+    """Limits of one segment (`roll` seconds or `rows`), and of the segments that are kept."""
 
     roll: float = 10.0
     rows: int = 250_000
-    keep: float = 0.0  # seconds; 0: for ever
+    keep: float = 0.0  # seconds; 0: no limit
     bytes: int = 1 << 62
 
 
 class _Rows(NamedTuple):
     table: str
     batch: Any
-    ending: int  # of the latest durable job in it; 0: none
+    ending: int  # number of the latest durable job among the rows; 0: none
 
 
 class _Segment(NamedTuple):
@@ -86,13 +86,16 @@ class _Segment(NamedTuple):
 
 
 class _Flush(NamedTuple):
-    done: Callable[[], object] | None  # called when all that came before is safe
+    done: Callable[[], object] | None  # called when all earlier rows are safe
     last: bool = False
 
 
 class Segments:
-    """`add` and `flush` may be called from any thread and never wait. `safe` is called in the writer's own thread with
-    the number of the latest end whose row is on disk; `warn` with what went wrong, once."""
+    """Segments of one run of a broker. `add` and `flush` are thread-safe and do not block.
+
+    In the writer's thread, `safe` is called with the number of the latest end whose row is on disk, and `warn` with an
+    event and its reason.
+    """
 
     def __init__(
         self,
@@ -108,8 +111,8 @@ class Segments:
         self.limits = limits
         self.written = 0  # rows, of all tables
         self.segments = 0
-        self.lost = 0  # rows that could not be written in time
-        self.pruned = 0  # segments that were removed because of their age or of all segments' size
+        self.lost = 0  # rows that were dropped
+        self.pruned = 0  # segments that were removed because of the limits
         self.trouble = ""
         self._broker = broker
         self._run = run
@@ -119,17 +122,17 @@ class Segments:
         self._number = 0
         self._queue: queue.SimpleQueue[_Rows | _Flush] = queue.SimpleQueue()
         self._batches: dict[str, list[Any]] = {table.name: [] for table in TABLES}
-        self._waiting = 0  # rows in them
+        self._waiting = 0  # rows in the batches
         self._ending = 0
-        self._complete = True  # no row about a job was lost
-        self._due = 0.0  # when the oldest of them must be on disk
+        self._complete = True  # no row about a job was dropped
+        self._due = 0.0  # when the oldest batch must be on disk
         self._pruned_at = 0.0
         self._flushes: list[Callable[[], object]] = []
         shared = private_files.is_for_group(folder)
         self._file_mode = private_files.GROUP_FILE if shared else private_files.FILE
         self._folder_mode = private_files.GROUP_FOLDER if shared else private_files.FOLDER
         self._prepared = False
-        self._stuck = False  # an old segment could not be removed
+        self._prune_failed = False
         try:
             self._prepare()
         except OSError as error:
@@ -140,23 +143,23 @@ class Segments:
         self._thread.start()
 
     def add(self, table: str, batch: Any, ending: int = 0) -> None:
-        """Rows of one table: a record batch, or a sheet of jobs."""
+        """Add rows of one table: a record batch, or a `JobBatch`."""
         self._queue.put(_Rows(table, batch, ending))
 
     def flush(self, done: Callable[[], object] | None = None) -> None:
-        """Write now what has come so far; `done` is called in the writer's thread as soon as it is on disk."""
+        """Write all rows added so far; `done` is called in the writer's thread once they are on disk."""
         self._queue.put(_Flush(done))
 
-    def close(self, patience: float = 10.0) -> bool:
-        """Write what is left, and end. Waits; False: it could not be written in that time."""
+    def close(self, timeout: float = 10.0) -> bool:
+        """Write the remaining rows and stop the thread; return False if they could not be written in time."""
         self._queue.put(_Flush(None, last=True))
-        self._thread.join(patience)
+        self._thread.join(timeout)
         return not self._thread.is_alive() and not self._waiting
 
-    # In the thread, once there is one
+    # The writer's thread
 
     def _prepare(self) -> None:
-        """Make the tables' folders, and remove what a run left there that was killed while it wrote."""
+        """Create the tables' folders, and remove unfinished segments of runs that were killed."""
         for table in TABLES:
             place = self.folder / table.name
             private_files.make_folder(place, self._folder_mode)
@@ -169,7 +172,7 @@ class Segments:
         tries = 0
         while True:
             try:
-                item = None if closing else self._queue.get(timeout=self._patience())
+                item = None if closing else self._queue.get(timeout=self._idle_time())
             except queue.Empty:
                 item = None
             hurry = closing
@@ -205,8 +208,8 @@ class Segments:
         while self._waiting > BACKLOG:
             self._drop()
 
-    def _patience(self) -> float | None:
-        """How long the thread may sleep."""
+    def _idle_time(self) -> float:
+        """Return how long the thread may sleep."""
         if not self._waiting:
             return PRUNING
         if self.trouble:
@@ -217,7 +220,7 @@ class Segments:
         return self._waiting >= self.limits.rows and not self.trouble
 
     def _drop(self) -> None:
-        """There is no room for more: the oldest rows go, events before those about jobs."""
+        """Drop the oldest batch, events before rows about jobs."""
         for name in (EVENTS.name, JOBS.name, ATTEMPTS.name):
             batches = self._batches[name]
             if batches:
@@ -228,7 +231,7 @@ class Segments:
                 return
 
     def _roll(self) -> None:
-        """Everything that waits becomes segments. A table that is written stays written if the next one fails."""
+        """Write all collected rows. A table that is written stays written if the next one fails."""
         try:
             if not self._prepared:
                 self._prepare()
@@ -240,29 +243,29 @@ class Segments:
                     del batches[:portion]
                     self._waiting -= rows
                     self.written += rows
-        except Exception as error:  # whatever it is: if this thread ended, nobody would write any more
+        except Exception as error:  # of any kind: the thread must not end
             self._trouble(error)
             self._due = time.monotonic() + RETRY
             return
         if self.trouble:
-            self._warn("the ledger is written again", f"{self.lost} rows were lost" if self.lost else "")
+            self._warn("ledger written again", f"{self.lost} rows were lost" if self.lost else "")
         self.trouble = ""
         if self._ending and self._complete:
             self._safe(self._ending)
 
     def _trouble(self, error: Exception) -> None:
-        """Nothing can be written now. Said once, until something could be."""
+        """Record that nothing can be written; warn once until the next success."""
         if not self.trouble:
-            self._warn("the ledger cannot be written; it is tried again", str(error))
+            self._warn("cannot write the ledger; retrying", str(error))
         self.trouble = str(error)
 
     def _portion(self, batches: list[Any]) -> int:
-        """How many of them make a segment. There are more only if nothing could be written for a while."""
+        """Return how many batches make a segment: all of them, unless nothing could be written for a while."""
         rows = 0
-        for place, batch in enumerate(batches):
+        for index, batch in enumerate(batches):
             rows += batch.num_rows
             if rows >= self.limits.rows:
-                return place + 1
+                return index + 1
         return len(batches)
 
     def _answer(self) -> None:
@@ -270,7 +273,7 @@ class Segments:
         for done in flushes:
             done()
 
-    def _write(self, table: Table, batches: list[Any]) -> int:
+    def _write(self, table: LedgerTable, batches: list[Any]) -> int:
         self._number += 1
         folder = self.folder / table.name
         name = f"{table.name}-{self._started}-{self._run}-{self._number:06d}.parquet"
@@ -280,7 +283,7 @@ class Segments:
         try:
             private_files.make_file(aside, self._file_mode)
             with (
-                # Not a file of Python's: every write to it would take Python's lock.
+                # Not a Python file: each write to one would take the GIL.
                 pyarrow.OSFile(str(aside), "wb") as file,
                 parquet.ParquetWriter(
                     file,
@@ -290,7 +293,7 @@ class Segments:
                     write_batch_size=WRITE_BATCH,
                     write_page_checksum=True,
                     write_statistics=[name for name in MEASURED if name in rows.schema.names],
-                    store_schema=False,  # words are coded here only so that they need not be looked up again
+                    store_schema=False,  # readers need not know which columns are dictionary-encoded in memory
                     use_dictionary=[column.name for column in table.columns if column.name not in deltas],
                     column_encoding=deltas,
                 ) as writer,
@@ -309,24 +312,27 @@ class Segments:
         except BaseException:
             aside.unlink(missing_ok=True)
             raise
-        _sync(folder)  # so that the new name is on disk, too
+        _sync(folder)  # the new name must be on disk, too
         self.segments += 1
         return int(rows.num_rows)
 
     def _table(self, batches: list[Any]) -> Any:
-        """All of them. Jobs come on sheets, but for those that were made from the store after a crash."""
-        sheets = [batch for batch in batches if isinstance(batch, JobBatch)]
+        """Return one Arrow table. Jobs that were rebuilt from the store come as record batches, others as
+        `JobBatch`."""
+        jobs = [batch for batch in batches if isinstance(batch, JobBatch)]
         others = [batch for batch in batches if not isinstance(batch, JobBatch)]
-        if not sheets:
+        if not jobs:
             return pyarrow.Table.from_batches(others)
-        rows = table_of(sheets, self._broker, self._run)
+        rows = table_of(jobs, self._broker, self._run)
         if others:
             rows = pyarrow.concat_tables([pyarrow.Table.from_batches(others), rows.cast(arrow_schema(JOBS))])
         return rows
 
     def _prune(self) -> None:
-        """Remove segments that are too old, and if all together are too large, the oldest: first of the events that
-        have more than their share, then of all."""
+        """Remove expired segments, and the oldest ones if all together are too large.
+
+        Segments of events beyond their share are removed before others.
+        """
         now = time.monotonic()
         if now - self._pruned_at < PRUNING and self._pruned_at:
             return
@@ -345,29 +351,29 @@ class Segments:
                 segment.path.unlink(missing_ok=True)
                 self.pruned += 1
         except OSError as error:
-            if not self._stuck:
-                self._stuck = True
-                self._warn("an old segment of the ledger cannot be removed", str(error))
+            if not self._prune_failed:
+                self._prune_failed = True
+                self._warn("cannot remove an old segment of the ledger", str(error))
             return
-        self._stuck = False
+        self._prune_failed = False
         if crowded:
-            self._warn("segments of the ledger were removed to make room", f"{len(crowded)} of them")
+            self._warn("removed segments of the ledger to make room", f"{len(crowded)} segments")
 
     def _found(self) -> list[_Segment]:
-        """All segments, the oldest first."""
+        """Return all segments, oldest first."""
         found = []
         for table in TABLES:
             for path in (self.folder / table.name).glob("[!.]*.parquet"):
                 try:
                     status = path.stat()
                 except OSError:
-                    continue  # somebody else took it away
+                    continue  # removed by another process
                 found.append(_Segment(status.st_mtime, status.st_size, path, table.name))
         return sorted(found)
 
 
 def _oldest(segments: list[_Segment], excess: int) -> list[_Segment]:
-    """So many of the first that they have at least `excess` bytes."""
+    """Return as many of the first segments as have at least `excess` bytes."""
     found = []
     for segment in segments:
         if excess <= 0:
@@ -377,8 +383,8 @@ def _oldest(segments: list[_Segment], excess: int) -> list[_Segment]:
     return found
 
 
-def _deltas(table: Table) -> dict[str, str]:
-    """Columns in which nearly every row has another value, but one close to that of the row before."""
+def _deltas(table: LedgerTable) -> dict[str, str]:
+    """Return the encodings of columns whose values differ in nearly every row, but little from the row before."""
     numbers = {column.name for column in table.columns if column.kind in ("timestamp", "int64")}
     ids = {name for name in table.key if table.column(name).kind == "string"}
     return dict.fromkeys(numbers, "DELTA_BINARY_PACKED") | dict.fromkeys(ids, "DELTA_BYTE_ARRAY")

@@ -338,5 +338,5 @@ def _number(numbers: Sequence[int], index: Column) -> Column:
     return F.expr("array({})".format(", ".join(map(str, numbers))))[index.cast("int")]
 
 
-def _ordered(rows: DataFrame, table: schema.Table, made: dict[str, Column]) -> DataFrame:
+def _ordered(rows: DataFrame, table: schema.LedgerTable, made: dict[str, Column]) -> DataFrame:
     return rows.select(*(made.get(c.name, F.col(c.name)).alias(c.name) for c in table.columns))

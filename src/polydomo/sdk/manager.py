@@ -55,7 +55,7 @@ class _Desk(Listener):
 
     async def accept(self, sp: bool) -> tuple[asyncio.AbstractEventLoop, asyncio.Protocol]:
         server = await self.open()
-        return server.loop, NngPeer(server.nng, self.name) if sp else ZmqPeer(server, self.name)
+        return server.loop, NngPeer(server.nng, self.name) if sp else ZmqPeer(server.zmq, self.name)
 
 
 class Manager(Client):
@@ -94,7 +94,7 @@ class Manager(Client):
     @property
     def bound(self) -> list[str]:
         """Where it listens, once it does."""
-        return [] if self._desk.server is None else list(self._desk.server.bound)
+        return [] if self._desk.server is None else list(self._desk.server.zmq.bound)
 
     @property
     def worker_url(self) -> str:

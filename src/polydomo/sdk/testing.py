@@ -24,7 +24,7 @@ from polydomo.sdk import failures, inprocess
 from polydomo.sdk.background_loop import portal
 from polydomo.sdk.clock import REAL_TIME, Clock, VirtualClock
 from polydomo.sdk.inprocess import Listener, LocalTransport
-from polydomo.server.clock import Clock as HouseClock
+from polydomo.server.clock import ServerClock
 from polydomo.server.nng_peer import NngPeer
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
@@ -70,7 +70,7 @@ class LocalBroker(Listener):
         if self._server is None:
             server = self._server = BrokerServer(self._settings)
             if isinstance(self.clock, VirtualClock):
-                server.clock = HouseClock(self.clock.time)
+                server.clock = ServerClock(self.clock.time)
                 server.clock.follow(self._settings.heartbeat.interval)
                 server.broker.now = server.clock.read()
                 self.clock.followers.append(self)
@@ -169,7 +169,7 @@ class LocalBroker(Listener):
         server = self._server
         if self._frozen:
             return server.loop, asyncio.Protocol()
-        return server.loop, NngPeer(server.nng, self.name) if sp else ZmqPeer(server, self.name)
+        return server.loop, NngPeer(server.nng, self.name) if sp else ZmqPeer(server.zmq, self.name)
 
     def worker_failed(self, address: bytes, error: BaseException) -> None:
         self._watch.raised[address] = error
@@ -244,7 +244,7 @@ class SyncLocalBroker:
 
 def _transports(server: BrokerServer) -> list[asyncio.Transport]:
     """Of all connections."""
-    return [peer.transport for peer in [*server.peers, *server.nng.peers, *server.handshakes]]
+    return [peer.transport for peer in [*server.zmq.peers, *server.nng.peers, *server.handshakes]]
 
 
 class _Watch(Journal):

@@ -1,10 +1,10 @@
-"""Admission: a bounded crowd of connections that no single address can fill.
+"""Admission: a limited number of connections that no single address can use up.
 
-When the crowd is full, a newcomer still gets in: a connection of the address that has most of them is cut to make room.
-So an address can only push out its own connections while it has more than anybody else. Of that address the oldest goes
-first, which has had most time for its handshake; or the newest, where connections are meant to stay.
+When the limit is reached, a new connection is still admitted: one of the address with the most connections is cut. So
+an address with more connections than all others can only displace its own. Of that address the oldest connection is
+cut, which has had the most time for its handshake; or the newest, if connections are meant to last.
 
-Each operation takes constant time, however many addresses there are.
+Each operation takes constant time, independent of the number of addresses.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
-# A network that one customer gets for each site: all addresses of it are as good as one.
+# Prefix length of an IPv6 site: all of its addresses belong to one customer and count as one.
 IPV6_SITE = 64
 
 
 class Entrant(Protocol):
-    """One connection. Compared by identity."""
+    """Connection to be admitted. Compared by identity."""
 
     def cut(self, reason: str) -> None:
-        """End the connection at once, and log why."""
+        """Close the connection at once, and log the reason."""
 
 
 EntrantT = TypeVar("EntrantT", bound=Entrant)
 
 
 class Admission(Generic[EntrantT]):
-    """The crowd, by address. `limit` may be changed at any time; the next newcomer makes it take effect.
+    """Admitted connections by address. A change of `limit` takes effect with the next connection.
 
-    `newest_first` says which entrant of the most crowded address is cut.
+    With `newest_first` the newest connection of the address with the most is cut, otherwise the oldest.
     """
 
     def __init__(self, limit: int, *, newest_first: bool = False) -> None:
         self.limit = limit
         self.newest_first = newest_first
-        self.evicted = 0  # since the beginning
+        self.evicted = 0
         self._addresses: dict[EntrantT, str] = {}
-        self._groups: dict[str, dict[EntrantT, None]] = {}  # each from its oldest to its newest
+        self._groups: dict[str, dict[EntrantT, None]] = {}  # entrants of each address, oldest first
         self._ranks: dict[int, dict[str, None]] = {}  # addresses by the size of their group
         self._largest = 0  # size of the largest group
 
@@ -49,11 +49,11 @@ class Admission(Generic[EntrantT]):
         return iter(self._addresses)
 
     def is_full_for(self, address: str) -> bool:
-        """Return whether a newcomer from `address` could only take the place of another one from there."""
+        """Return whether a new connection from `address` could only displace another one of the same address."""
         return len(self) >= self.limit and len(self._groups.get(address, ())) >= self._largest
 
     def enter(self, entrant: EntrantT, address: str) -> None:
-        """Let `entrant` in, and cut others if the crowd is full."""
+        """Admit `entrant`, and cut others if the limit is reached."""
         while self._addresses and len(self._addresses) >= self.limit:
             self.evict(
                 f"made room for others: no address has more than its {self._largest} of {len(self)} connections"
@@ -64,7 +64,7 @@ class Admission(Generic[EntrantT]):
         self._rank(address, len(group) - 1, len(group))
 
     def leave(self, entrant: EntrantT) -> None:
-        """Take `entrant` out. It need not be in."""
+        """Remove `entrant`, if it is admitted."""
         address = self._addresses.pop(entrant, None)
         if address is None:
             return
@@ -75,13 +75,13 @@ class Admission(Generic[EntrantT]):
         self._rank(address, len(group) + 1, len(group))
 
     def touch(self, entrant: EntrantT) -> None:
-        """Make `entrant` the newest of its address: it has just been useful."""
+        """Make `entrant` the newest of its address."""
         group = self._groups[self._addresses[entrant]]
         del group[entrant]
         group[entrant] = None
 
     def evict(self, reason: str) -> None:
-        """Cut one entrant of the most crowded address. There must be one."""
+        """Cut one entrant of the address with the most. There must be an entrant."""
         group = self._groups[next(iter(self._ranks[self._largest]))]
         victim = next(reversed(group) if self.newest_first else iter(group))
         self.leave(victim)
@@ -102,7 +102,7 @@ class Admission(Generic[EntrantT]):
 
 
 def site_of(peername: Any, listener: str) -> str:
-    """Return what counts as one address: a host, an IPv6 network of one site, or all that use one local `listener`."""
+    """Return the unit that counts as one address: a host, an IPv6 site, or a local `listener`."""
     if not isinstance(peername, tuple):
         return listener
     host = str(peername[0]).partition("%")[0]

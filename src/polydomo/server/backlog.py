@@ -1,7 +1,7 @@
-"""Backlog: how much memory a peer's unread output takes.
+"""Memory of a peer's unread output.
 
-A transport knows how many bytes it has still to send. That is not what they cost: a body of 60 MiB is freed as a whole,
-when its last byte is sent. A peer that reads all but the end of each would hide most of what it holds.
+A transport only knows the number of unsent bytes. But a body of 60 MiB is freed as a whole when its last byte is sent,
+so a peer that reads all but the end of each write would hide most of the memory that it takes.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections import deque
 
 
 class Backlog:
-    """Writes that have not been sent to their end. `unsent` is always what the transport says; at first it is of one
-    write of `size` bytes, if that is known."""
+    """Writes that are not completely sent. `unsent` is the transport's number, at first of one write of `size`
+    bytes."""
 
     def __init__(self, unsent: int, size: int = 0) -> None:
-        self.held = max(unsent, size)  # bytes of all of them
-        self.unsent = unsent  # when last looked at
+        self.held = max(unsent, size)  # bytes of all these writes
+        self.unsent = unsent  # at the last update
         self._sizes = deque((self.held,))
 
     def add(self, size: int) -> None:
@@ -25,7 +25,7 @@ class Backlog:
         self.unsent += size
 
     def update(self, unsent: int) -> int:
-        """Forget the writes that are done, and return how many bytes were sent since the last look."""
+        """Remove completed writes, and return the number of bytes sent since the last update."""
         sent = self.unsent - unsent
         self.unsent = unsent
         while self._sizes and self.held - self._sizes[0] >= unsent:

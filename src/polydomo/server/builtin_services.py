@@ -1,45 +1,60 @@
-"""A server's own services beside its catalogue: inventory, files, and what looks after the broker itself."""
+"""The server's own services beside the task catalogue: inventory, files and administration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from polydomo.errors import ConfigError
 from polydomo.server import log as logs
+from polydomo.server.host import ServerHost
 from polydomo.server.settings import Settings
-from polydomo.services.administration import Administration, Host
+from polydomo.services.administration import Administration
 from polydomo.services.files import Files, Fss
 from polydomo.services.filesharing import FileSharing
 from polydomo.services.folder import Folder
 from polydomo.services.inventory import Inventory
+from polydomo.services.management import ManagementService
 from polydomo.services.sid import Sid
 from polydomo.services.thread_pool import ThreadPool
-
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
 
 log = logs.Log()
 
 
-class BuiltinServices(Host):
-    """See the module's text. `own_process`: the broker may end and restart it."""
+class BuiltinHost(ServerHost, Protocol):
+    """Server as its own services see it."""
 
-    def __init__(self, server: BrokerServer) -> None:
+    management: ManagementService
+    violations: int
+
+    def endpoints(self) -> dict[str, list[str]]:
+        """Return the bound endpoints by kind."""
+
+    def connections(self) -> int:
+        """Return the number of ZeroMQ peers."""
+
+    def stop(self) -> None:
+        """Begin to finish the accepted jobs and stop."""
+
+
+class BuiltinServices:
+    """Services of one server. It is also the process as `Administration` sees it."""
+
+    def __init__(self, server: BuiltinHost) -> None:
         self.server = server
         self.own_process = False
-        self.again = False  # it is to be started again
-        self.ending = False
+        self.restarting = False
+        self._stopping = False
         settings, broker = server.settings, server.broker
-        self.background = ThreadPool(self._post)
+        self.threads = ThreadPool(self._post)
         self.administration = Administration(server.management, self)
-        self.sid = Sid(broker, self.background, _say, settings.inventory.file, settings.inventory.watch)
+        self.sid = Sid(broker, self.threads, _report, settings.inventory.file, settings.inventory.watch)
         self.files: Files | None = None
         self.sharing: FileSharing | None = None
         if settings.files.folder:
             folder = Folder(str(Path(settings.files.folder).absolute()))
-            self.files = Files(folder, self.background, settings.files.transfers)
+            self.files = Files(folder, self.threads, settings.files.transfers)
             self.sharing = FileSharing(
                 broker, self.files, settings.files.idle, self.administration.basic_stats
             )
@@ -47,30 +62,26 @@ class BuiltinServices(Host):
         server.management.own += [self.sid.port, self.fss.port]
 
     def start(self) -> None:
-        """Read the inventory and look at the folder; ConfigError if either is wrong."""
+        """Read the inventory and check the shared folder; raise ConfigError if either is invalid."""
         folder = self.server.settings.files.folder
         if folder and not Path(folder).is_dir():
             raise ConfigError(f"cannot share {folder}: it is no folder", hint="create it, or change --files")
         self.sid.start()
 
     def reload(self, settings: Settings) -> None:
-        """New settings, and the inventory again."""
+        """Apply new settings to the inventory and the file transfers."""
         self.sid.watch = settings.inventory.watch
         if self.sharing is not None:
-            self.sharing.limit(settings.files.transfers, settings.files.idle)
-
-    def refresh(self) -> None:
-        """SIGHUP: what is on disk may have changed."""
-        self.sid.refresh()
+            self.sharing.configure(settings.files.transfers, settings.files.idle)
 
     def close(self) -> None:
-        """Transfers that have not ended fail."""
+        """Fail unfinished transfers and stop the threads."""
         if self.sharing is not None:
             self.sharing.close()
-        self.background.close()
+        self.threads.close()
 
     def endpoints(self) -> list[str]:
-        return list(self.server.bound)
+        return self.server.endpoints()["zmq"]
 
     def folders(self) -> dict[str, str | None]:
         settings = self.server.settings
@@ -84,10 +95,10 @@ class BuiltinServices(Host):
         }
 
     def dropped(self) -> int:
-        return self.server.complaints
+        return self.server.violations
 
     def connections(self) -> int:
-        return len(self.server.peers)
+        return self.server.connections()
 
     def logs(self) -> list[dict[str, Any]]:
         return list(logs.recent)
@@ -96,33 +107,29 @@ class BuiltinServices(Host):
         return self.sid.inventory
 
     def stop(self) -> None:
-        if not self.own_process:
-            super().stop()
-        self._end("told to stop")
+        self._stop("stop requested")
 
     def restart(self) -> None:
-        if not self.own_process:
-            super().restart()
-        self._end("told to restart")
-        self.again = True
+        self._stop("restart requested")
+        self.restarting = True
 
-    def _end(self, why: str) -> None:
-        if self.ending or self.server.broker.draining:
+    def _stop(self, event: str) -> None:
+        if self._stopping or self.server.broker.draining:
             raise ValueError("the broker is stopping already")
-        self.ending = True
-        log.info(why)
-        self.server.loop.call_soon(self.server.stop)  # behind the answer to whoever asked for it
+        self._stopping = True
+        log.info(event)
+        self.server.loop.call_soon(self.server.stop)  # after the answer to this request
 
-    def _post(self, what: Callable[[], None]) -> None:
-        self.server.loop.call_soon_threadsafe(self._do, what)
+    def _post(self, call: Callable[[], None]) -> None:
+        self.server.loop.call_soon_threadsafe(self._run, call)
 
-    def _do(self, what: Callable[[], None]) -> None:
-        self.server._set_time()
-        what()
+    def _run(self, call: Callable[[], None]) -> None:
+        self.server.advance()
+        call()
 
 
-def _say(what: str, why: str) -> None:
-    if why:
-        log.error(what, reason=why)
+def _report(event: str, error: str) -> None:
+    if error:
+        log.error(event, reason=error)
     else:
-        log.info(what)
+        log.info(event)

@@ -1,86 +1,87 @@
-"""Memoised services' answers on disk: each service has a space of its own on the store's shelf."""
+"""Memoised answers on disk: each service has a key-value space of its own in the store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from polydomo.core.broker import Broker
 from polydomo.core.policy import FOREVER
+from polydomo.server.clock import wall_time
+from polydomo.server.record_codec import as_bytes, as_text
+from polydomo.store import Store
 from polydomo.store.errors import StoreError
 from polydomo.store.records import Item
-
-if TYPE_CHECKING:
-    from polydomo.server.store_adapter import StoreAdapter
 
 PREFIX = "memo:"
 
 
 class CacheStore:
-    """Reads that fail count as "nothing there", writes that fail as not kept: an answer can be had again."""
+    """Memoised answers of one broker in its store. `advance` sets the core's time.
 
-    def __init__(self, keeper: StoreAdapter) -> None:
-        self.keeper = keeper
-        self.store = keeper.store
-        self._looked: set[bytes] = set()  # services whose space was asked whether it is empty
+    A failed read counts as a miss, and an answer that cannot be written stays in memory only: it can be computed again.
+    """
+
+    def __init__(self, broker: Broker, store: Store, advance: Callable[[], None]) -> None:
+        self.broker = broker
+        self.store = store
+        self.advance = advance
+        self._counted: set[bytes] = set()  # services whose answers on disk were counted
 
     def read(self, service: bytes, digest: bytes, then: Callable[[bytes | None, float], None]) -> None:
-        """The answer to one request, and until when it is good in the core's time."""
+        """Call `then` with the answer to a request (None: a miss) and its expiry in the core's time."""
 
         def found(item: Item | None) -> None:
-            self.keeper.touch()
+            self.advance()
             if item is None:
                 then(None, 0.0)
+            elif item.until is None:
+                then(item.value, FOREVER)
             else:
-                then(item.value, FOREVER if item.until is None else self.keeper.core_time(item.until))
+                then(item.value, item.until / 1_000_000 - self.broker.lifecycle.epoch)
 
-        def missed(_: StoreError) -> None:
-            found(None)
-
-        if service not in self._looked:
-            self._looked.add(service)
-            self.store.room(space_of(service)).then(
-                lambda room: self._measured(service, room[0]), missed_room
-            )
-        self.store.item(space_of(service), digest).then(found, missed)
+        if service not in self._counted:
+            self._counted.add(service)
+            self.store.room(space_of(service)).then(lambda room: self._count(service, room[0]), _ignore)
+        self.store.item(space_of(service), digest).then(found, lambda error: found(None))
 
     def keep(self, service: bytes, digest: bytes, value: bytes, until: float) -> None:
-        """One more answer."""
-        wall = None if until == FOREVER else self.keeper.lifecycle.wall(until)
+        """Write an answer that is valid until a time of the core."""
+        wall = None if until == FOREVER else self.broker.lifecycle.wall(until)
         try:
-            self.store.put(space_of(service), digest, value, self.keeper.wall(), wall)
+            self.store.put(space_of(service), digest, value, wall_time(), wall)
         except StoreError:
-            pass  # too much waits to be written: it stays in memory only
+            pass  # the store's backlog is full
 
     def forget(self, service: bytes, digest: bytes) -> None:
-        """One answer, or, without a digest, all of them."""
+        """Remove one answer, or all of them if the digest is empty."""
         self.store.drop(space_of(service), digest or None)
 
     def trim(self) -> None:
-        """Remove what is too old or too much."""
+        """Remove expired answers, and the oldest ones beyond `memo_bytes`."""
 
         def found(spaces: list[str]) -> None:
             for space in spaces:
-                policy = self.keeper.broker.policy_of(service_of(space))
-                self.store.trim(space, self.keeper.wall(), policy.memo_bytes)
+                policy = self.broker.policy_of(service_of(space))
+                self.store.trim(space, wall_time(), policy.memo_bytes)
 
-        self.store.spaces(PREFIX).then(found, missed_room)
+        self.store.spaces(PREFIX).then(found, _ignore)
 
-    def _measured(self, service: bytes, count: int) -> None:
-        """With nothing on disk there is nothing to be looked for, as long as memory forgets nothing."""
-        shelf = self.keeper.broker.memos.shelf(service)
-        if count <= len(shelf.memos):
-            shelf.complete = True
+    def _count(self, service: bytes, count: int) -> None:
+        """Mark the cache in memory as complete if the disk has no more answers: a miss then needs no read."""
+        cache = self.broker.memos.shelf(service)
+        if count <= len(cache.memos):
+            cache.complete = True
 
 
-def missed_room(_: StoreError) -> None:
-    """Then the disk is asked each time."""
+def _ignore(error: Exception) -> None:
+    """Ignore the error; the disk is read for each miss."""
 
 
 def space_of(service: bytes) -> str:
-    """Where its answers are. Names are bytes in the core and text in the store; this way none is lost or changed."""
-    return PREFIX + service.decode("latin-1")
+    """Return the space of a service."""
+    return PREFIX + as_text(service)
 
 
 def service_of(space: str) -> bytes:
-    """The opposite."""
-    return space.removeprefix(PREFIX).encode("latin-1")
+    """Return the service of a space."""
+    return as_bytes(space.removeprefix(PREFIX))

@@ -1,38 +1,43 @@
-"""The broker's own time: monotonic, and standing still while the broker does.
+"""The broker's clock: monotonic, and without the time in which the process did not run.
 
-A broker that was stopped (SIGSTOP, a suspended machine, a long pause of any kind) finds on waking that nobody has
-been heard from for a long time. That silence is its own, not the workers'. So a gap between two looks at the clock
-that is longer than the loop ever sleeps is taken out of the time the core sees: nobody expires because of it. How
-long the loop sleeps depends on the heartbeat, so that even a stall that goes unnoticed is shorter than one interval.
+After a stall (SIGSTOP, a suspended machine, a long pause of any kind) no peer has been heard from for a long time, but
+the silence was the broker's own. So a gap between two readings that is longer than the event loop ever sleeps is
+subtracted from the core's time, and no worker expires because of it. The longest sleep depends on the heartbeat, so
+that an undetected stall is shorter than one interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, time_ns
 
-# The loop looks at the clock at least this often.
+# The longest time in seconds between two readings of the clock.
 LONGEST_SLEEP = 1.0
 
 
-class Clock:
-    """Call `read` at every turn of the loop."""
+class ServerClock:
+    """Clock of one broker. The owner calls `read` at least every `longest_sleep` seconds."""
 
     def __init__(self, source: Callable[[], float] = monotonic) -> None:
         self._source = source
         self._last = source()
-        self.longest_sleep = LONGEST_SLEEP  # a gap of more than twice as long is a stall
-        self.skipped = 0.0
+        self.longest_sleep = LONGEST_SLEEP  # a gap of more than twice this is a stall
+        self.skipped = 0.0  # duration of all stalls
 
     def follow(self, interval: float) -> None:
-        """Workers are heard from once per `interval`."""
+        """Adapt the longest sleep to a heartbeat `interval`."""
         self.longest_sleep = min(LONGEST_SLEEP, interval / 2)
 
     def read(self) -> float:
-        """Now, less all stalls."""
+        """Return the current time without stalls."""
         now = self._source()
         gap = now - self._last
         if gap > 2 * self.longest_sleep:
             self.skipped += gap
         self._last = now
         return now - self.skipped
+
+
+def wall_time() -> int:
+    """Return the wall time in microseconds since 1970."""
+    return time_ns() // 1000

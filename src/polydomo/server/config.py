@@ -1,11 +1,11 @@
-"""Settings from a TOML file, the environment and flags, in rising precedence, and where each value came from.
+"""Settings from a TOML file, the environment and flags, in rising precedence, with the source of each value.
 
 - The file: `--config`, else `POLYDOMO_CONFIG`, else `polydomo.toml` in the current folder if there is one.
 - The environment: `POLYDOMO_` + section + `_` + key in upper case (`POLYDOMO_HEARTBEAT_INTERVAL=500ms`), for
   every setting; lists are separated by commas. An empty variable counts as not set.
 - Durations are seconds or "250ms", "10s", "5m", "2h", "1m30s"; sizes are bytes or "64MiB", "1GB", "1MiB+64KiB".
 
-All mistakes are found in one go, each with its place, its value, and what is allowed there.
+All mistakes are reported together, each with its place, its value and the allowed values.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ DEFAULT_FILE = "polydomo.toml"
 FILE_VARIABLE = "POLYDOMO_CONFIG"
 PREFIX = "POLYDOMO_"
 
-# What may stand in lists of these units.
-EXAMPLES = {
+# Allowed values, by unit.
+ALLOWED = {
+    "size": "bytes or a text such as 64KiB, 64MiB, 1GB",
+    "flag": "true or false",
+    "endpoint": "endpoints such as tcp://127.0.0.1:5555, tcp://[::1]:5555, ipc:///run/x.sock",
     "address": "addresses such as 127.0.0.1:8080, [::1]:8080, *:8080",
     "host": "names such as broker.example, *.example, or *; without a port",
     "origin": "origins such as https://dashboard.example, http://localhost:3000, or *",
@@ -52,20 +55,20 @@ _FORMS = {
     "origin": re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#@\s]+"),
 }
 
-# Kubernetes puts such variables into every container beside a service called "polydomo-broker".
+# Kubernetes sets such variables in every container next to a service called "polydomo-broker".
 _KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP)\w*)?$")
 
 
 class Flag(NamedTuple):
-    """A value given on the command line: which flag, which setting, and the text."""
+    """Value from the command line: the flag, the setting's key and the text."""
 
     flag: str
     key: str
     value: object
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """One mistake, for people and programs."""
+class ConfigProblem(msgspec.Struct, frozen=True):
+    """Mistake in the configuration."""
 
     where: str  # the file and line, the environment variable or the flag
     key: str
@@ -80,22 +83,22 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Config(NamedTuple):
-    """What was found. `settings` are the defaults where `problems` is not empty."""
+    """Configuration from all sources. If there are problems, `settings` are the defaults."""
 
     settings: Settings
-    sources: dict[str, str]  # where each value that is not a default came from
-    problems: list[Problem]
-    file: str  # the configuration file that was read, if any
+    sources: dict[str, str]  # of the values that are not defaults
+    problems: list[ConfigProblem]
+    file: str  # path of the configuration file, if one was read
 
     def checked(self) -> Settings:
-        """The settings, or one ConfigError that tells all mistakes."""
+        """Return the settings, or raise one ConfigError with all mistakes."""
         if self.problems:
             raise ConfigError("\n".join(str(problem) for problem in self.problems))
         return self.settings
 
 
 class Row(NamedTuple):
-    """One setting as `polydomo config show` tells it."""
+    """Setting as `polydomo config show` displays it."""
 
     key: str
     value: str
@@ -106,7 +109,7 @@ class Row(NamedTuple):
 def gather(
     file: str | None = None, flags: Iterable[Flag] = (), environ: Mapping[str, str] | None = None
 ) -> Config:
-    """Everything that was set anywhere, checked."""
+    """Read and check the settings of all sources."""
     reader = _Reader()
     environ = os.environ if environ is None else environ
     named = file or environ.get(FILE_VARIABLE, "")
@@ -122,13 +125,13 @@ def gather(
 
 
 def rows(config: Config) -> list[Row]:
-    """Every setting with its value in effect, in the order of the sections. Secrets in them are masked."""
+    """Return all settings with their values in effect, in the order of the sections. Secrets are masked."""
     settings = config.settings
     policy = settings.policy()
     found = []
     for key in KEYS.values():
         value = getattr(getattr(settings, key.section), key.name)
-        if value is None:  # only [defaults] leaves things to the core
+        if value is None:  # in [defaults]: the core's default
             value = in_effect(policy, key.name)
         found.append(Row(key.path, show(key, value), config.sources.get(key.path, "default"), key.doc))
     for name, section in settings.services.items():
@@ -141,7 +144,7 @@ def rows(config: Config) -> list[Row]:
 
 
 def changes(old: Settings, new: Settings) -> tuple[list[str], list[str]]:
-    """Which settings differ: those a reload changes, and those that need a restart."""
+    """Return the keys of settings that differ: those that a reload changes, and those that need a restart."""
     live: list[str] = []
     restart: list[str] = []
     for key in KEYS.values():
@@ -152,23 +155,23 @@ def changes(old: Settings, new: Settings) -> tuple[list[str], list[str]]:
     return live, restart
 
 
-# What can be set, read off the sections.
+# Descriptions of all settings, made from the sections.
 
 
 class Key(NamedTuple):
-    """One setting as its section describes it."""
+    """Description of one setting."""
 
     section: str
     name: str
     doc: str
-    unit: str
     many: bool
     choices: tuple[str, ...]
-    least: float  # the smallest value that is allowed
-    above: bool  # `least` itself is not
-    endless: bool
-    restart: bool
-    secret: bool  # there may be a password or a key in it
+    least: float  # lower bound
+    above: bool  # the bound itself is not allowed
+    unit: str
+    endless: bool = False
+    restart: bool = False
+    secret: bool = False  # the value may contain a password or a key
 
     @property
     def path(self) -> str:
@@ -180,23 +183,15 @@ class Key(NamedTuple):
 
     @property
     def allowed(self) -> str:
-        """What may stand there, for people."""
+        """Return a description of the allowed values."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
         least = f"above {self.least:g}" if self.above else f"{self.least:g} or more"
         if self.unit == "duration":
             return f"seconds ({least}) or a text such as 250ms, 10s, 5m, 2h" + (", forever" * self.endless)
-        if self.unit == "size":
-            return "bytes or a text such as 64KiB, 64MiB, 1GB"
         if self.unit == "count":
             return f"a whole number, {least}"
-        if self.unit == "flag":
-            return "true or false"
-        if self.unit == "endpoint":
-            return "endpoints such as tcp://127.0.0.1:5555, tcp://[::1]:5555, ipc:///run/x.sock"
-        if self.unit in EXAMPLES:
-            return EXAMPLES[self.unit]
-        return "a text"
+        return ALLOWED.get(self.unit, "a text")
 
 
 def _keys(section: str, struct: type[Section]) -> list[Key]:
@@ -206,19 +201,16 @@ def _keys(section: str, struct: type[Section]) -> list[Key]:
 def _key(section: str, field: msgspec.structs.FieldInfo) -> Key:
     annotated = field.type if hasattr(field.type, "__metadata__") else get_args(field.type)[0]  # … | None
     kind, meta = get_args(annotated)
-    extra = meta.extra
+    above = meta.gt is not None
     return Key(
-        section=section,
-        name=field.name,
-        doc=meta.description,
-        unit=extra["unit"],
+        section,
+        field.name,
+        meta.description,
         many=get_origin(kind) is list,
         choices=get_args(kind) if get_origin(kind) is Literal else (),
-        least=meta.gt if meta.gt is not None else meta.ge if meta.ge is not None else 0,
-        above=meta.gt is not None,
-        endless=extra.get("endless", False),
-        restart=extra.get("restart", False),
-        secret=extra.get("secret", False),
+        least=meta.gt if above else meta.ge or 0,
+        above=above,
+        **meta.extra,
     )
 
 
@@ -235,7 +227,7 @@ SERVICE_KEYS: dict[str, Key] = {key.name: key for key in _keys("services", Servi
 
 
 def show(key: Key, value: object) -> str:
-    """A value as one would write it, without its secrets."""
+    """Return a value as it is written in the configuration, with secrets masked."""
     if key.many and isinstance(value, list):
         return ", ".join(redaction.redact_option(item) if key.secret else item for item in value)
     if key.unit == "duration" and isinstance(value, float | int):
@@ -247,12 +239,12 @@ def show(key: Key, value: object) -> str:
     return redaction.redact(str(value)) if key.secret else str(value)
 
 
-class _Wrong(ValueError):
-    """What is wrong with a value, where `Key.allowed` does not say it all."""
+class _Rejected(ValueError):
+    """Rejection of a value with a reason beyond `Key.allowed`."""
 
 
 def _parse(key: Key, raw: object) -> object:
-    """A value of this setting; ValueError if it is none."""
+    """Return the value of a setting; raise ValueError if it is not allowed."""
     if key.many:
         return _parse_list(key, raw)
     if key.unit == "text":
@@ -265,7 +257,7 @@ def _parse(key: Key, raw: object) -> object:
     if key.unit == "duration":
         value = parse_duration(raw)
         if math.isinf(value) and not key.endless:
-            raise _Wrong("this cannot go on forever")
+            raise _Rejected("forever is not allowed")
     else:
         value = parse_size(raw) if key.unit == "size" else parse_count(raw)
     if value < key.least or (key.above and value == key.least):
@@ -279,24 +271,21 @@ def _parse_list(key: Key, raw: object) -> list[str]:
         raise ValueError
     found = [item.strip() for item in items if item.strip()]
     if not found:
-        raise _Wrong("at least one is needed")
+        raise _Rejected("at least one is needed")
     for item in found:
-        if key.unit == "endpoint":
-            try:
+        try:
+            if key.unit == "endpoint":
                 endpoints.parse(item, binding=True)
-            except ConfigError as error:
-                raise _Wrong(error.message) from error
-        if key.unit == "address":
-            try:
+            elif key.unit == "address":
                 endpoints.parse_address(item)
-            except ConfigError as error:
-                raise _Wrong(error.message) from error
+        except ConfigError as error:
+            raise _Rejected(error.message) from error
         if key.unit == "network":
             ip_network(item, strict=False)
         if key.unit in _FORMS and not _FORMS[key.unit].fullmatch(item):
             raise ValueError
         if found.count(item) > 1 and not item.endswith((":*", ":0")):
-            raise _Wrong(f"{redaction.redact_option(item)} is there twice")
+            raise _Rejected(f"{redaction.redact_option(item)} is listed twice")
     return found
 
 
@@ -304,16 +293,16 @@ def _parse_list(key: Key, raw: object) -> list[str]:
 
 
 class _Reader:
-    """Collects values and mistakes; a later source overrides an earlier one."""
+    """Values and mistakes from all sources; a later source overrides an earlier one."""
 
     def __init__(self) -> None:
         self.tree: dict[str, dict[str, Any]] = {}
         self.sources: dict[str, str] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[ConfigProblem] = []
 
-    def read_file(self, path: str, said_by: str) -> None:
-        """`said_by`: the variable that names the file, for the text of a problem."""
-        by = f" (named by {said_by})" if said_by else ""
+    def read_file(self, path: str, variable: str) -> None:
+        """Read the configuration file; `variable` is the environment variable that names it, if one does."""
+        by = f" (named by {variable})" if variable else ""
         try:
             text = Path(path).read_text(encoding="utf-8")
             tables = tomllib.loads(text)
@@ -347,7 +336,7 @@ class _Reader:
             for name, own in table.items():
                 if isinstance(own, dict):
                     for key, raw in own.items():
-                        self.take_service(where(section, name, key), name, key, raw)
+                        self._take_service(where(section, name, key), name, key, raw)
                 else:
                     text = "is a service's name, or a prefix"
                     self._problem(
@@ -355,10 +344,10 @@ class _Reader:
                     )
         else:
             for key, raw in table.items():
-                self.take(where(section, key), section, key, raw)
+                self._take(where(section, key), section, key, raw)
 
     def read_environment(self, environ: Mapping[str, str]) -> None:
-        """Every `POLYDOMO_SECTION_KEY`. What begins like a section but is none of its keys is a mistake."""
+        """Read all variables `POLYDOMO_SECTION_KEY`. An unknown key of a known section is a mistake."""
         known = {key.variable: key for key in KEYS.values()}
         sections = tuple(f"{PREFIX}{section.upper()}_" for section in [*SECTIONS, "services"])
         for variable, raw in environ.items():
@@ -366,37 +355,37 @@ class _Reader:
             if not raw:
                 continue
             if key is not None:
-                self.take(variable, key.section, key.name, raw)
+                self._take(variable, key.section, key.name, raw)
             elif variable.startswith(sections) and not _KUBERNETES.search(variable):
                 hint = _suggest(variable, known)
                 if variable.startswith(f"{PREFIX}SERVICES_"):
-                    hint = "services are set up in the file"
+                    hint = "services are configured in the file"
                 self._problem(variable, "", raw, "no such setting", hint)
 
     def read_flags(self, flags: Iterable[Flag]) -> None:
-        """Flags name a setting by its key in the file."""
+        """Read flags, which name a setting by its key in the file."""
         for flag, path, raw in flags:
             section, _, rest = path.partition(".")
             if section == "services":
                 name, _, key = rest.rpartition(".")
-                self.take_service(flag, name.strip("\"'"), key, raw)
+                self._take_service(flag, name.strip("\"'"), key, raw)
             elif section in SECTIONS and rest:
-                self.take(flag, section, rest, raw)
+                self._take(flag, section, rest, raw)
             else:
                 self._problem(flag, path, raw, "no such setting", _suggest(path, KEYS))
 
-    def take(self, where: str, section: str, name: str, raw: object) -> None:
-        """One value of a fixed section."""
+    def _take(self, where: str, section: str, name: str, raw: object) -> None:
+        """Take the value of a setting in a fixed section."""
         path = f"{section}.{name}"
         key = KEYS.get(path)
         if key is None:
             names = [key.name for key in KEYS.values() if key.section == section]
             self._problem(where, path, raw, "no such setting", _suggest(name, names))
-        elif self._valid(where, path, key, raw):
-            self.tree.setdefault(section, {})[name] = _parse(key, raw)
+        else:
+            self._set(where, path, key, raw, self.tree.setdefault(section, {}))
 
-    def take_service(self, where: str, service: str, name: str, raw: object) -> None:
-        """One value of one service's section."""
+    def _take_service(self, where: str, service: str, name: str, raw: object) -> None:
+        """Take the value of a setting of one service."""
         path = _service_path(service, name)
         key = SERVICE_KEYS.get(name)
         if not 0 < len(service.encode()) <= SERVICE_NAME_MAX:
@@ -405,33 +394,38 @@ class _Reader:
             self._problem(where, path, raw, "* stands for the rest of a name, so only at its end")
         elif key is None:
             self._problem(where, path, raw, "no such setting", _suggest(name, SERVICE_KEYS))
-        elif self._valid(where, path, key, raw):
-            self.tree.setdefault("services", {}).setdefault(service, {})[name] = _parse(key, raw)
+        else:
+            section = self.tree.setdefault("services", {}).setdefault(service, {})
+            self._set(where, path, key, raw, section)
 
-    def _valid(self, where: str, path: str, key: Key, raw: object) -> bool:
-        """Notes the value's source, or what is wrong with it."""
+    def _set(self, where: str, path: str, key: Key, raw: object, section: dict[str, Any]) -> None:
+        """Set a value in its section and record its source, or record the problem."""
         try:
-            _parse(key, raw)
+            section[key.name] = _parse(key, raw)
         except (ValueError, OverflowError) as error:
             hint = _suggest(raw, key.choices, "") if isinstance(raw, str) else ""
-            because = f"{error}; " if isinstance(error, _Wrong) else ""
+            because = f"{error}; " if isinstance(error, _Rejected) else ""
             self._problem(where, path, raw, f"{because}must be {key.allowed}", hint)
-            return False
-        self.sources[path] = where
-        return True
+        else:
+            self.sources[path] = where
 
     def _problem(self, where: str, key: str, value: object, message: str, hint: str = "") -> None:
-        """Note a mistake. What a setting holds is shown only if it is known to hold no secret: the name of another may
-        be a misspelled `store.url`."""
+        """Record a mistake.
+
+        The value is included only if the setting is known to have no secret: an unknown name may be a misspelled
+        `store.url`.
+        """
         known = SERVICE_KEYS.get(key.rpartition(".")[2]) if key.startswith("services.") else KEYS.get(key)
         shown = "" if value is None else msgspec.json.encode(value, enc_hook=str).decode()
         if known is None or known.secret:
             shown = shown if isinstance(value, int | float) else ""
-        self.problems.append(Problem(where, key, redaction.redact(shown), redaction.redact(message), hint))
+        self.problems.append(
+            ConfigProblem(where, key, redaction.redact(shown), redaction.redact(message), hint)
+        )
 
 
 def _suggest(word: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """Did you mean …, or the whole list if nothing is near."""
+    """Return a hint with the closest known word, or with all of them."""
     options = list(known)
     near = difflib.get_close_matches(word, options, n=1, cutoff=0.6)
     if near:
@@ -452,7 +446,7 @@ _ASSIGNMENT = re.compile(r"^\s*([^=#\[\]]+?)\s*=")
 
 
 def _line_numbers(text: str) -> dict[tuple[str, ...], int]:
-    """Where tables and keys stand, as well as one can tell line by line: only for the texts of mistakes."""
+    """Return the approximate line numbers of tables and keys, for error messages."""
     found: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
@@ -470,7 +464,7 @@ def _line_numbers(text: str) -> dict[tuple[str, ...], int]:
 
 
 def _first_path(tables: dict[str, Any]) -> tuple[str, ...]:
-    """The keys down to the one innermost entry of what a single line says."""
+    """Return the keys down to the innermost entry of a single line's table."""
     path: list[str] = []
     here: Any = tables
     while isinstance(here, dict) and here:

@@ -1,4 +1,4 @@
-"""The broker's own folder: one broker at a time uses it, and it says where that broker can be reached."""
+"""The broker's data folder: locked by one broker at a time, with a file that names its endpoints."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from polydomo.server.log import Log
 
 log = Log()
 
-# Seconds between two tries to write `broker.json`.
+# Seconds between two attempts to write `broker.json`.
 RETRY: Final = 2.0
 
 
 def folder_for(zmq: list[str]) -> str:
-    """The folder of a broker that was not told of one: in the user's state folder (XDG), by its first endpoint, so
-    that two brokers never share one and a restarted one finds its own. Empty where that cannot be: its port is
-    the system's choice, or the user has no home to write to."""
+    """Return the default data folder: in the user's state folder (XDG), named after the first endpoint.
+
+    So two brokers never share a folder, and a restarted broker finds its own. The result is empty if the system chooses
+    the port, or if the folder cannot be created.
+    """
     if not zmq:
         return ""
     endpoint = endpoints.parse(zmq[0], binding=True)
@@ -37,30 +39,32 @@ def folder_for(zmq: list[str]) -> str:
     try:
         private_files.make_folder(path)
     except OSError as error:
-        log.warning("nothing is kept on disk", folder=str(path), reason=error.strerror or str(error))
+        log.warning(
+            "no data folder: nothing is stored", folder=str(path), reason=error.strerror or str(error)
+        )
         return ""
     return str(path)
 
 
 def warn_if_open(path: Path) -> None:
-    """Say so if others may look into a folder of ours: names of clients and services are their business, too."""
+    """Warn if other users can read the folder: names of clients and services are private."""
     to = private_files.open_to(path)
     if to:
-        log.warning("the folder is open to others", folder=str(path), to=to, hint=f"chmod 700 {path}")
+        log.warning("folder readable by others", folder=str(path), to=to, hint=f"chmod 700 {path}")
 
 
 class DataDir:
-    """Locked while open. `broker.json` in it tells other programs the pid and the endpoints."""
+    """Data folder that is locked while open. `broker.json` in it has the process id and the endpoints."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
         self._lock: int | None = None
 
     def open(self) -> None:
-        """Create and lock it; the lock goes with the process, however it ends.
+        """Create and lock the folder; the lock ends with the process.
 
-        A folder that others may look into was made by somebody else, or by an earlier version: it is left as it is,
-        with a warning. A folder that exists may be on a disk that cannot be written to at the moment.
+        An existing folder that other users can read is left as it is, with a warning. It may be on a disk that cannot
+        be written to at the moment.
         """
         try:
             private_files.make_folder(self.path)
@@ -75,17 +79,17 @@ class DataDir:
                 f"cannot use {self.path}: {error.strerror}", hint="choose another --data"
             ) from error
 
-    async def announce(self, places: dict[str, list[str]]) -> None:
-        """Write `broker.json`, as soon as the disk can be written to. One line in the log if it cannot."""
-        told = False
+    async def announce(self, bound: dict[str, list[str]]) -> None:
+        """Write `broker.json`; retry while the disk cannot be written to, and log that once."""
+        logged = False
         while True:
             try:
-                return self._write(msgspec.json.encode({"pid": os.getpid()} | places))
+                return self._write(msgspec.json.encode({"pid": os.getpid()} | bound))
             except OSError as error:
-                if not told:
-                    told = True
+                if not logged:
+                    logged = True
                     log.warning(
-                        "broker.json cannot be written; it is tried again",
+                        "cannot write broker.json; retrying",
                         folder=str(self.path),
                         reason=error.strerror or str(error),
                     )
@@ -97,7 +101,7 @@ class DataDir:
             (self.path / "broker.json").unlink(missing_ok=True)
         except OSError as error:
             log.warning(
-                "broker.json cannot be removed", folder=str(self.path), reason=error.strerror or str(error)
+                "cannot remove broker.json", folder=str(self.path), reason=error.strerror or str(error)
             )
         if self._lock is not None:
             os.close(self._lock)
@@ -111,14 +115,14 @@ class DataDir:
             if error.errno not in (errno.EROFS, errno.ENOSPC, errno.EDQUOT):
                 raise
             if not path.exists():
-                log.warning("the data folder cannot be locked", folder=str(self.path), reason=error.strerror)
+                log.warning("cannot lock the data folder", folder=str(self.path), reason=error.strerror)
                 return
             self._lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _write(self, content: bytes) -> None:
-        """The file appears whole: written aside, then renamed."""
-        aside = self.path / ".broker.json"
-        private_files.make_file(aside)
-        aside.write_bytes(content)
-        aside.replace(self.path / "broker.json")
+        """Write the file atomically: under another name, then renamed."""
+        temporary = self.path / ".broker.json"
+        private_files.make_file(temporary)
+        temporary.write_bytes(content)
+        temporary.replace(self.path / "broker.json")

@@ -1,17 +1,16 @@
-"""Answers for clients that waited through the broker's restart and cannot ask for a result: MDP's and DCP's.
+"""Delivery of answers to clients that reconnect after a restart and cannot ask for a result: MDP and DCP.
 
-A client that chose its own ZeroMQ identity is known again when its socket reconnects. Its unfinished jobs are answered
-to the new connection. What ended while it was away is read from the store and told it once.
+A client that chose its own ZeroMQ identity is recognised when its socket reconnects. Its unfinished jobs are answered
+on the new connection. Answers to jobs that ended in between are read from the store and sent once.
 
-Nobody acknowledges an answer in these protocols. So the store is told, a moment after answers were handed to their
-sockets, the number of the latest end among them (`Store.ending`); after a crash the ends behind that number are told
-again. That loses no answer, and repeats only those of the last moment before the crash.
+These protocols have no acknowledgement of answers. So a moment after answers were passed to their sockets, the number
+of the latest end among them (`Store.ending`) is written to the store; after a crash the answers after that number are
+sent again. No answer is lost, and only those of the last moment before the crash are repeated.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -19,6 +18,7 @@ from polydomo.core.broker import Broker
 from polydomo.core.client import Client
 from polydomo.core.job import Failure
 from polydomo.dialects.registry import RESUMED
+from polydomo.server.clock import wall_time
 from polydomo.server.log import Log
 from polydomo.server.record_codec import form_of
 from polydomo.store import Store
@@ -27,31 +27,31 @@ from polydomo.store.records import DONE, JobRecord, ResultRecord
 
 log = Log()
 
-# Seconds after which an answer counts as handed to its socket: some turns of the loop.
-MOMENT: Final = 0.05
+# Seconds after which an answer counts as passed to its socket: some turns of the event loop.
+DELAY: Final = 0.05
 
-# Ends before a crash that are looked at, at most; many more than there are in a moment.
+# Most recent ends that are checked after a crash; many more than fit into the delay.
 RECENT: Final = 10_000
 
-# Where the store keeps the number.
+# Place of the number in the store.
 SPACE: Final = "told"
 NAME: Final = b"ending"
 
 
 class Deliveries:
-    """Belongs to one broker and its store. `touch` sets the core's time."""
+    """Deliveries of one broker. `advance` sets the core's time."""
 
-    def __init__(self, broker: Broker, store: Store, touch: Callable[[], None]) -> None:
+    def __init__(self, broker: Broker, store: Store, advance: Callable[[], None]) -> None:
         self.broker = broker
         self.lifecycle = broker.lifecycle
         self.store = store
-        self.touch = touch
+        self.advance = advance
         self._recovered = False
-        self._latest = 0  # end that was told
+        self._latest = 0  # number of the latest end that was sent
         self._timer: asyncio.TimerHandle | None = None
 
-    def expect(self, record: JobRecord) -> Client:
-        """The stand-in for the client of a job of before the restart, until it is back."""
+    def absent_client(self, record: JobRecord) -> Client:
+        """Return the absent client of a recovered job, until the client reconnects."""
         who = (record.client, record.dialect)
         client = self.lifecycle.absentees.get(who)
         if client is not None:
@@ -66,11 +66,11 @@ class Deliveries:
         return client
 
     async def recover(self) -> None:
-        """Find the ends that may not have reached their clients before the crash."""
+        """Find the answers that may not have reached their clients before the crash."""
         if self._recovered:
             return
         item = await self.store.item(SPACE, NAME)
-        if item is None:  # the store is new, or its last broker kept no such number
+        if item is None:  # the store is new, or was last used by a version without this number
             self._write(self.store.ending)
             self._recovered = True
             return
@@ -78,29 +78,29 @@ class Deliveries:
         found: list[JobRecord] = []
         while ended := await self.store.endings(after):
             for one in ended:
-                record = await self.store.get(one.id) if _is_told(one.client, one.dialect) else None
+                record = await self.store.get(one.id) if _is_delivered(one.client, one.dialect) else None
                 if record is not None:
                     found.append(record)
             after = ended[-1].ending or self.store.ending
         for record in found:
-            self.expect(record)
+            self.absent_client(record)
             self.lifecycle.untold[record.client, record.dialect].append(record.id)
         self._recovered = True
 
-    def begin(self) -> None:
-        """Jobs were recovered: wait for their clients for as long as for those that drop off."""
+    def start_grace(self) -> None:
+        """Start the grace period of the recovered jobs' clients."""
         if self.lifecycle.untold:
             grace = self.broker.bounds.client_grace
             asyncio.get_running_loop().call_later(grace, self.lifecycle.give_up_absentees)
 
-    def told(self, client: Client, ending: int) -> None:
-        """This end is handed to its client's socket in this turn of the loop, or in one of the next."""
+    def record_sent(self, client: Client, ending: int) -> None:
+        """Record that the answer with this number is about to be passed to its client's socket."""
         self._latest = ending
-        if self._timer is None and _is_told(client.name, client.dialect):
-            self._timer = asyncio.get_running_loop().call_later(MOMENT, self._settle, ending)
+        if self._timer is None and _is_delivered(client.name, client.dialect):
+            self._timer = asyncio.get_running_loop().call_later(DELAY, self._settle, ending)
 
-    def tell(self, client: Client, uid: str) -> None:
-        """Tell a client that is back how this job ended."""
+    def deliver(self, client: Client, uid: str) -> None:
+        """Send a reconnected client the answer to this job."""
 
         def found(record: JobRecord | None) -> None:
             if record is not None:
@@ -108,11 +108,11 @@ class Deliveries:
 
         def ended(record: JobRecord, result: ResultRecord | None) -> None:
             if result is not None:
-                self.touch()
+                self.advance()
                 self.lifecycle.retell(client, record.service, record.envelope, *outcome(result))
 
-        def failed(error: StoreError) -> None:
-            log.warning("a result could not be delivered after the restart", job=uid, reason=str(error))
+        def failed(error: Exception) -> None:
+            log.warning("result not delivered after the restart", job=uid, reason=str(error))
 
         self.store.get(uid).then(found, failed)
 
@@ -120,28 +120,28 @@ class Deliveries:
         self._timer = None
         self._write(ending)
         if self._latest > ending:
-            self._timer = asyncio.get_running_loop().call_later(MOMENT, self._settle, self._latest)
+            self._timer = asyncio.get_running_loop().call_later(DELAY, self._settle, self._latest)
 
     def _write(self, ending: int) -> None:
         try:
-            self.store.put(SPACE, NAME, b"%d" % ending, time.time_ns() // 1000)
+            self.store.put(SPACE, NAME, b"%d" % ending, wall_time())
         except StoreError:
-            pass  # it is closed: what was told last is told again
+            pass  # the store is closed: the last answers will be sent again
 
 
 def outcome(result: ResultRecord) -> tuple[bytes | None, Failure | None]:
-    """How a job ended, as the core says it: with a body, or with a failure."""
+    """Return a job's body or its failure."""
     if result.state == DONE:
         return result.body or b"", None
     return None, Failure(result.code or result.state, result.message, result.body)
 
 
-def _is_told(name: bytes, dialect: str) -> bool:
-    """Is such a client told again what it may have missed?"""
+def _is_delivered(name: bytes, dialect: str) -> bool:
+    """Return whether missed answers are sent again to such a client."""
     resumption = RESUMED.get(dialect)
     return resumption is not None and not resumption.asks and _named(name)
 
 
 def _named(name: bytes) -> bool:
-    """Did the client choose its identity? RFC 37: what a router makes up begins with a zero byte."""
+    """Return whether the client chose its identity. RFC 37: one that a router makes up begins with a zero byte."""
     return not name.startswith(b"\0")

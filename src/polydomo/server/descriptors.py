@@ -1,9 +1,8 @@
-"""File descriptors: what happens when connections have taken nearly all of them.
+"""Reserve of file descriptors for the store, the ledger and the log.
 
-A new file gets the lowest number that is free, so a connection with a number near the limit says that all others are
-taken. A few are kept free for the store, the ledger and the log: a connection that gets one of those pushes out one
-that is in its handshake, perhaps itself. When not even those are left, uvloop closes newcomers without a word, and
-asyncio's loop complains a thousand times a second.
+A new file gets the lowest free number, so a connection with a number near the limit means that nearly all are taken. A
+connection that takes a descriptor of the reserve causes one in its handshake to be cut, perhaps itself. Without any
+descriptor left, uvloop closes new connections silently, and asyncio's own loop logs a thousand errors per second.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from polydomo.server.log import Log
 
 log = Log()
 
-# Descriptors that connections leave to others, at the most; one in `SHARE` where there are few.
+# Size of the reserve; one descriptor in `SHARE` if there are few.
 RESERVE: Final = 64
 SHARE: Final = 8
 
@@ -29,7 +28,7 @@ EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class Descriptors:
-    """Watch over the process's descriptors. `handshakes` are the connections that may have to go."""
+    """Watch on the descriptors of the process. `handshakes` are the connections that may be cut."""
 
     def __init__(self, handshakes: Admission[Any]) -> None:
         self._handshakes = handshakes
@@ -44,7 +43,7 @@ class Descriptors:
             self._handshakes.evict(f"out of file descriptors: there are {limit}")
 
     def inspect(self) -> None:
-        """Look whether there is one left; called every few seconds."""
+        """Warn if no descriptor is left."""
         try:
             os.close(os.open(os.devnull, os.O_RDONLY))
         except OSError as error:
@@ -52,7 +51,7 @@ class Descriptors:
                 self.warn()
 
     def handle_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Be the event loop's exception handler: asyncio says here that it could not accept a connection."""
+        """Handle exceptions of the event loop, such as asyncio's that a connection could not be accepted."""
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
             self.warn()
@@ -60,7 +59,7 @@ class Descriptors:
             loop.default_exception_handler(context)
 
     def warn(self) -> None:
-        """Say so, at most once a second."""
+        """Log that descriptors are short, at most once a second."""
         now = time.monotonic()
         if now - self._logged >= 1.0:
             self._logged = now
@@ -72,6 +71,6 @@ class Descriptors:
 
 
 def descriptor_limit() -> int:
-    """Return how many the process may have now."""
+    """Return the current limit of descriptors."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return soft if soft != resource.RLIM_INFINITY else sys.maxsize

@@ -1,20 +1,23 @@
-"""Clients that dropped off, within their grace time: their sessions, and what was answered meanwhile."""
+"""Disconnected clients within their grace period: their sessions and the answers that they missed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from polydomo.core.names import printable
-from polydomo.dialects.session import CLOSED_TRANSPORT, PeerConnection, Session, Transport
+from polydomo.dialects.session import UNPLUGGED, ClosedTransport, PeerConnection, Session
 from polydomo.server.log import Log
 from polydomo.server.memory_budget import MemoryBudget
 
 log = Log()
 
 
-class Disconnected(Transport):
-    """Wire of one such client, in the place of its connection. `limit` is the bytes of answers that may wait for it,
-    `forgotten` is called with its identity when nothing waits any more."""
+class Disconnected(ClosedTransport):
+    """Transport of one disconnected client, in place of its connection.
+
+    `limit` is the number of bytes of answers that are kept. `forgotten` is called with the client's identity when it
+    has returned or was given up.
+    """
 
     def __init__(
         self,
@@ -31,10 +34,10 @@ class Disconnected(Transport):
         self._forgotten = forgotten
         self._answers: list[bytes] = []
         self._size = 0
-        link.replace_transport(self, self._keep)
+        link.unplug(self, self._keep)
 
     def hand_over(self, link: PeerConnection) -> None:
-        """Continue on the client's new connection: send everything it missed, also what was not flushed yet."""
+        """Continue on the client's new connection: send all answers that it missed, also unflushed ones."""
         missed = [*self._answers, *self.link.out]
         self.link.out = []
         self.forget()
@@ -44,14 +47,14 @@ class Disconnected(Transport):
             link.send(data)
 
     def forget(self) -> None:
-        """Wait for the client no longer."""
+        """Discard the kept answers and stop waiting for the client."""
         self._forgotten(self.link.identity)
         self._budget.release(self)
         self._answers.clear()
-        self.link.replace_transport(CLOSED_TRANSPORT, discard)
+        self.link.unplug(UNPLUGGED, discard)
 
     def cut(self, reason: str) -> None:
-        """Give the client up."""
+        """Give up the client and its sessions."""
         log.warning(
             "answers for a disconnected client dropped", client=printable(self.link.identity), reason=reason
         )
@@ -60,14 +63,14 @@ class Disconnected(Transport):
             session.abandon()
 
     def _keep(self, data: bytes) -> None:
-        """Keep an answer, as the socket would. A client with more than a present one may leave unread is given up."""
+        """Keep an answer; give up a client with more bytes than a connected one may leave unread."""
         self._answers.append(data)
         self._size += len(data)
         if self._size > self._limit:
-            self.cut(f"more than {self._limit} bytes wait for it")
+            self.cut(f"more than {self._limit} bytes of answers")
         else:
             self._budget.hold(self, self._size)
 
 
 def discard(data: bytes) -> None:
-    """Drop what is written to a socket that is gone."""
+    """Drop data for a closed socket."""

@@ -1,4 +1,4 @@
-"""How places are named: `tcp://HOST:PORT` and `ipc://PATH` as ZeroMQ and NNG do, `HOST:PORT` for HTTP."""
+"""Endpoints: `tcp://HOST:PORT` and `ipc://PATH` for ZeroMQ and NNG, `HOST:PORT` for HTTP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TCP = re.compile(r"^tcp://(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:\[\]/]+
 
 
 class Endpoint(NamedTuple):
-    """Either `host` and `port`, or `path`. A path that begins with `@` is in Linux's abstract namespace."""
+    """TCP endpoint (`host`, `port`) or Unix socket (`path`; in Linux's abstract namespace if it begins with `@`)."""
 
     host: str
     port: int
@@ -23,7 +23,7 @@ class Endpoint(NamedTuple):
 
     @property
     def unix_path(self) -> str:
-        """The path as the operating system wants it."""
+        """Return the path in the operating system's form."""
         return "\0" + self.path[1:] if self.path.startswith("@") else self.path
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class Endpoint(NamedTuple):
 
 
 def parse(text: str, *, binding: bool = False) -> Endpoint:
-    """An endpoint, or a ConfigError that shows what one looks like. `*` (all interfaces, any port) only to bind."""
+    """Return an endpoint or raise ConfigError. `*` (all interfaces, any port) is allowed with `binding` only."""
     if text.startswith("ipc://") and len(text) > len("ipc://"):
         return Endpoint("", 0, text[len("ipc://") :])
     match = _TCP.match(text)
@@ -51,7 +51,7 @@ def parse(text: str, *, binding: bool = False) -> Endpoint:
 
 
 def parse_address(text: str) -> Endpoint:
-    """Where HTTP is to listen: HOST:PORT, also written as a URL; `*` for all interfaces or any port."""
+    """Return an address for HTTP: HOST:PORT, also written as a URL; `*` means all interfaces or any port."""
     bare = text.removeprefix("http://").removesuffix("/")
     try:
         return parse(f"tcp://{bare}", binding=True)

@@ -1,17 +1,14 @@
-"""Further ways into a server, beside its own listeners. Rooms above the runtime bring them (`polydomo.web`)."""
+"""Interface of further entrances to a server beside its own listeners; `polydomo.web` and `polydomo.federation` have
+some."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
+from typing import Any, NamedTuple
 
 
 class Metric(NamedTuple):
-    """One that Prometheus is told: by the values of `labels`, if there are any. A counter only goes up."""
+    """Metric for Prometheus: its values by the values of `labels`. A counter only increases."""
 
     name: str
     what: str
@@ -21,35 +18,33 @@ class Metric(NamedTuple):
 
 
 class Extension(ABC):
-    """Opened behind the store and the listeners, on the same loop. Whoever comes in calls `BrokerServer.enter` before
-    it calls the core."""
+    """Entrance on the server's event loop, opened after the store and the listeners.
 
-    name: str  # what the log and `show_broker` call it
-    bound: list[str]  # where it can be reached, once open
+    An extension calls `BrokerServer.advance` before it calls the core.
+    """
+
+    name: str  # in the log and in `show_broker`
+    bound: list[str]  # endpoints, once open
 
     @abstractmethod
     async def open(self) -> None:
-        """Listen. ConfigError: it cannot."""
+        """Listen, or raise ConfigError."""
 
     @abstractmethod
     def shut(self) -> None:
-        """Let nobody new in; the broker is stopping, and finishes its jobs."""
+        """Refuse newcomers: the broker is stopping and finishes its jobs."""
 
     @abstractmethod
     async def close(self) -> None:
-        """All jobs have ended: say goodbye to whoever is left, within a second or so."""
+        """Close all connections within about a second, after all jobs have ended."""
 
     def inspect(self, now: float) -> None:  # noqa: B027
-        """Every few seconds: is somebody overdue?"""
+        """Check the peers; called every few seconds."""
 
     def figures(self) -> list[Metric]:
-        """For `/metrics`."""
+        """Return the extension's metrics for `/metrics`."""
         return []
 
     def show(self) -> dict[str, Any]:
-        """For people."""
+        """Describe the extension for `show_broker`."""
         return {"bound": list(self.bound)}
-
-
-# Makes a door for a server, if its settings want one.
-ExtensionFactory = Callable[["BrokerServer"], Extension | None]

@@ -1,8 +1,8 @@
-"""The broker's ledger: between the core's journal, the store and the segments.
+"""The broker's ledger: connects the core's journal and the store with the segments.
 
-Durable jobs are never missing from it. The store numbers their ends; when segments are on disk it is told up to which
-number the ledger has them all (`Store.settle`). After a crash the rows behind that number are made anew from the
-store's records. Some of them may have been written before the crash as well: such twins agree in their key, and the
+Durable jobs are never missing from the ledger. The store numbers their ends; after segments are on disk it is told up
+to which number the ledger is complete (`Store.settle`). After a crash the rows after that number are rebuilt from the
+store's records. Some of them may also have been written before the crash: such duplicates have the same key, and the
 pipeline keeps one.
 """
 
@@ -15,65 +15,65 @@ from typing import TYPE_CHECKING, Any, Final
 
 from polydomo.core import job as jobs
 from polydomo.errors import ConfigError
+from polydomo.ledger.job_batch import target_text, text
+from polydomo.ledger.schema import ATTEMPTS, JOBS
 from polydomo.server.data_dir import warn_if_open
+from polydomo.server.host import ServerHost
 from polydomo.server.log import Log
 from polydomo.server.record_codec import read_target
 from polydomo.server.settings import AUTO
+from polydomo.store import Store
 from polydomo.store.errors import StoreError
 from polydomo.store.records import CANCELLED, DEAD, DONE, FAILED, AttemptRecord, JobRecord
 
 if TYPE_CHECKING:
-    from polydomo.ledger.denials import Denials
     from polydomo.ledger.journal import LedgerJournal
     from polydomo.ledger.segments import Segments
-    from polydomo.server.server import BrokerServer
 
 log = Log()
 
-# Seconds between two looks at what has ended.
+# Seconds between two collections of ended jobs.
 COLLECT: Final = 1.0
 
-# Seconds before a store that cannot be read is asked again.
+# Seconds between two attempts to read the store.
 REBUILD_RETRY: Final = 10.0
 
-# How long a broker that stops waits for the rows that a crash has left out.
-PATIENCE: Final = 5.0
+# Seconds that a stopping broker waits for the rebuilding of rows.
+REBUILD_TIMEOUT: Final = 5.0
 
-# How a job's record can end. An attempt that answered is in the job's own row, any other one has a row of its own.
-_BY_WORKER: Final = {DONE: ("",), FAILED: (jobs.WORKER_ERROR,), CANCELLED: (), DEAD: ()}
+# Error codes with which a worker itself ended a job, by state. Such an attempt is part of the job's own row; every
+# other attempt has a row of its own.
+_ANSWERED: Final = {DONE: ("",), FAILED: (jobs.WORKER_ERROR,), CANCELLED: (), DEAD: ()}
 
 
 class LedgerService:
-    """Belongs to one server. Nothing of it is there, nor loaded, if there is no ledger."""
+    """Ledger of one server. Without a ledger nothing is started, and pyarrow is not imported."""
 
-    def __init__(self, server: BrokerServer) -> None:
+    def __init__(self, server: ServerHost) -> None:
         self.server = server
         self.run = uuid.uuid4().hex[:12]
-        self.rebuilt = 0  # rows that were made from the store
+        self.rebuilt = 0  # rows made from the store
         self._journal: LedgerJournal | None = None
-        self._segments: Segments | None = None
-        self._denials: Denials | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._rebuilding: asyncio.Task[None] | None = None
-        self._safe = 0  # what the store may be told as soon as everything of before is written
+        self._safe = 0  # the number for `Store.settle`, once all rows before it are written
 
     @property
     def on(self) -> bool:
-        """Is there one?"""
+        """Return whether the broker writes a ledger."""
         return self._journal is not None
 
     def start(self) -> None:
-        """Open the segments, and begin with what a crash has left out."""
+        """Open the segments and begin to rebuild the rows that a crash left out."""
         settings = self.server.settings
         folder = settings.ledger_folder()
         if not folder:
             if settings.ledger.folder:
                 raise ConfigError(
-                    "the ledger has no place: there is no data folder",
+                    "the ledger has no folder: there is no data folder",
                     hint="set --data, or ledger.folder to a path",
                 )
             return
-        from polydomo.ledger.denials import Denials
         from polydomo.ledger.journal import LedgerJournal
         from polydomo.ledger.segments import SegmentLimits, Segments
 
@@ -87,67 +87,62 @@ class LedgerService:
                 safe=lambda ending: self.server.loop.call_soon_threadsafe(self._settle, ending),
                 warn=lambda what, reason: log.warning(what, folder=folder, reason=reason),
             )
-            if settings.ledger.folder != AUTO:
+            if ledger.folder != AUTO:
                 warn_if_open(Path(folder))
         except OSError as error:
             raise ConfigError(
                 f"cannot write the ledger to {folder}: {error.strerror or error}",
                 hint="choose another ledger.folder",
             ) from error
-        self._segments = segments
-        journal = LedgerJournal(self.server.broker, settings.broker.name, self.run, segments)
-        self._journal = journal
-        self._denials = Denials(lambda peer, reason: journal.note("denied", "peer", peer, reason))
-        self._journal.note("started", "broker", settings.broker.name)
+        self._journal = LedgerJournal(self.server.broker, settings.broker.name, self.run, segments)
+        self._journal.add_event("started", "broker", settings.broker.name)
         self.server.broker.journal = self._journal.rows
         self.rebuild()
-        self._collect()
+        self._collect(self._journal)
 
     def rebuild(self) -> None:
-        """Begin to make the rows that a crash has left out, as soon as there is a store to make them from."""
+        """Begin to rebuild the rows that a crash left out, if the store is open."""
         store = self.server.store
-        if self._segments is not None and store is not None and store.unopened is None:
-            self._rebuilding = self.server.loop.create_task(self._rebuild(store.ending))
+        if self._journal is not None and store is not None and store.unopened is None:
+            self._rebuilding = self.server.loop.create_task(self._rebuild(self._journal, store, store.ending))
 
     def denied(self, peer: str, reason: str) -> None:
-        """Count a peer that was not let in, or was cut off."""
-        if self._denials is not None:
-            self._denials.add(peer, reason, self.server.clock.read())
+        """Count a peer that was refused or cut off."""
+        if self._journal is not None:
+            self._journal.denials.add(peer, reason, self.server.clock.read())
 
     async def flush(self) -> None:
-        """Until all that has happened so far is on disk. For those who are about to remove what a row could be made
-        from again."""
-        if self._journal is None or self._segments is None:
+        """Wait until all rows so far are on disk; to be called before records are removed that rows are rebuilt
+        from."""
+        if self._journal is None:
             return
         if self._rebuilding is not None:
             await asyncio.wait([self._rebuilding])
         self._journal.collect()
-        loop, written = self.server.loop, asyncio.Event()
-        self._segments.flush(lambda: loop.call_soon_threadsafe(written.set))
-        await written.wait()
+        await self._written(self._journal.segments)
 
     async def close(self) -> None:
-        """The broker stops: the last rows, and what the store is to know of them."""
-        if self._journal is None or self._segments is None:
+        """Write the last rows and tell the store about them."""
+        journal = self._journal
+        if journal is None:
             return
         if self._timer is not None:
             self._timer.cancel()
         if self._rebuilding is not None:
-            await asyncio.wait([self._rebuilding], timeout=PATIENCE)
-            self._rebuilding.cancel()  # the next start goes on with it
-        if self._denials is not None:
-            self._denials.collect()
-        self._journal.note("stopped", "broker", self.server.settings.broker.name)
-        self._journal.collect()
-        if not await asyncio.to_thread(self._segments.close):
-            log.error("the end of the ledger could not be written", reason=self._segments.trouble)
-        await asyncio.sleep(0)  # what the writer had to say comes before the store is closed
+            await asyncio.wait([self._rebuilding], timeout=REBUILD_TIMEOUT)
+            self._rebuilding.cancel()  # the next start continues
+        journal.denials.collect()
+        journal.add_event("stopped", "broker", self.server.settings.broker.name)
+        journal.collect()
+        if not await asyncio.to_thread(journal.segments.close):
+            log.error("last rows of the ledger not written", reason=journal.segments.trouble)
+        await asyncio.sleep(0)  # the writer's last call of `_settle` comes before the store is closed
 
     def show(self) -> dict[str, Any]:
-        """How it goes, for people."""
-        if self._segments is None or self._journal is None:
+        """Describe the ledger for `show_broker`."""
+        if self._journal is None:
             return {}
-        segments = self._segments
+        segments = self._journal.segments
         return {
             "folder": str(segments.folder),
             "run": self.run,
@@ -160,13 +155,12 @@ class LedgerService:
             "trouble": segments.trouble,
         }
 
-    def _collect(self) -> None:
-        if self._journal is not None:
-            self.server.enter()
-            if self._denials is not None and self._denials.is_due(self.server.broker.now):
-                self._denials.collect()
-            self._journal.collect()
-        self._timer = self.server.loop.call_later(COLLECT, self._collect)
+    def _collect(self, journal: LedgerJournal) -> None:
+        self.server.advance()
+        if journal.denials.is_due(self.server.broker.now):
+            journal.denials.collect()
+        journal.collect()
+        self._timer = self.server.loop.call_later(COLLECT, self._collect, journal)
 
     def _settle(self, ending: int) -> None:
         self._safe = max(self._safe, ending)
@@ -174,26 +168,19 @@ class LedgerService:
             try:
                 self.server.store.settle(self._safe)
             except StoreError:
-                pass  # it is closed: the next start makes these rows anew
+                pass  # the store is closed: the next start rebuilds these rows
 
-    async def _rebuild(self, last: int) -> None:
-        """The ends that the store knows and the ledger may not, up to the latest of before this run."""
+    async def _rebuild(self, journal: LedgerJournal, store: Store, last: int) -> None:
+        """Rebuild the rows that may be missing, up to the job with the number `last`."""
         while True:
             try:
-                return await self._rebuild_rows(last)
-            except StoreError as error:  # rows that were made already are twins then
-                log.warning("the ledger's missing rows cannot be read yet", reason=str(error))
+                return await self._rebuild_rows(journal, store, last)
+            except StoreError as error:  # rows that were made already become duplicates
+                log.warning("cannot read missing rows of the ledger yet", reason=str(error))
                 await asyncio.sleep(REBUILD_RETRY)
 
-    async def _rebuild_rows(self, last: int) -> None:
-        store, segments = self.server.store, self._segments
-        assert store is not None
-        assert segments is not None
-        from polydomo.ledger.arrow_columns import batch_of
-        from polydomo.ledger.schema import ATTEMPTS, JOBS
-
+    async def _rebuild_rows(self, journal: LedgerJournal, store: Store, last: int) -> None:
         after = await store.settled()
-        name = self.server.settings.broker.name
         while after < last:
             records = [record for record in await store.endings(after) if (record.ending or 0) <= last]
             if not records:
@@ -202,25 +189,26 @@ class LedgerService:
             tried = [(record, await store.attempts(record.id)) for record in records if record.attempt]
             lost = [row for record, attempts in tried for row in attempt_rows(record, attempts)]
             if lost:
-                segments.add(ATTEMPTS.name, batch_of(ATTEMPTS, lost, name, self.run))
-            segments.add(JOBS.name, batch_of(JOBS, map(job_row, records), name, self.run))
+                journal.add_rows(ATTEMPTS, lost)
+            journal.add_rows(JOBS, map(job_row, records))
             self.rebuilt += len(records)
             self._safe = max(self._safe, after)
         if self.rebuilt:
-            log.info("the ledger has rows made anew", jobs=self.rebuilt)
+            log.info("rebuilt rows of the ledger", jobs=self.rebuilt)
+        await self._written(journal.segments)
+        self.server.loop.call_soon(self._settle, self._safe)
+
+    async def _written(self, segments: Segments) -> None:
         written = asyncio.Event()
         segments.flush(lambda: self.server.loop.call_soon_threadsafe(written.set))
         await written.wait()
-        self.server.loop.call_soon(self._settle, self._safe)
 
 
 def job_row(record: JobRecord) -> dict[str, object]:
-    """A row of the ledger's jobs from the store's record of one."""
-    from polydomo.ledger.job_batch import target_text, text
-
+    """Return the row of the table `jobs` for a record of the store."""
     finished = record.finished or 0
     target = read_target(record.target)
-    answered = record.code in _BY_WORKER.get(record.state, ())
+    answered = record.code in _ANSWERED.get(record.state, ())
     return {
         "job_id": record.id,
         "parent": record.parent,
@@ -250,10 +238,8 @@ def job_row(record: JobRecord) -> dict[str, object]:
 
 
 def attempt_rows(record: JobRecord, attempts: list[AttemptRecord]) -> list[dict[str, object]]:
-    """Rows of the attempts that did not end the job."""
-    from polydomo.ledger.job_batch import text
-
-    answered = record.code in _BY_WORKER.get(record.state, ())
+    """Return the rows of the attempts that did not end the job."""
+    answered = record.code in _ANSWERED.get(record.state, ())
     return [
         {
             "job_id": record.id,

@@ -1,8 +1,8 @@
-"""The log: structured lines on stderr, text for people or JSON for programs.
+"""The log: structured lines on stderr, as text or JSON.
 
-Lines of the standard library's `logging` (asyncio's, mostly) come out in the same form. Every line is cleaned before
-anybody sees it: secrets of the configuration are masked, control characters are shown instead of obeyed, and what is
-too long is cut, because much of it is text from peers.
+Messages of the standard library's `logging` (mostly asyncio's) have the same form. Every line is cleaned, because much
+of it is text from peers: secrets of the configuration are masked, control characters are escaped, and long texts are
+truncated.
 """
 
 from __future__ import annotations
@@ -19,47 +19,50 @@ from polydomo.redaction import redact
 from polydomo.safe_text import safe, safe_line
 from polydomo.server.settings import LogSection
 
-# How many lines are remembered.
+# Number of entries that are kept in memory.
 REMEMBERED = 1000
 
-# The newest lines, oldest first, for those who cannot see stderr (`get_logs`).
+# The latest entries, oldest first, for the task `get_logs`.
 recent: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
 
-# Characters of an event or of one fact, and of a traceback.
+# Longest text of an event or of one of its values, and longest traceback, in characters.
 LONGEST = 1000
 LONGEST_TRACEBACK = 20_000
 
 
 class Log:
-    """The broker's own lines. A program that has a broker in it and set up no structlog (a test, mostly) gets them
-    through the standard library's logger `polydomo`: structlog by itself would print them between what it prints."""
+    """Logger of the broker.
+
+    If structlog is not configured, as in a program that embeds a broker, messages go to the standard library's logger
+    `polydomo`; structlog by itself would print them to stdout.
+    """
 
     def info(self, event: str, **facts: object) -> None:
-        """Worth knowing."""
-        self._say("info", event, facts)
+        """Log an event of normal operation."""
+        self._write("info", event, facts)
 
     def warning(self, event: str, **facts: object) -> None:
-        """Worth looking at."""
-        self._say("warning", event, facts)
+        """Log an event that may need attention."""
+        self._write("warning", event, facts)
 
     def error(self, event: str, **facts: object) -> None:
-        """Something was lost or cannot be done."""
-        self._say("error", event, facts)
+        """Log a loss or a failure."""
+        self._write("error", event, facts)
 
-    def _say(self, level: str, event: str, facts: dict[str, object]) -> None:
-        """A line that cannot be written (a full disk, a closed pipe) is no reason for a broker to stop."""
+    def _write(self, level: str, event: str, facts: dict[str, object]) -> None:
+        """Write a line; ignore that it cannot be written (a full disk, a closed pipe)."""
         try:
             if structlog.is_configured():
                 getattr(structlog.get_logger("polydomo"), level)(event, **facts)
             else:
-                told = " ".join([event, *[f"{name}={_clean(value)}" for name, value in facts.items()]])
-                getattr(logging.getLogger("polydomo"), level)("%s", told)
+                line = " ".join([event, *[f"{name}={_clean(value)}" for name, value in facts.items()]])
+                getattr(logging.getLogger("polydomo"), level)("%s", line)
         except (OSError, ValueError):  # ValueError: the file was closed
             pass
 
 
 def setup(section: LogSection, stream: TextIO | None = None) -> None:
-    """May be called again, for a new level or format after a reload."""
+    """Configure the log; may be called again after a reload."""
     stream = sys.stderr if stream is None else stream
     terminal = stream.isatty()
     as_json = section.format == "json" or (section.format == "auto" and not terminal)
@@ -74,7 +77,7 @@ def setup(section: LogSection, stream: TextIO | None = None) -> None:
         if as_json
         else structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
     ]
-    last = _json() if as_json else [_text(terminal)]
+    last: list[Any] = [_order, structlog.processors.JSONRenderer()] if as_json else [_text(terminal)]
     structlog.configure(
         processors=[*before, *last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -85,8 +88,8 @@ def setup(section: LogSection, stream: TextIO | None = None) -> None:
 
 
 def _text(colours: bool) -> Any:
-    # Tracebacks are text already (`format_exc_info`): rich's would hold up the event loop for tens of milliseconds and
-    # show the values of variables, which are no business of a log.
+    # Tracebacks are text already (`format_exc_info`): rich's would block the event loop for tens of milliseconds and
+    # show the values of variables.
     return structlog.dev.ConsoleRenderer(
         colors=colours,
         pad_event_to=0,
@@ -95,17 +98,13 @@ def _text(colours: bool) -> Any:
     )
 
 
-def _json() -> list[Any]:
-    return [_order, structlog.processors.JSONRenderer()]
-
-
 def _order(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """When, how bad and what come first in every line."""
+    """Put timestamp, level and event first."""
     return {key: event.pop(key) for key in ("timestamp", "level", "event") if key in event} | event
 
 
 def _clean_line(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Make everything in a line fit to be read."""
+    """Mask secrets, escape control characters and truncate all values."""
     for name, value in event.items():
         if name == "exception":
             event[name] = safe(redact(value[-2 * LONGEST_TRACEBACK :])[-LONGEST_TRACEBACK:])
@@ -125,8 +124,8 @@ def _clean(value: object) -> Any:
 
 
 def _remember(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Nothing of a line is changed."""
-    record = event.get("_record")  # of the standard library's logging
+    """Keep an entry in memory; the line is not changed."""
+    record = event.get("_record")  # from the standard library's logging
     facts = {
         name: str(value)[:LONGEST]
         for name, value in event.items()
@@ -154,5 +153,5 @@ def _join_logging(stream: TextIO, level: int, before: list[Any], last: list[Any]
     )
     root = logging.getLogger()
     root.handlers = [handler]
-    # asyncio says at debug level which selector it uses: of no interest to anybody who debugs a broker.
+    # At debug level asyncio only logs which selector it uses.
     root.setLevel(max(level, logging.INFO))

@@ -1,13 +1,12 @@
-"""Memory budget: one account of all bytes that peers make the broker hold.
+"""Memory budget: accounting of all bytes that the broker holds for its peers.
 
-Jobs are counted by the core (`Broker.memory`). Everything else is *transit*: input that is not a whole message yet,
-output that its peer has not read, answers kept for a client that dropped off, event streams, file transfers. Whoever
-keeps such bytes is a `Holder` and reports how many it has, whenever that changes by more than a little. Small buffers
-need not be reported; the connection limits bound them.
+Jobs are counted by the core (`Broker.memory`). Everything else is *transit*: unfinished input, unread output, answers
+kept for disconnected clients, event streams, file transfers. An object with such bytes is a `Holder` and reports their
+number when it changes considerably. Small buffers need not be reported; the connection limits bound them.
 
-Both together stay within `limits.memory`. Jobs may use what transit leaves, but never the last `TRANSIT_SHARE`: a
-broker that is full of jobs must still be able to read its workers' replies. A job beyond that is refused. When transit
-passes what jobs leave, the holder with the most bytes is cut, then the next one, until the total fits.
+Both together stay within `limits.memory`. Jobs may use what transit leaves, except the last `TRANSIT_SHARE`: a broker
+that is full of jobs must still be able to read its workers' replies. A job beyond that is refused. When transit exceeds
+what jobs leave, the holder with the most bytes is cut, then the next one, until the total fits.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from polydomo.core.broker import Broker
 
-# The part of the limit that jobs leave to transit: one in so many.
+# Share of the limit that is reserved for transit: one part in so many.
 TRANSIT_SHARE: Final = 8
 
 
 class Holder(Protocol):
-    """Part of the broker that keeps bytes for one peer. Compared by identity."""
+    """Object that holds bytes for one peer. Compared by identity."""
 
     def cut(self, reason: str) -> None:
-        """Let go of the bytes at once, end the peer's connection, and log why."""
+        """Release the bytes at once, close the peer's connection, and log the reason."""
 
 
 class MemoryBudget:
-    """The account, and who is in it."""
+    """Account of one broker."""
 
     def __init__(self, broker: Broker, limit: int) -> None:
         self.transit = 0  # bytes of all holders
@@ -39,15 +38,15 @@ class MemoryBudget:
         self.configure(limit)
 
     def configure(self, limit: int) -> None:
-        """Set the limit; holders are compared with it when one of them grows next."""
+        """Set the limit; it takes effect when a holder grows."""
         self.limit = limit
         self._reserve = limit // TRANSIT_SHARE
         self._leave_to_jobs()
 
     def hold(self, holder: Holder, size: int) -> None:
-        """Record that `holder` keeps `size` bytes in all, and cut the largest holders while the total is too much.
+        """Record that `holder` has `size` bytes in all, and cut the largest holders while the total is too large.
 
-        `holder` itself may be among them; its `cut` has been called then when this returns.
+        `holder` itself may be among them.
         """
         before = self._sizes.get(holder, 0)
         if size:
@@ -60,7 +59,7 @@ class MemoryBudget:
         self._leave_to_jobs()
 
     def release(self, holder: Holder) -> None:
-        """Record that `holder` keeps nothing any more."""
+        """Record that `holder` has no bytes any more."""
         if holder in self._sizes:
             self.hold(holder, 0)
 

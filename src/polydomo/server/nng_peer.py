@@ -1,62 +1,56 @@
-"""NNG peers (MemoDB): an asyncio protocol around a pure SP connection and the dialect's session."""
+"""NNG peers (MemoDB): asyncio protocols around a pure SP connection and the dialect's session."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polydomo.dialects.memo.context import MemoContext, SpTransport
 from polydomo.dialects.memo.reconnect import KEPT_BYTES, Kept
 from polydomo.dialects.memo.session import MemoSession
+from polydomo.dialects.session import Outbox
 from polydomo.errors import ProtocolError
 from polydomo.server.log import Log
-from polydomo.server.peer_base import TURN, PeerBase
+from polydomo.server.memory_budget import MemoryBudget
+from polydomo.server.peer_base import TURN, PeerBase, PeerHost, close_all
+from polydomo.server.settings import Settings
 from polydomo.wire.sp.connection import Connection
 from polydomo.wire.sp.hello import REP
 
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
-    from polydomo.server.settings import Settings
-
 log = Log()
 
-# How long a connection remembers what it answered, at the least; twice that at the most.
+# Seconds for which a connection keeps its answers, at least; at most twice as long.
 MEMORY = 5.0
 
-# The part of limits.memory that answers left by broken connections may take: one in so many.
+# Answers kept for broken connections may take this fraction of limits.memory: one part in so many.
 KEPT_SHARE = 16
 
 
 class NngListener:
     """All NNG peers of a server."""
 
-    def __init__(self, server: BrokerServer) -> None:
+    def __init__(self, server: PeerHost, outbox: Outbox) -> None:
         self.server = server
         self.bound: list[str] = []
         self.peers: set[NngPeer] = set()
-        self.memo = MemoContext(server.broker, server.outbox, os.urandom)
-        self._configured: Settings | None = None
-        self._aged = 0.0
-        self._kept = KeptAnswers(server, self.memo.kept)
-        self.configure()
+        self.memo = MemoContext(server.broker, outbox, os.urandom)
+        self._aged = 0.0  # when old answers were last dropped
+        self._kept = KeptAnswers(server.budget, self.memo.kept)
+        self.configure(server.settings)
 
-    def configure(self) -> None:
-        """Take over the settings, if they are new."""
-        settings = self.server.settings
-        if settings is not self._configured:
-            self._configured = settings
-            memo = self.memo
-            memo.set_rhythm(settings.memodb.heartbeat, settings.memodb.reply)
-            memo.wait = settings.memodb.wait
-            memo.retries = settings.memodb.retries
-            memo.grace = settings.memodb.grace
-            memo.workers_max = settings.limits.connections
-            memo.kept.room = min(KEPT_BYTES, settings.limits.memory // KEPT_SHARE)
+    def configure(self, settings: Settings) -> None:
+        """Apply new settings to all peers."""
+        memo = self.memo
+        memo.set_rhythm(settings.memodb.heartbeat, settings.memodb.reply)
+        memo.wait = settings.memodb.wait
+        memo.retries = settings.memodb.retries
+        memo.grace = settings.memodb.grace
+        memo.workers_max = settings.limits.connections
+        memo.kept.room = min(KEPT_BYTES, settings.limits.memory // KEPT_SHARE)
 
     def inspect(self, now: float) -> None:
-        """Every few seconds: is somebody there who does not read? And what was answered long ago is forgotten."""
-        self.configure()
+        """Check all peers for slow reading, and drop old answers."""
         age = now - self._aged >= MEMORY
         if age:
             self._aged = now
@@ -66,17 +60,12 @@ class NngListener:
                 peer.session.age()
         self._kept.report()
 
-    def close(self, hurry: bool = False) -> None:
-        """The broker stops."""
-        for peer in list(self.peers):
-            if hurry:
-                peer.transport.abort()
-            else:
-                peer.session.flush()
-                peer.transport.close()
+    def close(self, *, hurry: bool = False) -> None:
+        """Close all connections after their pending output, or at once."""
+        close_all(self.peers, hurry)
 
     def show(self) -> dict[str, Any]:
-        """For people."""
+        """Describe the peers for `show_broker`."""
         memo = self.memo
         return {
             "bound": list(self.bound),
@@ -90,15 +79,15 @@ class NngListener:
 
 
 class KeptAnswers:
-    """The answers that broken connections left, as a holder of memory. `Kept.room` bounds them between reports."""
+    """Answers kept for broken connections, as a holder of memory. `Kept.room` limits them between two reports."""
 
-    def __init__(self, server: BrokerServer, kept: Kept) -> None:
-        self.server = server
+    def __init__(self, budget: MemoryBudget, kept: Kept) -> None:
+        self.budget = budget
         self.kept = kept
 
     def report(self) -> None:
-        """Tell the memory budget how many bytes they are."""
-        self.server.budget.hold(self, self.kept.size)
+        """Report the number of bytes to the memory budget."""
+        self.budget.hold(self, self.kept.size)
 
     def cut(self, reason: str) -> None:
         log.warning("answers for broken NNG connections dropped", reason=reason)
@@ -106,7 +95,7 @@ class KeptAnswers:
 
 
 class NngPeer(PeerBase, SpTransport):
-    """One connection. Messages pass through without stopping."""
+    """One connection. Messages pass through without being queued."""
 
     def __init__(self, nng: NngListener, listener: str) -> None:
         super().__init__(nng.server, listener)
@@ -121,17 +110,17 @@ class NngPeer(PeerBase, SpTransport):
         self.attach(transport)
         ipc = self.listener.startswith("ipc:")
         host = self.address.rpartition(":")[0]
-        self.outlet = self.session = MemoSession(self.nng.memo, self, self.transport.write, host, ipc)
+        self.output = self.session = MemoSession(self.nng.memo, self, self.transport.write, host, ipc)
         self.session.write_large = self.write_large
         self.parser = self.connection = Connection(
             self.session, REP, server.settings.limits.message_bytes, ipc
         )
-        if self.admit():
+        if self.begin_handshake():
             self.connection.start()
 
     def data_received(self, data: bytes) -> None:
         server = self.server
-        server.broker.now = server.clock.read()
+        server.broker.now = server.clock.read()  # hot path: `advance` without the wall time
         self.connection.receive(data)
         if len(data) >= TURN:
             self.end_turn()
@@ -147,18 +136,18 @@ class NngPeer(PeerBase, SpTransport):
         self.transport.write(data)
 
     def ready(self) -> None:
-        self.server.seat(self)
-        self.settled()
+        self.take_seat()
+        self.end_handshake()
         self.nng.peers.add(self)
 
     def failed(self, error: ProtocolError) -> None:
-        self.session.flush()  # others on this connection have done nothing wrong
+        self.session.flush()  # answers to the other requests of this connection
         self.refuse(str(error))
 
-    def report_violation(self, reason: str) -> None:
-        self.noted(self.session.invalid, reason)
+    def complain(self, reason: str) -> None:
+        self.count_violation(self.session.invalid, reason)
 
-    def works(self) -> bool:
+    def has_worker(self) -> bool:
         return self.session.is_worker()
 
     def remembered(self) -> int:

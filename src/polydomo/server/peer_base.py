@@ -1,121 +1,159 @@
-"""What all connections have in common, whatever is spoken on them: a handshake with a time limit, reading that stops
-while a client has too much unanswered, writing that notices a peer which does not read, and an account of the bytes
-that wait in either direction."""
+"""Common part of all connections, independent of their protocol.
+
+A handshake has a time limit, reading pauses while a client has too much unanswered, slow readers are detected, and the
+bytes that are buffered in either direction are reported to the memory budget.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Callable, Iterable
+from typing import Protocol, cast
 
-from polydomo.server.admission import site_of
+from polydomo.errors import ProtocolError
+from polydomo.server.admission import Admission, site_of
 from polydomo.server.backlog import Backlog
+from polydomo.server.descriptors import Descriptors
+from polydomo.server.host import ServerHost
+from polydomo.server.memory_budget import MemoryBudget
 from polydomo.server.pace import Pace
+from polydomo.server.peer_log import PeerAddress
+from polydomo.wire.zmtp.connection import Limits
 
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
-
-# How long a peer that broke the protocol may take to read what was sent before, the reason among it.
+# Seconds that a peer that broke the protocol has to read its pending output, which ends with the reason.
 LINGER = 1.0
 
-# Above this much unsent, a peer counts as a slow reader until it has read everything; its client's requests are not
-# read meanwhile. Less than this is not accounted for before the next inspection.
+# With more unsent bytes than this, a peer counts as a slow reader until it has read everything; requests of its clients
+# are not read in that time. Fewer bytes are first reported by the next inspection.
 HIGH_WATER = 256 * 1024
 
-
-# A read of so many bytes ends its peer's turn: libuv would read 32 times from a socket that has more, which is 8 MB of
+# A read of this size ends its peer's turn: libuv would read 32 times from a socket that has more data, which is 8 MB of
 # one peer before the next peer's first byte.
 TURN = 64 * 1024
 
 
+class PeerHost(ServerHost, Protocol):
+    """Server as its peers see it: the limits that all connections share, and the log of peers."""
+
+    wire_limits: Limits
+    handshakes: Admission[PeerBase]  # connections in their handshake
+    seats: Admission[PeerBase]  # connections after it
+    descriptors: Descriptors
+    budget: MemoryBudget
+    violations: int  # invalid messages of all peers
+
+    def log_peer(self, event: str, peer: PeerAddress, reason: str) -> None:
+        """Log an event of one peer and record it in the ledger."""
+
+
 class PeerOutput(Protocol):
-    """Where a peer's answers are collected: `write` takes what `flush` writes out."""
+    """Buffer of a peer's output: `flush` passes the collected bytes to `write`."""
 
     write: Callable[[bytes], object]
 
     def flush(self) -> None:
-        """Write out what was collected."""
+        """Write the collected bytes."""
 
 
 class Parser(Protocol):
-    """The pure connection, which can be told to keep what it has."""
+    """Pure protocol connection that a peer feeds."""
 
-    spanned: int  # messages handed on that came in more than one chunk
+    spanned: int  # messages that arrived in more than one chunk
 
     def pause(self) -> None:
-        """Hand on no more messages."""
+        """Stop passing on messages."""
 
     def resume(self) -> None:
-        """Go on."""
+        """Pass on messages again."""
 
     def kept(self) -> int:
-        """Bytes received and not yet handed on."""
+        """Return the bytes that were received and not passed on."""
 
     def close(self) -> None:
-        """Drop them and take nothing more."""
+        """Drop the received bytes and ignore further ones."""
 
 
 class PeerBase(asyncio.Protocol):
-    """One connection, from asyncio's side and the server's. `outlet` and `parser` are set by `connection_made` of the
-    wire's own class."""
+    """One connection. `connection_made` of the subclass sets `output` and `parser`."""
 
-    def __init__(self, server: BrokerServer, listener: str) -> None:
+    def __init__(self, server: PeerHost, listener: str) -> None:
         self.server = server
         self.listener = listener
         self.transport: asyncio.Transport
-        self.outlet: PeerOutput
+        self.output: PeerOutput
         self.parser: Parser
         self.address = ""
-        self.site = ""  # what counts as one address
+        self.site = ""  # group of addresses that counts as one
         self.high_water = HIGH_WATER
-        self.backlog: Backlog | None = (
-            None  # while it is congested: it does not read as fast as it is written to
-        )
+        self.backlog: Backlog | None = None  # while the peer reads slower than it is written to
         self._output_pace: Pace
-        self._large = 0  # bytes of the large write that is being made
+        self._large = 0  # size of the large write that is in progress
         self._input_pace: Pace | None = None  # while a message is unfinished
-        self._input = 0  # bytes of it
-        self._inspected = 0  # bytes of it when last inspected
-        self._spanned = 0  # messages before it
-        self._reported = 0  # bytes that the memory budget knows of
+        self._input = 0  # bytes of the unfinished message
+        self._inspected = 0  # the same at the last inspection
+        self._spanned = 0  # `Parser.spanned` at the last inspection
+        self._reported = 0  # bytes last reported to the memory budget
         self._reading = True
-        self._held = False  # its clients have too much unanswered
-        self._limiter: asyncio.TimerHandle | None = None
+        self._held = False  # the peer's clients have too much unanswered
+        self._handshake_timer: asyncio.TimerHandle | None = None
 
     @abstractmethod
-    def works(self) -> bool:
-        """Does a worker speak here? It is always read from: it may be unable to read its next job before its last
-        answer is out, and what its clients wait for may be that answer."""
+    def has_worker(self) -> bool:
+        """Return whether a worker uses this connection.
 
-    def deafen(self, reading_paused: bool) -> None:
-        """It is (not) being read from."""
+        Reading from a worker never pauses: it may be unable to read its next job before its last answer is sent, and
+        its clients may be waiting for that answer.
+        """
+
+    def set_reading_paused(self, paused: bool) -> None:
+        """Tell the sessions whether reading is paused."""
 
     def remembered(self) -> int:
-        """Return how many bytes of its answers are kept beside what is on the way."""
+        """Return the bytes of answers that are kept for repetition."""
         return 0
 
     # asyncio's side
 
     def attach(self, transport: asyncio.BaseTransport) -> None:
-        """The first part of `connection_made`."""
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
+        """Set up the transport; the first step of `connection_made`."""
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports have other base classes
         self.address = address_of(transport)
         self.site = site_of(transport.get_extra_info("peername"), self.listener)
         keep_alive(transport)
         self.transport.set_write_buffer_limits(self.high_water, 0)
 
-    def admit(self) -> bool:
-        """The second part: it has so much time for its handshake. False: there was no room for it."""
+    def begin_handshake(self) -> bool:
+        """Start the handshake's timeout; return False if the connection was cut for lack of room."""
         server = self.server
         server.handshakes.enter(self, self.site)
-        self._limiter = server.loop.call_later(server.settings.limits.handshake, self._too_slow)
+        self._handshake_timer = server.loop.call_later(
+            server.settings.limits.handshake, self._handshake_expired
+        )
         server.descriptors.check(self.transport)
         return not self.transport.is_closing()
 
+    def end_handshake(self) -> None:
+        """Stop the handshake's timeout, after success or failure."""
+        self.server.handshakes.leave(self)
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
+
+    def take_seat(self) -> None:
+        """Enter the established connections, or raise ProtocolError.
+
+        When all seats are taken, the site with the most seats gets no more, and a site with fewer takes one from it.
+        """
+        if self.server.seats.is_full_for(self.site):
+            raise ProtocolError(
+                "too many connections", hint="raise limits.connections if this many are expected"
+            )
+        self.server.seats.enter(self, self.site)
+
     def end_turn(self) -> None:
-        """Read no more from this peer before the others had their turn. It has sent a lot at once."""
+        """Pause reading until the next turn of the event loop, because the peer has sent a lot at once."""
         if self._reading and not self.transport.is_closing():
             self.transport.pause_reading()
             self.server.loop.call_soon(self._next_turn)
@@ -124,16 +162,9 @@ class PeerBase(asyncio.Protocol):
         if self._reading and not self.transport.is_closing():
             self.transport.resume_reading()
 
-    def settled(self) -> None:
-        """The handshake is over, one way or the other."""
-        self.server.handshakes.leave(self)
-        if self._limiter is not None:
-            self._limiter.cancel()
-            self._limiter = None
-
     def connection_lost(self, exc: Exception | None) -> None:
-        self.server.broker.now = self.server.clock.read()
-        self.settled()
+        self.server.advance()
+        self.end_handshake()
         self.parser.close()
         self.server.seats.leave(self)
         self.server.budget.release(self)
@@ -142,97 +173,95 @@ class PeerBase(asyncio.Protocol):
         now = self.server.clock.read()
         self.backlog = Backlog(self.transport.get_write_buffer_size(), self._large)
         self._output_pace = Pace(self.server.settings.limits.stalled, now)
-        self.outlet.write = self._write_congested
+        self.output.write = self._write_congested
         self._adjust_reading()
         self._report()
 
     def resume_writing(self) -> None:
         self.backlog = None
         self.transport.set_write_buffer_limits(self.high_water, 0)
-        self.outlet.write = self.transport.write
+        self.output.write = self.transport.write
         self._adjust_reading()
         self._report()
 
     # The session's side
 
     def buffered(self, size: int) -> None:
-        """An unfinished message has grown to `size` bytes; 0: it is whole."""
+        """Record that an unfinished message has `size` bytes; 0 means that it is complete."""
         self._input = size
         self._report()
 
     def pause(self) -> None:
-        """Its clients have too much unanswered."""
+        """Pause reading, because the peer's clients have too much unanswered."""
         self._held = True
         self._adjust_reading()
 
     def resume(self) -> None:
-        """No longer."""
+        """End the pause that `pause` began."""
         self._held = False
         self._adjust_reading()
 
-    def noted(self, invalid: int, reason: str) -> None:
-        """It sent its `invalid`th bad message: one line per peer, as a flood of them must not become a flood of lines,
-        and too many end it."""
+    def count_violation(self, invalid: int, reason: str) -> None:
+        """Record the peer's `invalid`th invalid message: the first is logged, `limits.invalid` of them cut the peer."""
         server = self.server
-        server.complaints += 1
+        server.violations += 1
         if invalid == 1:
-            server.note("message dropped", self, reason=reason)
+            server.log_peer("message dropped", self, reason)
         if invalid == server.settings.limits.invalid:
-            # At the end of the turn, so that it still hears what its protocol says about the last one.
+            # At the end of the turn, so that the protocol's answer to this message is still sent.
             server.loop.call_soon(self._dismiss, f"{invalid} invalid messages")
 
     def refuse(self, reason: str) -> None:
-        """It broke the protocol: close after what it is owed, the reason among it."""
-        self.server.note("peer refused", self, reason=reason)
+        """Close after a breach of the protocol; pending output is sent first."""
+        self.server.log_peer("peer refused", self, reason)
         self._close()
 
     # The server's side
 
     def cut(self, reason: str) -> None:
-        """Close at once; what was unsent is lost."""
+        """Close at once; unsent output is lost."""
         if not self.transport.is_closing():
-            self.server.note("peer cut", self, reason=reason)
+            self.server.log_peer("peer cut", self, reason)
         self.parser.close()
-        self.transport.abort()  # also if it is closing already, and waits for somebody who does not read
+        self.transport.abort()  # even if it is closing: the peer may never read the rest
 
     def inspect(self, now: float) -> None:
-        """Look every few seconds whether it goes on with what it has begun to send or to read."""
-        patience = self.server.settings.limits.stalled
+        """Cut the peer if it is too slow in the middle of a message that it sends or reads."""
+        limit = self.server.settings.limits.stalled
         backlog = self.backlog
         if backlog is not None:
             sent = backlog.update(self.transport.get_write_buffer_size())
-            if not self._output_pace.keeps_up(patience, now, sent):
-                self.cut(f"it reads too slowly: {backlog.unsent} bytes wait for it")
+            if not self._output_pace.keeps_up(limit, now, sent):
+                self.cut(f"reads too slowly: {backlog.unsent} bytes are unsent")
                 return
         size = self.parser.kept()
         if not size or not self._reading:
-            self._input_pace = None  # what is not read cannot go on
+            self._input_pace = None  # paused reading is no fault of the peer
         elif self._input_pace is None or self._spanned != self.parser.spanned:
-            self._input_pace = Pace(patience, now)
+            self._input_pace = Pace(limit, now)
             self._spanned = self.parser.spanned
-        elif not self._input_pace.keeps_up(patience, now, size - self._inspected):
-            self.cut(f"it sends too slowly: a message of which {size} bytes are here does not go on")
+        elif not self._input_pace.keeps_up(limit, now, size - self._inspected):
+            self.cut(f"sends too slowly: {size} bytes of an unfinished message have arrived")
             return
         self._input = self._inspected = size
         self._report()
 
     def _report(self) -> None:
-        """Tell the memory budget what is held for this peer, which may be cut for it."""
+        """Report the bytes held for this peer to the memory budget, which may cut the peer."""
         if self.transport.is_closing():
             return
-        size = (
-            self._input * 9 // 8 + self.remembered()
-        )  # a bytearray that grows takes an eighth more than it has
+        # A growing bytearray takes an eighth more than its size.
+        size = self._input * 9 // 8 + self.remembered()
         size += self.transport.get_write_buffer_size() if self.backlog is None else self.backlog.held
         if size != self._reported:
             self._reported = size
             self.server.budget.hold(self, size)
 
     def _dismiss(self, reason: str) -> None:
-        """Close after what it is owed."""
+        """Close after the pending output."""
         if not self.transport.is_closing():
-            self.server.note("peer cut", self, reason=reason)
-            self.outlet.flush()
+            self.server.log_peer("peer cut", self, reason)
+            self.output.flush()
             self._close()
 
     def _close(self) -> None:
@@ -240,11 +269,11 @@ class PeerBase(asyncio.Protocol):
         self.server.loop.call_later(LINGER, self.transport.abort)
 
     def _write_congested(self, data: bytes) -> None:
-        """A slow reader's answers are kept up to a bound."""
+        """Write to a slow reader; cut it if more than `limits.output_bytes` would be unsent."""
         limit = self.server.settings.limits.output_bytes
         unsent = self.transport.get_write_buffer_size()
         if unsent + len(data) > limit:
-            self.cut(f"it does not read its answers: more than {limit} bytes wait for it")
+            self.cut(f"does not read its answers: more than {limit} bytes are unsent")
             return
         self.transport.write(data)
         if self.backlog is not None:
@@ -252,11 +281,9 @@ class PeerBase(asyncio.Protocol):
             self._report()
 
     def write_large(self, data: bytes) -> None:
-        """Write, and count all of `data` as held while any of it is unsent, however little."""
+        """Write, and count all of `data` as held until its last byte is sent."""
         if self.backlog is None:
-            self.transport.set_write_buffer_limits(
-                0, 0
-            )  # congested from the first byte that cannot be sent at once
+            self.transport.set_write_buffer_limits(0, 0)  # `pause_writing` is called if any byte is left
         if self.backlog is not None:
             self._write_congested(data)
             return
@@ -267,31 +294,41 @@ class PeerBase(asyncio.Protocol):
             self.transport.set_write_buffer_limits(self.high_water, 0)
 
     def _adjust_reading(self) -> None:
-        """Read unless its clients have too much unanswered or do not read their answers, and no worker is here."""
-        stop = (self._held or self.backlog is not None) and not self.works()
+        """Pause or resume reading: clients pause that have too much unanswered or do not read their answers."""
+        stop = (self._held or self.backlog is not None) and not self.has_worker()
         if stop != self._reading or self.transport.is_closing():
             return
         self._reading = not stop
-        self.deafen(stop)
+        self.set_reading_paused(stop)
         if stop:
             self.parser.pause()
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()
-            # Not from here: this may be deep inside the handling of another peer's message.
-            self.server.loop.call_soon(self._go_on)
+            # Not at once: the caller may be in the middle of another peer's message.
+            self.server.loop.call_soon(self._resume_parser)
 
-    def _go_on(self) -> None:
+    def _resume_parser(self) -> None:
         if self._reading and not self.transport.is_closing():
-            self.server.broker.now = self.server.clock.read()
+            self.server.advance()
             self.parser.resume()
 
-    def _too_slow(self) -> None:
+    def _handshake_expired(self) -> None:
         self.cut(f"no handshake within {self.server.settings.limits.handshake:g} s")
 
 
+def close_all(peers: Iterable[PeerBase], hurry: bool) -> None:
+    """Close these connections after their pending output, or at once."""
+    for peer in list(peers):
+        if hurry:
+            peer.transport.abort()
+        else:
+            peer.output.flush()
+            peer.transport.close()
+
+
 def address_of(transport: asyncio.BaseTransport) -> str:
-    """Where the peer is, for people."""
+    """Return the peer's address as text."""
     peername = transport.get_extra_info("peername")
     if isinstance(peername, tuple):
         return f"{peername[0]}:{peername[1]}"
@@ -299,7 +336,7 @@ def address_of(transport: asyncio.BaseTransport) -> str:
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:
-    """A peer whose machine vanished says nothing and answers no PING if it is an old one: let the kernel notice."""
+    """Let the kernel detect a peer whose machine vanished: old peers answer no PING."""
     sock = transport.get_extra_info("socket")
     if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

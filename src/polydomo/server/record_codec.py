@@ -1,4 +1,4 @@
-"""Whom a durable job is for, and what else its client asked for, as text in its record."""
+"""Encoding of a durable job's target and options in its record."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class _Target(msgspec.Struct, omit_defaults=True):
 
 
 class _Rest(msgspec.Struct, omit_defaults=True):
-    named: bool = False  # its client gave it its id
+    named: bool = False  # the client chose the job's id
     timeout: float = 0.0
     wait: float = -1.0
     places: list[tuple[str, str, str]] = []  # service, worker, resource
-    form: str = ""  # of its client's dialect
+    form: str = ""  # of the client's dialect
 
 
 _read_target = msgspec.json.Decoder(_Target)
@@ -32,43 +32,44 @@ _plain: dict[bytes, Options] = {}
 
 
 def written_target(target: Target | None) -> str:
-    """`any`, or JSON."""
+    """Return a target as text: `any`, or JSON."""
     if target is None:
         return "any"
-    names = [_text(name) for name in target.names]
+    names = [as_text(name) for name in target.names]
     return msgspec.json.encode(_Target(KINDS[target.kind], names, target.single, target.everywhere)).decode()
 
 
 def read_target(text: str) -> Target | None:
-    """The opposite."""
+    """Return the target that `written_target` encoded."""
     if text == "any":
         return None
     found = _read_target.decode(text)
-    names = [_bytes(name) for name in found.names]
+    names = [as_bytes(name) for name in found.names]
     return Target(_KIND[found.kind], names, found.single, found.everywhere)
 
 
 def several(record: JobRecord) -> bool:
-    """Is its result gathered from several workers?"""
+    """Return whether the job's result is gathered from several workers."""
     return record.target != "any" and not _read_target.decode(record.target).single
 
 
 def rest_of(extra: Extra, form: str) -> bytes:
-    """The rest of what its client asked for, and the form of its dialect in which it did."""
+    """Return the options that have no column of their own, with the form of the client's dialect."""
     if not (extra.named or extra.timeout or extra.places or form) and extra.wait < 0:
         return b""
-    places = [(_text(place.service), _text(place.worker), _text(place.resource)) for place in extra.places]
+    places = [
+        (as_text(place.service), as_text(place.worker), as_text(place.resource)) for place in extra.places
+    ]
     return msgspec.json.encode(_Rest(extra.named, extra.timeout, extra.wait, places, form))
 
 
 def form_of(record: JobRecord) -> str:
-    """In which form of its dialect its client is answered."""
+    """Return the form of the dialect in which the client is answered."""
     return _read_rest.decode(record.options).form if b'"form"' in record.options else ""
 
 
 def read_options(record: JobRecord) -> tuple[Options, list[Assignment]]:
-    """The opposite, with what has columns of its own; and where its parts are done. Nearly all jobs are alike, and
-    share one object."""
+    """Return a job's options and the assignments of its parts. Jobs with equal options share one object."""
     plain = record.target == "any" and record.key is None and not record.priority
     if plain and record.options in _plain:
         return _plain[record.options], []
@@ -79,13 +80,16 @@ def read_options(record: JobRecord) -> tuple[Options, list[Assignment]]:
     options.priority = record.priority
     if plain and not rest.places and len(_plain) < 1000:
         _plain[record.options] = options
-    return options, [Assignment(_bytes(one), _bytes(two), _bytes(three)) for one, two, three in rest.places]
+    return options, [
+        Assignment(as_bytes(one), as_bytes(two), as_bytes(three)) for one, two, three in rest.places
+    ]
 
 
-def _text(name: bytes) -> str:
-    """Names are bytes in the core and text in the store; this way none is lost or changed."""
+def as_text(name: bytes) -> str:
+    """Return a name or key as text for the store. Latin-1 maps all bytes to text and back."""
     return name.decode("latin-1")
 
 
-def _bytes(name: str) -> bytes:
-    return name.encode("latin-1")
+def as_bytes(text: str) -> bytes:
+    """Return the name or key that `as_text` converted."""
+    return text.encode("latin-1")

@@ -1,4 +1,4 @@
-"""Run a broker in this process until it is told to stop: event loop, signals, the process's own limits."""
+"""Running a broker in this process: event loop, signals and the limits of the process."""
 
 from __future__ import annotations
 
@@ -15,23 +15,20 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from polydomo.server.data_dir import DataDir, folder_for
-from polydomo.server.extensions import ExtensionFactory
-from polydomo.server.server import BrokerServer
+from polydomo.server.server import BrokerServer, ExtensionFactory
 from polydomo.server.settings import AUTO, Settings
 
-# Jobs live briefly and are freed by counting references; the collector finds nothing among them, so it need
-# not look after every 700 objects.
+# Jobs are short-lived and freed by reference counting, so the garbage collector need not run after every 700 objects.
 GC_THRESHOLDS = (50_000, 50, 100)
 
+# Environment variable with the bound endpoints, for a restart on the same ports.
+PORTS = "_POLYDOMO_PORTS"
 
 T = TypeVar("T")
 
-# Where the process that this one was listened, for a restart on the same ports.
-PORTS = "_POLYDOMO_PORTS"
-
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """On uvloop where there is one, on asyncio's own loop otherwise."""
+    """Run a coroutine on uvloop if it is installed, else on asyncio's own loop."""
     try:
         import uvloop
     except ImportError:
@@ -45,11 +42,13 @@ async def serve(
     started: Callable[[BrokerServer], None] | None = None,
     reread: Callable[[], Settings | None] | None = None,
     own_process: bool = False,
-    joiners: Sequence[ExtensionFactory] = (),
+    extensions: Sequence[ExtensionFactory] = (),
 ) -> bool:
-    """A broker with these settings. SIGTERM and SIGINT drain and stop (twice: at once), SIGHUP calls
-    `reread`: settings from it take effect, None keeps the old ones. `own_process`: it may be told to stop and to
-    restart. True: it was told to restart, and whoever called this does that (`begin_anew`)."""
+    """Run a broker until it is stopped, and return whether a restart was requested (`restart_process`).
+
+    SIGTERM and SIGINT drain and stop; a second one stops at once. SIGHUP applies the settings that `reread` returns;
+    None keeps the old ones. With `own_process` the tasks `shutdown` and `restart` are allowed.
+    """
     _raise_file_limit()
     gc.set_threshold(*GC_THRESHOLDS)
     if settings.broker.data == AUTO:
@@ -59,8 +58,8 @@ async def serve(
         folder.open()
     announcing: asyncio.Task[None] | None = None
     try:
-        server = BrokerServer(_on_the_same_ports(settings), joiners)
-        server.hosting.own_process = own_process
+        server = BrokerServer(_with_former_ports(settings), extensions)
+        server.builtin_services.own_process = own_process
         await server.start()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -69,8 +68,8 @@ async def serve(
         loop.set_exception_handler(server.descriptors.handle_exception)
         gc.freeze()
         if folder is not None:
-            announcing = loop.create_task(folder.announce(server.places()))
-            await asyncio.sleep(0)  # the first try, and mostly the last
+            announcing = loop.create_task(folder.announce(server.endpoints()))
+            await asyncio.sleep(0)  # the first attempt mostly succeeds
         if started is not None:
             started(server)
         await server.wait()
@@ -79,20 +78,21 @@ async def serve(
             announcing.cancel()
         if folder is not None:
             folder.close()
-    if server.hosting.again:
-        os.environ[PORTS] = msgspec.json.encode(server.places()).decode()
-    return server.hosting.again
+    restarting = server.builtin_services.restarting
+    if restarting:
+        os.environ[PORTS] = msgspec.json.encode(server.endpoints()).decode()
+    return restarting
 
 
-def begin_anew() -> NoReturn:
-    """This process becomes a new one with the same command line. It keeps its number, for whoever watches it."""
+def restart_process() -> NoReturn:
+    """Replace this process by a new one with the same command line and the same process id."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def _on_the_same_ports(settings: Settings) -> Settings:
-    """After a restart: where the system chose a port, it is the same one as before."""
+def _with_former_ports(settings: Settings) -> Settings:
+    """Return settings in which ports that the system chose before a restart are fixed."""
     before = os.environ.pop(PORTS, "")
     if not before:
         return settings
@@ -110,11 +110,11 @@ def _reload(server: BrokerServer, reread: Callable[[], Settings | None] | None) 
     settings = reread() if reread is not None else None
     if settings is not None:
         server.reload(settings)
-    server.hosting.refresh()
+    server.builtin_services.sid.refresh()
 
 
 def _raise_file_limit() -> None:
-    """One descriptor per peer: take what the system allows."""
+    """Raise the limit of open files as far as the system allows: each peer takes a descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

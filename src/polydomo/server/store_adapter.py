@@ -1,11 +1,11 @@
-"""Between the core and the store: durable jobs become records, records become jobs again after a restart."""
+"""Adapter between the core and the store: durable jobs become records, and records become jobs after a restart."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 
 from polydomo.core import job as jobs
 from polydomo.core.broker import Broker
@@ -17,10 +17,12 @@ from polydomo.core.policy import FOREVER
 from polydomo.core.ports import JobStorePort
 from polydomo.core.result_history import JobResult
 from polydomo.core.targets import RESOURCES
+from polydomo.deferred import deferring
 from polydomo.server.cache_store import CacheStore
+from polydomo.server.clock import wall_time
 from polydomo.server.deliveries import Deliveries, outcome
 from polydomo.server.log import Log
-from polydomo.server.record_codec import read_options, rest_of, several, written_target
+from polydomo.server.record_codec import as_text, read_options, rest_of, several, written_target
 from polydomo.store import Store
 from polydomo.store.errors import (
     AlreadyFinished,
@@ -48,37 +50,36 @@ from polydomo.wire.frames import Message, frame
 
 log = Log()
 
-# Clients that go on in one turn of the loop when the store has caught up: each may bring a large job at once.
-RELIEVED = 32
+_MICROS = 1_000_000
 
-# Seconds between two lines about refused jobs.
-QUIET = 10.0
+# Stalled clients that continue in one turn of the event loop: each may bring a large job at once.
+UNSTALLED_PER_TURN = 32
 
-# How a job that failed for this reason is kept; any other reason: as failed.
-ENDS = {jobs.CANCELLED: CANCELLED, jobs.EXHAUSTED: DEAD}
+# Seconds between two log messages about refused jobs.
+LOG_INTERVAL = 10.0
+
+# State of a failed job's record by the reason of the failure; any other reason: FAILED.
+STATES = {jobs.CANCELLED: CANCELLED, jobs.EXHAUSTED: DEAD}
 
 
 class StoreAdapter(JobStorePort):
-    """The core's keeper. `touch` is called before the core is told something: it sets the core's time."""
+    """The core's job store port. `advance` sets the core's time and is called before each call on the core."""
 
-    def __init__(self, broker: Broker, store: Store, touch: Callable[[], None]) -> None:
+    def __init__(self, broker: Broker, store: Store, advance: Callable[[], None]) -> None:
         self.broker = broker
         self.lifecycle = broker.lifecycle
         self.store = store
-        self.touch = touch
-        self.memos = CacheStore(self)
-        self.deliveries = Deliveries(broker, store, touch)
+        self.advance = advance
+        self.cache = CacheStore(broker, store, advance)
+        self.deliveries = Deliveries(broker, store, advance)
         self.trouble: StoreTrouble | None = None  # why new jobs are refused
-        self._recovered = 0  # `seq` of the latest job that was recovered
-        # Awaited before a record of an ended job is changed or removed: the ledger's row might have to be made from it.
-        self.before_loss: Callable[[], Coroutine[None, None, None]] | None = None
-        self._losing: set[asyncio.Task[None]] = set()
-        self._refused = 0  # by a store that had no room left, as far as that was logged
-        self._logged = -QUIET
-        store.on_progress = self._relieve
+        self._recovered = 0  # `seq` of the latest recovered job
+        self._refused = 0  # `Store.refused` when it was last logged
+        self._logged = -LOG_INTERVAL
+        store.on_progress = self._unstall
 
     def refuse(self, trouble: StoreTrouble | None) -> None:
-        """Refuse new jobs because of this; None: take them again."""
+        """Refuse new jobs with this error; None: accept them again."""
         self.trouble = trouble
 
     def add(self, job: Job) -> None:
@@ -96,61 +97,60 @@ class StoreAdapter(JobStorePort):
     def attempt(self, job: Job) -> None:
         extra = job.extra
         if extra is not None and job.worker is not None:
-            extra.began = self.wall()
+            extra.began = wall_time()
             self.store.attempt(extra.uid, extra.number, job.worker.name, extra.began, job.token)
 
     def partial(self, job: Job, body: bytes) -> None:
         extra = job.extra
         if extra is not None:
-            self.store.partial(extra.uid, extra.number, body, self.wall())
+            self.store.partial(extra.uid, extra.number, body, wall_time())
 
     def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
         if job.extra is not None:
-            self.store.event(job.extra.uid, kind, body, self.wall(), name)
+            self.store.event(job.extra.uid, kind, body, wall_time(), name)
 
     def alias(self, leader: Job, job: Job) -> None:
         if leader.extra is not None and job.extra is not None:
-            self.store.alias(leader.extra.uid, job.extra.uid, lambda error: self._aliased(job, error))
+
+            def aliased(error: StoreError | None) -> None:
+                self.advance()
+                self.lifecycle.aliased(job, _failure(error))
+
+            self.store.alias(leader.extra.uid, job.extra.uid, aliased)
 
     def convened(self, job: Job) -> None:
         if job.extra is not None:
             self.store.update(job.extra.uid, Change(options=rest_of(job.extra, job.client.form)))
 
     def gathered(self, job: Job, index: int, piece: Piece) -> None:
-        """A piece is a partial answer of attempt 0, its place in front of it."""
+        """Write a worker's part of a gathered answer: a partial answer of attempt 0, after a frame with its index."""
         if job.extra is not None:
+
+            def kept(error: StoreError | None) -> None:
+                self.advance()
+                self.lifecycle.gathers.kept(job, index, _failure(error))
+
             body = frame(b"%d" % index, True) + pack([piece])
-            self.store.partial(
-                job.extra.uid, 0, body, self.wall(), lambda error: self._gathered(job, index, error)
-            )
+            self.store.partial(job.extra.uid, 0, body, wall_time(), kept)
 
     def read(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
-        def found(record: JobRecord | None) -> None:
-            if record is None or record.state not in ENDED:
-                settle(None)
-                return
-            gathered = several(record)
-            self.store.result(uid).then(lambda result: ended(record, result, gathered), missed)
-
-        def ended(record: JobRecord, result: ResultRecord | None, gathered: bool) -> None:
-            if result is None:
-                settle(None)
-                return
-            body, failure = outcome(result)
-            settle(JobResult(uid, record.service, result.worker, body, failure, gathered))
-
-        def missed(error: StoreError) -> None:
-            settle(JobResult(uid, b"", b"", None, _failure(error), False))
-
-        def settle(ended: JobResult | None) -> None:
-            self.touch()
+        def found(ended: JobResult | None) -> None:
+            self.advance()
             then(ended)
 
-        self.store.get(uid).then(found, missed)
+        self._read(uid).then(found, lambda error: found(_failed(uid, error)))
+
+    @deferring
+    async def _read(self, uid: str) -> JobResult | None:
+        record = await self.store.get(uid)
+        result = None if record is None else await self.store.result(record.id)
+        if record is None or result is None or record.state not in ENDED:
+            return None
+        return JobResult(uid, record.service, result.worker, *outcome(result), several(record))
 
     def tell(self, client: Client, uids: list[str]) -> None:
         for uid in uids:
-            self.deliveries.tell(client, uid)
+            self.deliveries.deliver(client, uid)
 
     def finish(self, job: Job) -> None:
         extra = job.extra
@@ -159,9 +159,9 @@ class StoreAdapter(JobStorePort):
         failure = job.failure
         state, body, code, message = DONE, extra.result, "", ""
         if failure is not None:
-            state, body = ENDS.get(failure.reason, FAILED), failure.body
+            state, body = STATES.get(failure.reason, FAILED), failure.body
             code, message = failure.reason, failure.message
-        extra.ended = self.wall()
+        extra.ended = wall_time()
         extra.ending = self.store.ending + 1
         self.store.finish(
             extra.uid,
@@ -174,28 +174,14 @@ class StoreAdapter(JobStorePort):
             message=message,
         )
 
-    def when_ledgered(self, then: Callable[[], None]) -> None:
-        """Do this as soon as the ledger has what has ended so far."""
-        if self.before_loss is None:
-            then()
-            return
-
-        async def wait(written: Coroutine[None, None, None]) -> None:
-            await written
-            then()
-
-        task = asyncio.get_running_loop().create_task(wait(self.before_loss()))
-        self._losing.add(task)
-        task.add_done_callback(self._losing.discard)
-
     def memo(self, service: bytes, digest: bytes, then: Callable[[bytes | None, float], None]) -> None:
-        self.memos.read(service, digest, then)
+        self.cache.read(service, digest, then)
 
     def keep_memo(self, service: bytes, digest: bytes, value: bytes, until: float) -> None:
-        self.memos.keep(service, digest, value, until)
+        self.cache.keep(service, digest, value, until)
 
     def forget_memo(self, service: bytes, digest: bytes) -> None:
-        self.memos.forget(service, digest)
+        self.cache.forget(service, digest)
 
     def look_up(self, job: Job) -> None:
         extra = job.extra
@@ -204,34 +190,38 @@ class StoreAdapter(JobStorePort):
 
         def found(record: JobRecord | None) -> None:
             if record is None:
-                self._looked_up(job, None)
+                self._looked_up(job, None, None)
             elif record.state == DONE and extra.named and extra.uid != record.id:
-                # It is asked for under another id: that must lead here after a restart, too.
-                self.store.alias(record.id, extra.uid, lambda error: known(record, error))
+                # The client chose another id for the same job: the id must find the record after a restart, too.
+                self.store.alias(record.id, extra.uid, lambda error: aliased(record, error))
             elif record.state == DONE:
-                known(record, None)
-            else:  # it has no answer to give: the key counts as new
+                aliased(record, None)
+            else:  # the earlier job has no answer: the key counts as new
                 self.store.update(record.id, Change(release_key=True))
-                self._looked_up(job, None)
+                self._looked_up(job, None, None)
 
-        def known(record: JobRecord, error: StoreError | None) -> None:
+        def aliased(record: JobRecord, error: StoreError | None) -> None:
             if error is not None:
                 missed(error)
                 return
             gathered = several(record)
-            self.store.result(record.id).then(lambda result: self._looked_up(job, result, gathered), missed)
+            self.store.result(record.id).then(lambda result: ended(result, gathered), missed)
 
-        def missed(error: StoreError) -> None:
-            self.touch()
-            self.lifecycle.looked_up(job, None, _failure(error))
+        def ended(result: ResultRecord | None, gathered: bool) -> None:
+            if result is None:
+                self._looked_up(job, None, None)
+            else:
+                self._looked_up(job, result.body or b"", None, result.worker, gathered)
 
-        self.store.by_key(job.service.name, _text(extra.key)).then(found, missed)
+        def missed(error: Exception) -> None:
+            self._looked_up(job, None, _failure(error))
+
+        self.store.by_key(job.service.name, as_text(extra.key)).then(found, missed)
 
     async def recover(self) -> int:
-        """Make every job that had not ended one of the core's again, in order. Return how many. A recovery that failed
-        goes on where it was when it is called again."""
+        """Restore all unfinished jobs in order and return their number. After a failure the next call continues."""
         collecting = gc.isenabled()
-        gc.disable()  # all that is made here stays: looking for garbage in it again and again costs a fifth
+        gc.disable()  # the restored jobs stay: garbage collection would take a fifth of the time
         try:
             return await self._recover()
         finally:
@@ -247,36 +237,37 @@ class StoreAdapter(JobStorePort):
                 who = (record.client, record.dialect)
                 client = clients.get(who)
                 if client is None:
-                    client = clients[who] = self.deliveries.expect(record)
+                    client = clients[who] = self.deliveries.absent_client(record)
                 pieces = await self._pieces(record) if several(record) else {}
                 self.revive(record, client, pieces)
                 self._recovered = record.seq
             count += len(records)
         for alias, uid in await self.store.aliases():
             self.lifecycle.restore_alias(uid, alias)
-        self.deliveries.begin()
+        self.deliveries.start_grace()
         return count
 
     async def sweep(self) -> int:
-        """Remove what was kept long enough, by each service's own policy. Returns how many jobs that were."""
-        self.memos.trim()
+        """Remove expired results by each service's retention, and return their number."""
+        self.cache.trim()
         names = {count.service for count in await self.store.counts()}
         keep = {name: _micros(self.broker.policy_of(name).retention) for name in names}
         return await self.store.sweep(
-            self.wall(), Retention(_micros(self.broker.default_policy.retention), keep)
+            wall_time(), Retention(_micros(self.broker.default_policy.retention), keep)
         )
 
     def revive(
         self, record: JobRecord, client: Client | None = None, pieces: dict[int, Piece] | None = None
     ) -> None:
-        """A record becomes a living job."""
+        """Restore the job of a record."""
         if client is None:
             client = self.lifecycle.absent(record.client, record.dialect)
         job = self.broker.revive(client, record.service, record.body, record.envelope)
         options, places = read_options(record)
         extra = Extra(record.id, options, True, self.broker.now, record.submitted)
-        extra.ready = 0.0 if record.not_before is None else self.core_time(record.not_before)
-        extra.deadline = FOREVER if record.deadline is None else self.core_time(record.deadline)
+        epoch = self.lifecycle.epoch
+        extra.ready = 0.0 if record.not_before is None else record.not_before / _MICROS - epoch
+        extra.deadline = FOREVER if record.deadline is None else record.deadline / _MICROS - epoch
         extra.number = record.attempt
         extra.began = record.dispatched or 0
         extra.added = True
@@ -287,12 +278,12 @@ class StoreAdapter(JobStorePort):
                 extra.resource = name
             else:
                 extra.worker = name
-        # A job that was sent again may be tried as often as a new one, see `StoredJobs.resend_job`.
+        # A job that was sent again has as many attempts as a new one, see `JobTasks.resend_job`.
         resent = max(0, record.max_attempts - job.service.policy.retries - 1)
         self.lifecycle.restore(job, extra, record.token, record.worker, pieces, resent)
 
     async def _pieces(self, record: JobRecord) -> dict[int, Piece]:
-        """The answers of those of several workers that have ended."""
+        """Return the parts of a gathered answer that were recorded, by their index."""
         pieces: dict[int, Piece] = {}
         after = 0
         while True:
@@ -316,7 +307,7 @@ class StoreAdapter(JobStorePort):
             state=DELAYED if delayed else WAITING,
             client=job.client.name,
             dialect=job.client.dialect,
-            key=_text(extra.key) if extra.key else None,
+            key=as_text(extra.key) if extra.key else None,
             target=written_target(extra.target),
             priority=extra.priority,
             max_attempts=policy.retries + 1,
@@ -330,108 +321,86 @@ class StoreAdapter(JobStorePort):
             envelope=job.envelope,
         )
 
-    def _relieve(self) -> None:
-        """Let clients go on that were stalled, if half of what made them wait is written."""
+    def _unstall(self) -> None:
+        """Let stalled clients continue once half of the backlog that stalled them is written."""
         if self.broker.stalled and not self.store.behind(2 * READY):
-            self.touch()
-            if self.broker.unstall(RELIEVED):
-                asyncio.get_running_loop().call_soon(self._relieve)
+            self.advance()
+            if self.broker.unstall(UNSTALLED_PER_TURN):
+                asyncio.get_running_loop().call_soon(self._unstall)
 
-    def _note_refusals(self) -> None:
+    def _log_refusals(self) -> None:
         now = time.monotonic()
-        if now - self._logged >= QUIET:
+        if now - self._logged >= LOG_INTERVAL:
             count, self._refused = self.store.refused - self._refused, self.store.refused
             self._logged = now
             log.warning(
                 "durable jobs refused: the store cannot keep up",
                 jobs=count,
                 backlog=self.store.backlog,
-                hint="a faster disk, or more room for what waits: store.backlog",
+                hint="use a faster disk, or raise store.backlog",
             )
 
     def _stored(self, job: Job, error: StoreError | None) -> None:
-        self.touch()
+        self.advance()
         if isinstance(error, StoreBusy):
-            self._note_refusals()
+            self._log_refusals()
         if isinstance(error, DuplicateJob):
-            self._same(job)
+            self._repeat(job)
         else:
-            self.lifecycle.stored(job, None if error is None else _failure(error))
+            self.lifecycle.stored(job, _failure(error))
 
-    def _aliased(self, job: Job, error: StoreError | None) -> None:
-        self.touch()
-        self.lifecycle.aliased(job, None if error is None else _failure(error))
-
-    def _gathered(self, job: Job, index: int, error: StoreError | None) -> None:
-        self.touch()
-        self.lifecycle.gathers.kept(job, index, None if error is None else _failure(error))
-
-    def _same(self, job: Job) -> None:
-        """There is a job with its id already: if that is the same request, it has the same end."""
-
-        def settle(
-            body: bytes | None, failure: Failure | None, worker: bytes = b"", gathered: bool = False
-        ) -> None:
-            self.touch()
-            self.lifecycle.looked_up(job, body, failure, worker, gathered)
+    def _repeat(self, job: Job) -> None:
+        """Answer a job whose id exists already: with the recorded result if it is the same request, or a failure."""
+        uid = job.extra.uid if job.extra else ""
 
         def found(record: JobRecord | None) -> None:
             if record is None or record.service != job.asked or record.body != job.body:
-                settle(None, Failure(jobs.DUPLICATE, "there is another job with this id"))
+                missed(Failure(jobs.DUPLICATE, "there is another job with this id"))
             else:
-                gathered = several(record)
-                self.store.result(record.id).then(lambda result: ended(result, gathered), missed)
+                self._read(uid).then(ended, lambda error: missed(_failure(error)))
 
-        def ended(result: ResultRecord | None, gathered: bool) -> None:
+        def ended(result: JobResult | None) -> None:
             if result is None:
-                settle(None, Failure(jobs.DUPLICATE, "a job with this id is under way"))
-            elif result.state == DONE:
-                settle(result.body or b"", None, result.worker, gathered)
+                missed(Failure(jobs.DUPLICATE, "a job with this id is under way"))
             else:
-                settle(None, Failure(result.code or result.state, result.message, result.body))
+                gathered = result.gathered and result.failure is None
+                self._looked_up(job, result.body, result.failure, result.worker, gathered)
 
-        def missed(error: StoreError) -> None:
-            settle(None, _failure(error))
+        def missed(failure: Failure | None) -> None:
+            self._looked_up(job, None, failure)
 
-        self.store.get(job.extra.uid if job.extra else "").then(found, missed)
+        self.store.get(uid).then(found, lambda error: missed(_failure(error)))
 
     def _recorded(self, job: Job, error: StoreError | None) -> None:
-        self.touch()
+        self.advance()
         if isinstance(error, StoreRefusal):
-            # Trying again would not help. AlreadyFinished is what a commit looks like whose first answer was lost.
+            # A retry would fail again. AlreadyFinished follows a commit whose confirmation was lost.
             if not isinstance(error, AlreadyFinished):
-                log.error(
-                    "a result was not recorded", job=job.extra.uid if job.extra else "", reason=str(error)
-                )
+                log.error("result not recorded", job=job.extra.uid if job.extra else "", reason=str(error))
             error = None
-        self.lifecycle.recorded(job, None if error is None else _failure(error))
+        self.lifecycle.recorded(job, _failure(error))
         if error is None and job.extra is not None:
-            self.deliveries.told(job.client, job.extra.ending)
+            self.deliveries.record_sent(job.client, job.extra.ending)
 
-    def _looked_up(self, job: Job, result: ResultRecord | None, gathered: bool = False) -> None:
-        self.touch()
-        if result is None:
-            self.lifecycle.looked_up(job, None, None)
-        else:
-            self.lifecycle.looked_up(job, result.body or b"", None, result.worker, gathered)
-
-    def core_time(self, wall: int) -> float:
-        """Wall time in microseconds as the core's time."""
-        return wall / 1_000_000 - self.lifecycle.epoch
-
-    def wall(self) -> int:
-        """Wall time in microseconds."""
-        return time.time_ns() // 1000
+    def _looked_up(
+        self,
+        job: Job,
+        body: bytes | None,
+        failure: Failure | None,
+        worker: bytes = b"",
+        gathered: bool = False,
+    ) -> None:
+        self.advance()
+        self.lifecycle.looked_up(job, body, failure, worker, gathered)
 
 
-def _failure(error: StoreError) -> Failure:
-    return Failure(jobs.STORE, str(error))
+def _failed(uid: str, error: Exception) -> JobResult:
+    return JobResult(uid, b"", b"", None, _failure(error), False)
+
+
+def _failure(error: Exception | None) -> Failure | None:
+    return None if error is None else Failure(jobs.STORE, str(error))
 
 
 def _micros(seconds: float) -> int | None:
-    return None if seconds == FOREVER else int(seconds * 1_000_000)
-
-
-def _text(key: bytes) -> str:
-    """Keys are bytes in the core and text in the store; this way none is lost or changed."""
-    return key.decode("latin-1")
+    return None if seconds == FOREVER else int(seconds * _MICROS)

@@ -1,9 +1,8 @@
-"""Whether the store can take durable jobs, watched for as long as the broker runs.
+"""Health check of the store, for as long as the broker runs.
 
-Trouble begins when a transaction fails, or when the disk is seen to be full or read-only. From then on durable jobs are
-refused with the reason and the broker is not ready. It ends by itself: about once a second the store is tried, and
-only a write of `disk.RESERVE` bytes that is on disk counts as recovered. A damaged file is trouble that does not end
-before a restart.
+Trouble begins when a transaction fails, or when the disk is found full or read-only. From then on durable jobs are
+refused with the reason and the broker is not ready. About once a second the store is tried, and trouble ends after a
+write of `disk.RESERVE` bytes is on disk. Trouble with a damaged file lasts until a restart.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from polydomo.deferred import confirmed
+from polydomo.server.clock import wall_time
 from polydomo.server.log import Log
 from polydomo.store import Store
 from polydomo.store.disk import RESERVE
@@ -20,18 +21,21 @@ from polydomo.store.errors import StoreCorrupt, StoreError, StoreIO, StoreTroubl
 
 log = Log()
 
-# Seconds between two looks at the disk while all is well, and between two tries while it is not.
-LOOK: Final = 2.0
+# Seconds between two checks of the disk, and between two retries in trouble.
+CHECK: Final = 2.0
 RETRY: Final = 1.0
 
-# Where a write is tried.
+# Key-value space of the test write.
 SPACE: Final = "probe"
 
 
 class StoreWatch:
-    """Belongs to one store. `recover` takes up the store's unfinished jobs, as soon as it can be opened; `changed` is
-    told what durable jobs are to be refused with, None: they are taken. The file is searched for damage for `check`
-    seconds."""
+    """Watch on one store.
+
+    `recover` restores the store's unfinished jobs as soon as it can be opened. `changed` is called with the error that
+    durable jobs are refused with, or None when they are accepted again. The file is checked for damage for `check`
+    seconds.
+    """
 
     def __init__(
         self,
@@ -54,7 +58,7 @@ class StoreWatch:
         self._search: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Recover the store's jobs, or begin in trouble if that cannot be done yet."""
+        """Recover the store's jobs, or begin in trouble if that is not possible yet."""
         self.store.on_trouble = self.begin
         try:
             if self.store.unopened is not None:
@@ -62,13 +66,13 @@ class StoreWatch:
             await self._recover_once()
             await asyncio.to_thread(self.store.inspect)
         except StoreCorrupt:
-            raise  # nothing that a retry would mend
+            raise  # a retry would not help
         except StoreTrouble as trouble:
             self.begin(trouble)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop the checks of the store."""
         self._closed = True
         self.store.on_trouble = None
         for task in (self._task, self._search):
@@ -76,11 +80,11 @@ class StoreWatch:
                 task.cancel()
 
     def show(self) -> dict[str, Any]:
-        """Trouble and damage, for people."""
+        """Describe trouble and damage for `show_broker`."""
         return {"trouble": "" if self.trouble is None else str(self.trouble), "damage": self.store.damage}
 
     def begin(self, trouble: StoreTrouble) -> None:
-        """Refuse durable jobs because of this. Logged once, and again when the reason is another."""
+        """Refuse durable jobs with this error; log it if its kind is new."""
         known = self.trouble
         if isinstance(known, StoreCorrupt):
             return
@@ -98,16 +102,16 @@ class StoreWatch:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK if self.trouble is None else RETRY)
+            await asyncio.sleep(CHECK if self.trouble is None else RETRY)
             try:
                 await self._check()
             except StoreTrouble as trouble:
                 self.begin(trouble)
-            except StoreError as error:  # there is something in its place that is no store
+            except StoreError as error:  # the file was replaced by something else
                 self.begin(StoreIO(error.message, hint=error.advice))
 
     async def _check(self) -> None:
-        """Raise StoreTrouble if there is some."""
+        """Check the store and end the trouble if it has passed; raise StoreTrouble if it has not."""
         await asyncio.to_thread(self.store.inspect)
         if self.trouble is None or isinstance(self.trouble, StoreCorrupt):
             return
@@ -123,7 +127,7 @@ class StoreWatch:
             log.error(
                 "the store has lost jobs",
                 reason=self.store.damage,
-                hint="look for disk errors; a backup that is newer than that has them",
+                hint="look for disk errors; a recent backup may have the jobs",
                 store=self._place,
             )
         await self._recover()
@@ -137,25 +141,16 @@ class StoreWatch:
             more = f" (and {len(found.problems) - 1} more)" if len(found.problems) > 1 else ""
             self.begin(StoreCorrupt(f"the store's file is damaged: {found.problems[0]}{more}"))
         elif not found.finished and not self._closed:
-            log.info("the store was not searched for damage to its end", seconds=seconds, store=self._place)
+            log.info("check of the store not completed in time", seconds=seconds, store=self._place)
 
     async def _write(self) -> None:
-        """Only a write shows that trouble is over; without jobs there would be none."""
-        done: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
-
-        def written(error: StoreError | None) -> None:
-            if not done.done():
-                done.set_result(error)
-
-        self.store.put(SPACE, b"", bytes(RESERVE), time.time_ns() // 1000, done=written)
-        error = await done
-        if error is not None:
-            raise error
-        self.store.drop(SPACE, None)  # not in the same batch: nothing would be written then
+        """Write test data: only a write shows that trouble is over, and there may be no jobs to write."""
+        await confirmed(lambda done: self.store.put(SPACE, b"", bytes(RESERVE), wall_time(), done=done))
+        self.store.drop(SPACE, None)  # in a later batch: in the same one nothing would be written
 
     def _end(self) -> None:
         if self.trouble is not None and not isinstance(self.trouble, StoreCorrupt):
             self.trouble = None
             self._changed(None)
             seconds = round(time.monotonic() - self._began, 1)
-            log.info("store recovered: durable jobs are taken again", seconds=seconds, store=self._place)
+            log.info("store recovered: durable jobs are accepted again", seconds=seconds, store=self._place)

@@ -1,9 +1,9 @@
-"""Which clients may see where in a worker's code a job failed: `broker.tracebacks`.
+"""Removal of workers' tracebacks from failures, as `broker.tracebacks` says.
 
-A traceback names files, versions and sometimes data of the worker's machine. Our own SDK's workers send it along with
-the error; the broker takes it out of the failure before any client, record or gathered answer has it, unless it is
-allowed. "loopback" allows it while nobody but this machine can connect: all of the broker's listeners are on loopback
-addresses or Unix sockets, and so are the brokers that it has joined.
+A traceback names files, versions and sometimes data of the worker's machine. The SDK's workers send it with the error;
+the broker removes it before the failure reaches a client, a record or a gathered answer, unless it is allowed.
+"loopback" allows it while only this machine can connect: all of the broker's listeners, and the brokers that it has
+joined, are on loopback addresses or Unix sockets.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def filter_for(settings: Settings) -> Callable[[Failure], None] | None:
-    """Return what removes the traceback from a failure; None if it may stay."""
+    """Return the function that removes the traceback from a failure; None if tracebacks are allowed."""
     allowed = settings.broker.tracebacks
-    if allowed == "always" or (allowed == "loopback" and _stays_here(settings)):
+    if allowed == "always" or (allowed == "loopback" and _is_local(settings)):
         return None
     return remove_traceback
 
 
 def remove_traceback(failure: Failure) -> None:
-    """Take the traceback out of a failure: of the account, and of a body that is one."""
+    """Remove the traceback from the failure's detail, and from a body in the same form."""
     failure.detail = _without(failure.detail)
     if failure.body:
         frames = split(failure.body)
@@ -40,36 +40,36 @@ def remove_traceback(failure: Failure) -> None:
             failure.body = join(cleaned)
 
 
-def _without(account: bytes) -> bytes:
-    if account[:1] != b"{":
-        return account
+def _without(detail: bytes) -> bytes:
+    if detail[:1] != b"{":
+        return detail
     try:
-        members = _MEMBERS.decode(account)
+        members = _MEMBERS.decode(detail)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return account
+        return detail
     if members.pop("traceback", None) is None:
-        return account
+        return detail
     return msgspec.json.encode(members)
 
 
-def _stays_here(settings: Settings) -> bool:
+def _is_local(settings: Settings) -> bool:
     broker = settings.broker
-    places = [endpoints.parse(text, binding=True) for text in [*broker.zmq, *broker.nng, *broker.events]]
-    places += [endpoints.parse_address(text) for text in broker.http]
-    above = [urlsplit(place) for url in settings.join.up for place in _urls(url)]
-    return all(place.is_ipc or is_loopback(place.host) for place in places) and all(
-        place.scheme.endswith(("+ipc", "+local")) or is_loopback(place.hostname or "") for place in above
+    bound = [endpoints.parse(text, binding=True) for text in [*broker.zmq, *broker.nng, *broker.events]]
+    bound += [endpoints.parse_address(text) for text in broker.http]
+    joined = [urlsplit(one) for url in settings.join.up for one in _urls(url)]
+    return all(endpoint.is_ipc or is_loopback(endpoint.host) for endpoint in bound) and all(
+        url.scheme.endswith(("+ipc", "+local")) or is_loopback(url.hostname or "") for url in joined
     )
 
 
 def _urls(url: str) -> list[str]:
-    """One for each of the brokers that a URL names."""
-    scheme, _, places = url.partition("://")
-    return [f"{scheme}://{place.strip()}" for place in places.split(",")]
+    """Return a URL for each of the brokers that a URL names."""
+    scheme, _, hosts = url.partition("://")
+    return [f"{scheme}://{host.strip()}" for host in hosts.split(",")]
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the host; empty: all of its addresses."""
+    """Return whether only this machine can connect to the host; an empty host means all addresses."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""How people write durations, sizes and flags: 250ms, 2h, 64MiB, on. Read, and shown the same way."""
+"""Parsing and formatting of durations, sizes and flags: 250ms, 2h, 64MiB, on."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ _SIZE_UNITS = {
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?b)", re.IGNORECASE)
+_TRUE = ("true", "yes", "on", "1")
+_FALSE = ("false", "no", "off", "0")
 
 
 def parse_duration(value: object) -> float:
-    """Seconds; ValueError if it is none."""
+    """Return seconds; raise ValueError if the value is no duration."""
     if isinstance(value, str):
         text = value.strip().lower()
         if text == "forever":
@@ -31,7 +33,7 @@ def parse_duration(value: object) -> float:
 
 
 def parse_size(value: object) -> int:
-    """Bytes; ValueError if it is none."""
+    """Return bytes; raise ValueError if the value is no size."""
     if isinstance(value, str):
         if "+" in value:
             return sum(parse_size(part) for part in value.split("+"))
@@ -42,7 +44,7 @@ def parse_size(value: object) -> int:
 
 
 def parse_count(value: object) -> int:
-    """A whole number; ValueError if it is none."""
+    """Return a whole number; raise ValueError if the value is none."""
     number = int(value) if isinstance(value, str) else _number(value)
     if number != int(number):
         raise ValueError("not a whole number")
@@ -50,26 +52,16 @@ def parse_count(value: object) -> int:
 
 
 def parse_flag(value: object) -> bool:
-    """true or false, also as an environment variable writes it."""
+    """Return a truth value, also from the words used in environment variables."""
     if isinstance(value, bool):
         return value
-    words = {
-        "true": True,
-        "yes": True,
-        "on": True,
-        "1": True,
-        "false": False,
-        "no": False,
-        "off": False,
-        "0": False,
-    }
-    if isinstance(value, str) and value.lower() in words:
-        return words[value.lower()]
+    if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
+        return value.lower() in _TRUE
     raise ValueError("neither true nor false")
 
 
 def show_duration(value: float) -> str:
-    """250ms, 2.5s, 2m, 1m30s, 1h, forever."""
+    """Return a duration as text: 250ms, 2.5s, 2m, 1m30s, 1h, forever."""
     if math.isinf(value):
         return "forever"
     if 0 < value < 1:
@@ -84,7 +76,7 @@ def show_duration(value: float) -> str:
 
 
 def show_size(value: int) -> str:
-    """64MiB, 1GB, 64MiB+64KiB: in one unit if that makes a number one can read, else in several, else in bytes."""
+    """Return a size as text in one unit if the number is short, else in several, else in bytes: 64MiB, 64MiB+64KiB."""
     for unit in ("TiB", "TB", "GiB", "GB", "MiB", "MB", "KiB", "kB"):
         whole, rest = divmod(value, _SIZE_UNITS[unit.lower()])
         if whole and not rest and whole < 10_000:

@@ -1,8 +1,8 @@
-"""Names for jobs: UUIDs of version 7 (RFC 9562), whose beginning is the time.
+"""Job ids: UUIDs of version 7 (RFC 9562), which begin with the time.
 
-In order of time, because a database's index takes them at its end: new jobs touch few of its pages. And many at once,
-because asking the system for a few random bytes makes Python give up its global lock, and beside a busy writer thread
-getting it back takes longer than all the rest of submitting a job (measured: 29 µs of 60).
+Ids in order of time are appended to the end of a database's index, so that new jobs touch few of its pages. Random
+bytes are taken from the system for many ids at once: `os.urandom` releases the GIL, and next to a busy writer thread
+taking it back costs as much as the rest of submitting a job (measured: 29 µs of 60).
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import time
 
-# Random bytes of one UUID, and for how many of them the system is asked at a time.
+# Random bytes of one UUID, and number of UUIDs for which they are read at a time.
 SIZE = 10
 STOCK = 1024
 
 
 class Uuid7Source:
-    """Call it for a new one."""
+    """Callable that returns a new UUID."""
 
     def __init__(self) -> None:
         self._stock = ""

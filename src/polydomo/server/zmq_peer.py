@@ -1,84 +1,176 @@
-"""One connected ZeroMQ peer: an asyncio protocol around a pure ZMTP connection and the dialect's link."""
+"""ZeroMQ peers: asyncio protocols around a pure ZMTP connection and the connection's dialect sessions."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import os
 
 from polydomo._version import __version__
-from polydomo.dialects.session import NATIVE_PROPERTY, PeerConnection, Transport
+from polydomo.dialects.registry import RESUMED
+from polydomo.dialects.session import (
+    NAME_TAKEN,
+    NATIVE_PROPERTY,
+    UNPLUGGED,
+    Context,
+    PeerConnection,
+    Transport,
+)
 from polydomo.errors import ProtocolError
-from polydomo.server.peer_base import TURN, PeerBase
+from polydomo.server.disconnected import Disconnected, discard
+from polydomo.server.peer_base import TURN, PeerBase, PeerHost, close_all
+from polydomo.server.ping import SilenceCheck
 from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Peer
 
-if TYPE_CHECKING:
-    from polydomo.server.server import BrokerServer
-
-# Seconds in which a peer answers that is asked if it is there.
+# Seconds that a peer has to answer a PING that checks its presence.
 PONG = 2.0
 
 
-class ZmqPeer(PeerBase, Transport):
-    """See the module's text. Messages pass through without stopping."""
+class ZmqListener:
+    """All ZeroMQ peers of a server, and the disconnected clients that may return within their grace period."""
 
-    def __init__(self, server: BrokerServer, listener: str) -> None:
-        super().__init__(server, listener)
+    def __init__(self, server: PeerHost, context: Context) -> None:
+        self.server = server
+        self.context = context
+        self.bound: list[str] = []
+        self.peers: set[ZmqPeer] = set()
+        self.named: dict[bytes, ZmqPeer] = {}  # by the identity that the peer chose
+        self.suspended: dict[bytes, Disconnected] = {}  # by identity
+        self._next_identity = int.from_bytes(os.urandom(3), "big")
+
+    def admit(self, peer: ZmqPeer, identity: bytes) -> None:
+        """Register a peer after its handshake and give it its identity, and its jobs if it was here before.
+
+        If another connection has the same identity, the newer one takes over and the older is closed: mostly it is
+        the peer's own connection whose end was not noticed. The newer one is refused if the older is known to be
+        another peer, or if the configuration says so.
+        """
+        link = peer.link
+        old = self.named.get(identity)
+        if old is not None:
+            if not old.yields_to(link):
+                raise ProtocolError(NAME_TAKEN, hint="see zmq.duplicate_identity")
+            self.server.seats.leave(old)
+        peer.take_seat()
+        if identity:
+            if old is not None:
+                self.peers.discard(old)
+                self._suspend(old)
+                old.cut("its identity was taken over by a newer connection")
+            self.named[identity] = peer
+            link.named = True
+        else:
+            # RFC 37: an identity that the router makes up begins with a zero byte.
+            self._next_identity = (self._next_identity + 1) & 0xFFFFFFFF
+            identity = b"\0" + self._next_identity.to_bytes(4, "big")
+        link.identity = identity
+        self.peers.add(peer)
+        if link.named and self.server.broker.lifecycle.absentees:
+            self._resume(link)
+        suspended = self.suspended.get(identity)
+        if suspended is not None:
+            suspended.hand_over(link)
+
+    def detach(self, peer: ZmqPeer) -> None:
+        """Remove a peer whose connection is lost; keep the sessions of clients that may return."""
+        self.peers.discard(peer)
+        if self.named.get(peer.link.identity) is peer:
+            del self.named[peer.link.identity]
+        self._suspend(peer)
+
+    def resume_all(self) -> None:
+        """Give the connected clients their recovered jobs, if the store was opened after they connected."""
+        for peer in list(self.named.values()):
+            self._resume(peer.link)
+
+    def inspect(self, now: float) -> None:
+        """Check all peers for silence and slow reading."""
+        for peer in list(self.peers):
+            peer.inspect(now)
+
+    def close(self, *, hurry: bool = False) -> None:
+        """Close all connections after their pending output, or at once."""
+        close_all(self.peers, hurry)
+
+    def _suspend(self, peer: ZmqPeer) -> None:
+        link = peer.link
+        sessions = [session for session in link.sessions() if session.lost()]
+        if sessions:
+            server = self.server
+            limit = server.settings.limits.output_bytes
+            self.suspended[link.identity] = Disconnected(link, sessions, server.budget, limit, self._forget)
+        else:
+            link.unplug(UNPLUGGED, discard)
+
+    def _forget(self, identity: bytes) -> None:
+        self.suspended.pop(identity, None)
+
+    def _resume(self, link: PeerConnection) -> None:
+        """Give a client the jobs that it had before the broker was restarted."""
+        for dialect, resumption in RESUMED.items():
+            client = self.server.broker.lifecycle.absentees.get((link.identity, dialect))
+            if client is not None:
+                link.adopt(resumption.open(self.context, link, dialect, client.form))
+
+
+class ZmqPeer(PeerBase, Transport):
+    """One connection. Messages pass through without being queued."""
+
+    def __init__(self, zmq: ZmqListener, listener: str) -> None:
+        super().__init__(zmq.server, listener)
+        self.zmq = zmq
         self.link: PeerConnection
         self.connection: Connection
-        self.heard = server.clock.read()
-        self.pinged = False
-        self._asked = 0.0  # when it was last asked if it is there
+        self.heard = self.server.clock.read()
+        self._silence = SilenceCheck()
+        self._asked = 0.0  # time of the last PING that checks the peer's presence
 
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        server = self.server
         self.attach(transport)
-        self.outlet = self.link = PeerConnection(server.context, self, self.transport.write)
+        self.output = self.link = PeerConnection(self.zmq.context, self, self.transport.write)
         self.link.write_large = self.write_large
+        properties = {NATIVE_PROPERTY: __version__.encode()}
         self.parser = self.connection = Connection(
-            self.link, b"ROUTER", True, server.wire_limits, properties={NATIVE_PROPERTY: __version__.encode()}
+            self.link, b"ROUTER", True, self.server.wire_limits, properties=properties
         )
-        if self.admit():
+        if self.begin_handshake():
             self.connection.start()
 
     def data_received(self, data: bytes) -> None:
         server = self.server
-        self.heard = server.broker.now = server.clock.read()
+        self.heard = server.broker.now = server.clock.read()  # hot path: `advance` without the wall time
         self.connection.receive(data)
         if len(data) >= TURN:
             self.end_turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        server = self.server
-        server.peers.discard(self)
-        if server.named.get(self.link.identity) is self:
-            del server.named[self.link.identity]
-        server.part(self)
+        self.zmq.detach(self)
 
-    # The link's side
+    # The sessions' side
 
     def transmit(self, data: bytes) -> None:
         if self.connection.phase == TRAFFIC:
-            self.link.flush()  # a PONG says that all before the PING was dealt with: what that led to comes first
-        self.link.write(data)  # bounded like answers are: PONGs to a peer that never reads pile up too
+            # A PONG confirms that all messages before the PING were handled: their effects are sent first.
+            self.link.flush()
+        self.link.write(data)  # bounded like answers: the PONGs to a peer that never reads pile up too
 
     def ready(self, peer: Peer) -> None:
         self.link.native = NATIVE_PROPERTY.lower() in peer.properties
-        self.server.welcome(self, peer.identity)
-        self.settled()
+        self.zmq.admit(self, peer.identity)
+        self.end_handshake()
 
     def failed(self, error: ProtocolError) -> None:
         self.refuse(str(error))
 
-    def report_violation(self, reason: str) -> None:
-        self.noted(self.link.invalid, reason)
+    def complain(self, reason: str) -> None:
+        self.count_violation(self.link.invalid, reason)
 
     def forget(self) -> None:
-        """Nobody is waited for while the connection lives."""
+        """Do nothing: the connection is open."""
 
-    def is_alive(self) -> bool:
+    def is_there(self) -> bool:
         now = self.server.clock.read()
         if self.heard > self._asked:
             self._asked = now
@@ -88,35 +180,24 @@ class ZmqPeer(PeerBase, Transport):
     # The server's side
 
     def yields_to(self, newer: PeerConnection) -> bool:
-        """Does a newer connection with its identity take over?"""
+        """Return whether a newer connection with the same identity takes over."""
         if newer.instance and newer.instance == self.link.instance:
-            return True  # the same worker is back, before its old connection ended
+            return True  # the same worker has reconnected before its old connection ended
         if self.server.settings.zmq.duplicate_identity == "refuse":
             return False
         return not self.link.keeps_name(newer)
 
     def inspect(self, now: float) -> None:
-        """Is it still there, does it read?"""
         super().inspect(now)
-        if self.backlog is not None:
-            return
-        silence = now - self.heard
-        ping = self.server.settings.zmq.ping
-        if self.connection.ttl and silence > self.connection.ttl and not self._held:
-            self.cut("silent for longer than the TTL of its own PING")
-        elif ping and self.connection.phase == TRAFFIC and not self._held:
-            peer = self.connection.peer
-            if silence <= ping:
-                self.pinged = False
-            elif silence > 3 * ping and self.pinged:
-                self.cut(f"silent for {silence:.0f} s and did not answer PING")
-            elif peer is not None and peer.minor >= 1:
-                self.connection.ping(3 * ping)
-                self.pinged = True
+        if self.backlog is None and not self._held:
+            ping = self.server.settings.zmq.ping
+            reason = self._silence.check(self.connection, now - self.heard, ping)
+            if reason:
+                self.cut(reason)
 
-    def works(self) -> bool:
+    def has_worker(self) -> bool:
         return any(session.is_worker() for session in self.link.sessions())
 
-    def deafen(self, reading_paused: bool) -> None:
+    def set_reading_paused(self, paused: bool) -> None:
         for session in self.link.sessions():
-            session.set_reading_paused(reading_paused)
+            session.set_deaf(paused)

@@ -1,1 +1,1 @@
-"""What the broker itself answers."""
+"""The broker's own services: management, inventory and files."""

@@ -1,102 +1,102 @@
-"""The catalogue's tasks that look after the broker itself: stop it, restart it, send its workers away, read its log.
+"""Administrative tasks of the catalogue `mmi.service.broker`: stop, restart, disconnect workers, read the log.
 
-They are asked for through `mmi.service.broker` like the others. What norfab's client calls (`get_stats`, `get_status`,
-`get_logs`, `show_broker_version`, `show_broker_inventory`) answers in the form it reads.
+The tasks that norfab's client calls (`get_stats`, `get_status`, `get_logs`, `show_broker_version`,
+`show_broker_inventory`) answer in norfab's form.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from polydomo._version import __version__
 from polydomo.core.names import parse_name, printable
 from polydomo.core.worker import Worker
 from polydomo.services.builtin import is_internal
 from polydomo.services.inventory import Inventory
-from polydomo.services.management import Management, hold_time, is_shown
-from polydomo.services.process import Process
+from polydomo.services.management import ManagementService, hold_time, is_shown
+from polydomo.services.process import ProcessUsage
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 DISMISSED = "dismissed by an administrator"
 
+TASKS = (
+    "restart",
+    "shutdown",
+    "disconnect",
+    "get_stats",
+    "get_status",
+    "get_logs",
+    "show_broker_version",
+    "show_broker_inventory",
+    "show_resources",
+    "set_resources",
+    "share_out",
+)
 
-class Host:
-    """What the broker runs in. This one can do nothing; a program that is a broker and nothing else can more."""
+
+class HostProcess(Protocol):
+    """Process that the broker runs in."""
+
+    own_process: bool  # the process runs nothing else: it may be stopped and restarted
 
     def endpoints(self) -> list[str]:
-        """Where peers connect."""
-        return []
+        """Return the endpoints that peers connect to."""
 
     def folders(self) -> dict[str, str | None]:
-        """What is kept where."""
-        return {}
+        """Return the broker's folders by norfab's names."""
 
     def dropped(self) -> int:
-        """Messages that could not be read."""
-        return 0
+        """Return the number of messages that could not be read."""
 
-    def connections(self) -> int | None:
-        """Peers that are connected."""
-        return None
+    def connections(self) -> int:
+        """Return the number of connected peers."""
 
     def logs(self) -> list[dict[str, Any]]:
-        """The last lines of the log, oldest first."""
-        return []
+        """Return the last log entries, oldest first."""
 
     def inventory(self) -> Inventory | None:
-        """What workers are told about themselves."""
-        return None
+        """Return the inventory of the workers."""
 
     def stop(self) -> None:
-        """Finish what is here and end. Must return before it begins."""
-        raise ValueError("this broker is part of another program: end that one")
+        """Begin to drain and stop after this call returns; raise ValueError if that has begun already."""
 
     def restart(self) -> None:
-        """The same, and begin anew."""
-        raise ValueError("this broker is part of another program, and cannot be restarted alone")
+        """Like `stop`, and start again."""
 
 
 class Administration:
-    """Adds its tasks to the catalogue."""
+    """Administrative tasks. Creating it adds them to the catalogue."""
 
-    def __init__(self, management: Management, host: Host) -> None:
+    def __init__(self, management: ManagementService, process: HostProcess) -> None:
         self.broker = management.broker
         self.name = management.name
-        self.host = host
-        self.process = Process()
-        self.tasks: dict[str, Callable[..., Any]] = {
-            "restart": self.restart,
-            "shutdown": self.shutdown,
-            "disconnect": self.disconnect,
-            "get_stats": self.get_stats,
-            "get_status": self.get_status,
-            "get_logs": self.get_logs,
-            "show_broker_version": self.show_broker_version,
-            "show_broker_inventory": self.show_broker_inventory,
-            "show_resources": self.show_resources,
-            "set_resources": self.set_resources,
-            "share_out": self.share_out,
-        }
-        management.tasks.update(self.tasks)
+        self.process = process
+        self.usage = ProcessUsage()
+        management.tasks.update({name: getattr(self, name) for name in TASKS})
 
     def restart(self) -> dict[str, Any]:
-        """Finish the jobs that are here, end, and begin anew with the same command line on the same ports."""
-        self.host.restart()
+        """Finish the accepted jobs, stop, and start again with the same command line on the same ports."""
+        if not self.process.own_process:
+            raise ValueError("this broker is part of another program and cannot be restarted on its own")
+        self.process.restart()
         return {"name": self.name, "restarting": True}
 
     def shutdown(self) -> dict[str, Any]:
-        """Finish the jobs that are here and end."""
-        self.host.stop()
+        """Finish the accepted jobs and stop."""
+        if not self.process.own_process:
+            raise ValueError("this broker is part of another program: stop that program")
+        self.process.stop()
         return {"name": self.name, "stopping": True}
 
     def disconnect(self, name: str | None = None, service: str | None = None) -> dict[str, Any]:
-        """Send all workers away, or those with this name or of this service. They come back by themselves; what they
-        were doing goes to others."""
+        """Disconnect all workers, or those with this name or of this service.
+
+        Their jobs go to other workers. A worker may connect again.
+        """
         leaving = [
             worker
             for worker in self.broker.workers
@@ -108,14 +108,14 @@ class Administration:
             raise ValueError(f"no worker {name!r}" + (f" offers {service!r}" if service else ""))
         for worker in leaving:
             for offered in worker.services:
-                offered.idle.pop(worker, None)  # what the others held is not for those that leave next
+                offered.idle.pop(worker, None)  # requeued jobs must not go to a worker that leaves next
         for worker in leaving:
             worker.port.dismiss(DISMISSED)
             self.broker.leave(worker, DISMISSED)
         return {"disconnected": [printable(worker.name) for worker in leaving]}
 
     def get_stats(self) -> dict[str, Any]:
-        """The process, the messages and the workers, as norfab's monitoring reads them."""
+        """Return process, message and worker statistics in norfab's form."""
         workers = [worker for worker in self.broker.workers if is_shown(worker)]
         services = [name for name in self.broker.services if not is_internal(name)]
         beat = workers[0].beat if workers else None
@@ -123,7 +123,7 @@ class Administration:
             "name": self.name,
             "role": "broker",
             "status": self._status(),
-            "endpoint": ", ".join(self.host.endpoints()),
+            "endpoint": ", ".join(self.process.endpoints()),
             "worker_count": len(workers),
             "service_count": len(services),
             "keepalive_interval_ms": 0 if beat is None else int(beat.interval * 1000),
@@ -132,35 +132,35 @@ class Administration:
         }
 
     def basic_stats(self) -> dict[str, Any]:
-        """What a report about any part of this process begins with. A message is a job here, or its answer."""
+        """Return the statistics that are common to the broker and its workers. A message is a job or its answer."""
         broker = self.broker
         return {
             "schema_version": "1.0",
             "collected_at": datetime.now(UTC).isoformat(),
-            "process": self.process.figures() | {"tcp_sockets": self.host.connections()},
+            "process": self.usage.show() | {"tcp_sockets": self.process.connections()},
             "messaging": {
                 "sent": broker.submitted - (broker.active - broker.asked),
                 "received": broker.submitted,
                 "events_received": 0,
                 "send_failures": 0,
-                "receive_failures": self.host.dropped(),
+                "receive_failures": self.process.dropped(),
             },
         }
 
     def get_status(self) -> dict[str, Any]:
-        """Who it is, and where it keeps what. Keys and addresses are not checked yet."""
+        """Return the broker's name, endpoints and folders. Keys and addresses are not checked yet."""
         return {
             "name": self.name,
             "role": "broker",
             "status": self._status(),
-            "endpoint": ", ".join(self.host.endpoints()),
-            "endpoints": self.host.endpoints(),
-            "directories": self.host.folders(),
+            "endpoint": ", ".join(self.process.endpoints()),
+            "endpoints": self.process.endpoints(),
+            "directories": self.process.folders(),
             "security": {"zmq_auth": False, "ip_allowlist": ["*"]},
         }
 
     def show_broker_version(self) -> dict[str, str]:
-        """Of the broker, and of what it is made of."""
+        """Return the versions of the broker and of its main dependencies."""
         shown = {"polydomo": __version__}
         for package in ("msgspec", "pyyaml", "uvloop", "structlog"):
             try:
@@ -170,8 +170,8 @@ class Administration:
         return shown | {"python": sys.version.split(" ")[0], "platform": sys.platform}
 
     def show_broker_inventory(self) -> dict[str, Any]:
-        """The inventory's main file, section by section."""
-        inventory = self.host.inventory()
+        """Return the sections of the inventory's main file."""
+        inventory = self.process.inventory()
         return {} if inventory is None else inventory.as_written()
 
     def get_logs(
@@ -182,7 +182,10 @@ class Administration:
         until: str | None = None,
         logger: str | None = None,
     ) -> list[dict[str, Any]]:
-        """The newest lines of the log, oldest first: from `level` on, between two times such as 2026-01-31T12:00."""
+        """Return the `last` log entries, oldest first, of at least `level` and between two times.
+
+        Times are written like 2026-01-31T12:00.
+        """
         least = 0
         if level:
             if level.upper() not in LEVELS:
@@ -190,7 +193,7 @@ class Administration:
             least = LEVELS.index(level.upper())
         begin, end = _time("since", since), _time("until", until)
         found = []
-        for line in self.host.logs():
+        for line in self.process.logs():
             when = datetime.fromisoformat(line["ts"])
             known = line["level"] in LEVELS
             if known and LEVELS.index(line["level"]) < least:
@@ -201,7 +204,7 @@ class Administration:
         return found[-last:] if last and last > 0 else found
 
     def show_resources(self, service: str | None = None) -> list[dict[str, Any]]:
-        """Which worker has which resources now."""
+        """List the resources of each worker."""
         rows = []
         for worker in self.broker.workers:
             names = [printable(offered.name) for offered in worker.services]
@@ -212,17 +215,17 @@ class Administration:
         return rows
 
     def set_resources(self, worker: str, resources: list[str]) -> dict[str, Any]:
-        """What a worker has, whatever it said about it itself."""
+        """Set the resources of a worker, in place of those that the worker announced."""
         _check_names(resources)
-        named = [one for one in self.broker.workers if not one.internal and printable(one.name) == worker]
-        if not named:
+        found = [one for one in self.broker.workers if not one.internal and printable(one.name) == worker]
+        if not found:
             raise ValueError(f"no worker {worker!r}")
-        for one in named:
+        for one in found:
             self.broker.set_resources(one, [parse_name(name) for name in resources])
         return {"worker": worker, "resources": resources}
 
     def share_out(self, service: str, resources: list[str]) -> dict[str, Any]:
-        """Share resources out among a service's workers, from now on; an inventory that is read again overrules it."""
+        """Distribute resources among a service's workers until the inventory is read again."""
         _check_names(resources)
         if not isinstance(service, str) or not service or is_internal(parse_name(service)):
             raise ValueError(f"{service!r} is no service that could have resources")

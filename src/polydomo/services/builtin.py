@@ -1,7 +1,7 @@
-"""What the broker's own services are made of: workers that live in the broker and answer a task, now or later.
+"""Building blocks of the broker's own services: workers inside the broker that perform tasks.
 
-A task is its bare name or NORFAB's `{"task": "show_services", "args": […], "kwargs": {…}}`; the answer is JSON. Both
-names and tasks may stand in JSON's quotes: many clients send nothing else.
+A task is a bare name or NORFAB's `{"task": "show_services", "args": […], "kwargs": {…}}`; the answer is JSON and may be
+deferred. Names may stand in JSON quotes, because many clients send JSON only.
 """
 
 from __future__ import annotations
@@ -17,56 +17,39 @@ from polydomo.core.policy import Heartbeat
 from polydomo.core.ports import WorkerPort
 from polydomo.core.registry import RESERVED
 from polydomo.core.worker import Worker
+from polydomo.deferred import Deferred
 from polydomo.errors import encodable
 from polydomo.redaction import redact
 from polydomo.wire.frames import frame, join, split
 
-# More than any number of requests that can be in hand at once.
-BOTTOMLESS = 1 << 30
+# Credit of a built-in worker: more than the number of requests that can be in hand at once.
+UNLIMITED_CREDIT = 1 << 30
 
 
 class Raw:
-    """An answer that is not JSON: its frames."""
+    """Answer that is not JSON: its frames."""
 
     def __init__(self, *frames: bytes) -> None:
         self.frames = list(frames)
 
 
-class Later:
-    """An answer that is not there yet. Pieces of data may come before it."""
+class Streamed(Deferred[Any]):
+    """Deferred answer that is preceded by pieces of data."""
+
+    __slots__ = ("on_piece",)
 
     def __init__(self) -> None:
-        self.pieces: Callable[[bytes], None] | None = None  # who gets them
-        self._told: tuple[Callable[[Any], None], Callable[[Exception], None]] | None = None
-        self._end: Callable[[], None] | None = None
+        super().__init__()
+        self.on_piece: Callable[[bytes], object] | None = None  # set by the receiver, if it takes pieces
 
-    def then(self, settled: Callable[[Any], None], failed: Callable[[Exception], None]) -> None:
-        """Call one of the two, now if it is there already."""
-        self._told = (settled, failed)
-        if self._end is not None:
-            self._end()
-
-    def piece(self, data: bytes) -> None:
-        """A part of the answer, for those who can take it in parts."""
-        if self.pieces is not None:
-            self.pieces(data)
-
-    def settle(self, value: Any) -> None:
-        """Here it is."""
-        self._finish(lambda: self._told and self._told[0](value))
-
-    def fail(self, error: Exception) -> None:
-        """There is none."""
-        self._finish(lambda: self._told and self._told[1](error))
-
-    def _finish(self, end: Callable[[], Any]) -> None:
-        self._end = end
-        if self._told is not None:
-            end()
+    def send_piece(self, data: bytes) -> None:
+        """Pass a piece on to the client."""
+        if self.on_piece is not None:
+            self.on_piece(data)
 
 
 class Task(msgspec.Struct):
-    """What is asked for."""
+    """Task as requested by a client."""
 
     task: str
     args: list[Any] = []
@@ -74,7 +57,7 @@ class Task(msgspec.Struct):
 
 
 def read_task(frames: list[bytes]) -> Task:
-    """The task in a request; ValueError if there is none."""
+    """Return the task in a request; raise ValueError if it is malformed."""
     request = frames[0] if frames else b""
     if request.lstrip()[:1] == b"{":
         try:
@@ -84,29 +67,29 @@ def read_task(frames: list[bytes]) -> Task:
     return Task(task=unquoted(request.strip()).decode("utf-8", "replace"))
 
 
-def perform(tasks: Mapping[str, Callable[..., Any]], asked: Task) -> Any:
-    """What the task says; ValueError if there is no such task, or if it takes other arguments."""
-    task = tasks.get(asked.task)
+def perform(tasks: Mapping[str, Callable[..., Any]], requested: Task) -> Any:
+    """Return the task's answer; raise ValueError if the task is unknown or takes other arguments."""
+    task = tasks.get(requested.task)
     if task is None:
-        raise ValueError(f"no task {asked.task!r}; there are {', '.join(tasks)}")
+        raise ValueError(f"no task {requested.task!r}; there are {', '.join(tasks)}")
     try:
-        return task(*asked.args, **asked.kwargs)
+        return task(*requested.args, **requested.kwargs)
     except TypeError as error:
-        raise ValueError(f"wrong arguments for {asked.task}: {error}") from error
+        raise ValueError(f"wrong arguments for {requested.task}: {error}") from error
 
 
 class BuiltIn(WorkerPort):
-    """A worker in the broker. `answer` gets the request's frames; what it raises fails the job."""
+    """Worker inside the broker. `answer` is called with the request's frames; an exception fails the job."""
 
     def __init__(self, broker: Broker, answer: Callable[[list[bytes]], Any], name: bytes = b"broker") -> None:
         self.broker = broker
         self.answer = answer
         self.worker = Worker(broker, name, "internal", self, Heartbeat())
         self.worker.internal = True
-        self.worker.base_credit = self.worker.credit = BOTTOMLESS
+        self.worker.base_credit = self.worker.credit = UNLIMITED_CREDIT
 
     def offer(self, name: bytes) -> None:
-        """From now on it answers here, and not what stands in for all that nobody answers."""
+        """Register the service `name`, which the fallback worker would otherwise claim."""
         fallback, self.broker.fallback = self.broker.fallback, None
         self.broker.register(self.worker, name)
         self.broker.fallback = fallback
@@ -115,56 +98,50 @@ class BuiltIn(WorkerPort):
         token = job.token
         try:
             answer = self.answer(split(job.body))
-            if not isinstance(answer, Later):
-                frames = _frames(answer)
-        except Exception as error:  # whatever it is: the job must end, and the broker must not
-            self._failed(token, error)
+            body = b"" if isinstance(answer, Deferred) else _encoded(answer)
+        except Exception as error:  # of any kind: the job must end, and the broker must go on
+            self._fail(token, error)
             return
-        if isinstance(answer, Later):
-            answer.pieces = lambda data: self._piece(token, data)
-            answer.then(
-                lambda value: self._answered(token, _frames(value)),
-                lambda error: self._failed(token, error),
-            )
-        else:
-            self._answered(token, frames)
+        if not isinstance(answer, Deferred):
+            self.broker.final(self.worker, token, body)
+            return
+        if isinstance(answer, Streamed):
+            answer.on_piece = lambda data: self.broker.stream(self.worker, token, frame(data))
+        answer.then(
+            lambda value: self.broker.final(self.worker, token, _encoded(value)),
+            lambda error: self._fail(token, error),
+        )
 
     def cancel(self, job: Job) -> None:
-        """It was taken back: answered at once, or this worker would count as late with it."""
-        self.broker.fail(self.worker, job.token, Failure(WORKER_ERROR, "it was taken back"))
+        """Fail the revoked job at once, so that this worker never counts as late."""
+        self.broker.fail(self.worker, job.token, Failure(WORKER_ERROR, "the job was taken back"))
 
-    def _piece(self, token: bytes, data: bytes) -> None:
-        self.broker.stream(self.worker, token, frame(data))
-
-    def _answered(self, token: bytes, frames: list[bytes]) -> None:
-        self.broker.final(self.worker, token, join(frames))
-
-    def _failed(self, token: bytes, error: Exception) -> None:
+    def _fail(self, token: bytes, error: Exception) -> None:
         self.broker.fail(self.worker, token, failure_of(error))
 
 
 def failure_of(error: Exception) -> Failure:
-    """For every kind of peer: those that read our accounts, and those that get a body."""
+    """Return the failure in both forms: a structured detail for the SDK, and a plain body for other peers."""
     message = encodable(redact(str(error)))
-    account = msgspec.json.encode({"reason": WORKER_ERROR, "message": message, "kind": type(error).__name__})
-    plain = frame(msgspec.json.encode({"error": message}))
-    return Failure(WORKER_ERROR, message, plain, account)
+    detail = msgspec.json.encode({"reason": WORKER_ERROR, "message": message, "kind": type(error).__name__})
+    body = frame(msgspec.json.encode({"error": message}))
+    return Failure(WORKER_ERROR, message, body, detail)
 
 
 def is_internal(name: bytes) -> bool:
-    """A service of the broker's own?"""
+    """Return whether `name` is reserved for the broker's own services."""
     return name.startswith(RESERVED)
 
 
 def unquoted(name: bytes) -> bytes:
-    """A name that a JSON codec put into quotes; any other as it is."""
+    """Return a name without the quotes that a JSON codec put around it."""
     if name[:1] == b'"':
         try:
             return msgspec.json.decode(name, type=str).encode()
         except (msgspec.DecodeError, UnicodeError):
-            pass  # then the quote is part of it
+            pass  # the quote is part of the name
     return name
 
 
-def _frames(answer: Any) -> list[bytes]:
-    return answer.frames if isinstance(answer, Raw) else [msgspec.json.encode(answer)]
+def _encoded(answer: Any) -> bytes:
+    return join(answer.frames if isinstance(answer, Raw) else [msgspec.json.encode(answer)])

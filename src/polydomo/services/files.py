@@ -1,9 +1,9 @@
 """`fss.service.broker`: the files of one folder, by URLs such as `nf://folder/file`.
 
-`fetch_file` gives one chunk: two frames, JSON about it and its bytes. Whoever wants more asks again with the next
-offset, as often at once as it likes to have chunks under way; a transfer that was broken off goes on where it was. With
-`etag` from an earlier chunk it fails if the file has become another one. `credit` chunks can be had for one request:
-they come as pieces, and the answer behind them says where to go on.
+`fetch_file` answers with one chunk in two frames: JSON metadata and the bytes. A client asks again with the next
+offset, with as many requests at once as it wants chunks in flight, and can resume an interrupted transfer. With the
+`etag` of an earlier chunk the request fails if the file has been replaced or changed. One request can ask for `credit`
+chunks: they are sent as pieces, and the answer after them has the next offset.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from polydomo.core.broker import Broker
-from polydomo.services.builtin import BuiltIn, Later, Raw, perform, read_task
+from polydomo.deferred import Deferred
+from polydomo.services.builtin import BuiltIn, Raw, Streamed, perform, read_task
 from polydomo.services.folder import SCHEME, Details, Folder, NotShared, OpenFile
 from polydomo.services.thread_pool import ThreadPool
 
@@ -23,16 +24,16 @@ NAME = b"fss.service.broker"
 
 CHUNK = 256_000  # norfab's
 LARGEST_CHUNK = 4 * 1024 * 1024
-# Bytes that one request may bring under way.
+# Bytes that one request may put in flight.
 LARGEST_CREDIT = 64 * 1024 * 1024
 
 
 class Files:
-    """What is asked about the folder; each answer comes later, from a thread."""
+    """Tasks on the shared folder. Each runs in a thread and has a deferred answer."""
 
-    def __init__(self, folder: Folder, background: ThreadPool, transfers: int = 64) -> None:
+    def __init__(self, folder: Folder, threads: ThreadPool, transfers: int = 64) -> None:
         self.folder = folder
-        self.background = background
+        self.threads = threads
         self.most_transfers = transfers
         self.transfers = 0
         self.tasks: dict[str, Callable[..., Any]] = {
@@ -41,40 +42,40 @@ class Files:
             "file_details": self.file_details,
         }
 
-    def list_files(self, url: str = SCHEME, details: bool = False) -> Later:
-        """The names in a folder, or with `details` also what they are."""
+    def list_files(self, url: str = SCHEME, details: bool = False) -> Deferred[Any]:
+        """List the names in a folder, with `details` also their kind, size and time."""
 
-        def look() -> list[Any]:
+        def read() -> list[Any]:
             entries = self.folder.entries(url)
             return [entry._asdict() for entry in entries] if details else [entry.name for entry in entries]
 
-        return self.later(look)
+        return self.run(read)
 
-    def walk(self, url: str = SCHEME) -> Later:
-        """The URLs of all files in a folder and the folders in it."""
-        return self.later(lambda: self.folder.walk(url))
+    def walk(self, url: str = SCHEME) -> Deferred[Any]:
+        """List the URLs of all files in a folder and its subfolders."""
+        return self.run(lambda: self.folder.walk(url))
 
-    def file_details(self, url: str | list[str]) -> Later:
-        """Size and hashes of a file; of several: what each said by its URL, as norfab has it."""
+    def file_details(self, url: str | list[str]) -> Deferred[Any]:
+        """Return size and hashes of a file; for a list of URLs the outcome of each, in norfab's form."""
         if isinstance(url, list):
             urls = [str(item) for item in url]
-            return self.later(lambda: {item: self._outcome(item) for item in urls})
-        return self.later(lambda: shown(self.folder.details(url)))
+            return self.run(lambda: {item: self._outcome(item) for item in urls})
+        return self.run(lambda: shown(self.folder.details(url)))
 
-    def later(self, work: Callable[[], Any]) -> Later:
-        """Its answer when a thread has it."""
-        later = Later()
-        self.background.run(work, later.settle, later.fail)
-        return later
+    def run(self, work: Callable[[], Any]) -> Deferred[Any]:
+        """Run `work` in a thread and return its deferred result."""
+        result: Deferred[Any] = Deferred()
+        self.threads.run(work, result.settle, result.fail)
+        return result
 
-    def begin(self) -> None:
-        """One more transfer is under way; ValueError if there are too many."""
+    def begin_transfer(self) -> None:
+        """Count a transfer; raise ValueError if there are too many."""
         if self.transfers >= self.most_transfers:
             raise ValueError(f"{self.transfers} files are being sent already; try again later")
         self.transfers += 1
 
-    def end(self, file: OpenFile | None) -> None:
-        """A transfer is over."""
+    def end_transfer(self, file: OpenFile | None) -> None:
+        """Close the file of a transfer that ended."""
         self.transfers -= 1
         if file is not None:
             file.close()
@@ -89,14 +90,14 @@ class Files:
 
 
 class Fss:
-    """Registers the service; without files it says so."""
+    """The service `fss.service.broker`. Without `files` each task fails with the reason."""
 
     def __init__(self, broker: Broker, files: Files | None) -> None:
         self.files = files
         self.tasks: dict[str, Callable[..., Any]] = {}
         if files is not None:
             self.tasks = {**files.tasks, "fetch_file": self.fetch_file}
-        self.port = BuiltIn(broker, self._answer)
+        self.port = BuiltIn(broker, self._perform)
         self.port.offer(NAME)
 
     def fetch_file(
@@ -107,20 +108,23 @@ class Fss:
         etag: str = "",
         credit: int = 0,
         encoding: str = "raw",
-    ) -> Later:
-        """A chunk of a file, or `credit` of them in pieces. `encoding` "base64": as `data` in the JSON."""
-        assert self.files is not None
+    ) -> Deferred[Any]:
+        """Return a chunk of a file, or send `credit` chunks as pieces.
+
+        With the encoding "base64" the chunk is the member `data` of the JSON metadata.
+        """
+        files = self.files
+        assert files is not None
         check_range(offset, chunk_size)
         if encoding not in ("raw", "base64"):
             raise ValueError(f"no encoding {encoding!r}; there are raw, base64")
         if not 0 <= whole("credit", credit) * chunk_size <= LARGEST_CREDIT:
             raise ValueError(f"credit is from 0 on, and not for more than {LARGEST_CREDIT} bytes")
         if credit:
-            return self._pieces(url, offset, chunk_size, etag, credit)
+            return self._stream(files, url, offset, chunk_size, etag, credit)
 
         def read() -> Any:
-            assert self.files is not None
-            file = open_file(self.files.folder, url, etag)
+            file = open_file(files.folder, url, etag)
             try:
                 data = file.read(offset, chunk_size)
                 head = _head(file, offset, len(data))
@@ -130,14 +134,14 @@ class Fss:
                 return head | {"data": b64encode(data).decode()}
             return Raw(msgspec.json.encode(head), data)
 
-        return self.files.later(read)
+        return files.run(read)
 
-    def _pieces(self, url: str, offset: int, chunk_size: int, etag: str, credit: int) -> Later:
-        """One chunk after the other is read when the one before is on its way."""
-        assert self.files is not None
-        files = self.files
-        files.begin()
-        later = Later()
+    def _stream(
+        self, files: Files, url: str, offset: int, chunk_size: int, etag: str, credit: int
+    ) -> Deferred[Any]:
+        """Send chunks as pieces; each is read after the one before was passed on."""
+        files.begin_transfer()
+        answer = Streamed()
         opened: list[OpenFile] = []
         sent = 0
 
@@ -149,52 +153,52 @@ class Fss:
         def done(data: bytes) -> None:
             nonlocal sent, credit
             if data:
-                later.piece(data)
+                answer.send_piece(data)
             sent += len(data)
             credit -= 1
             if credit and data and offset + sent < opened[0].size:
-                files.background.run(read, done, failed)
+                files.threads.run(read, done, failed)
             else:
                 head = _head(opened[0], offset, sent)
-                files.end(opened[0])
-                later.settle(head)
+                files.end_transfer(opened[0])
+                answer.settle(head)
 
         def failed(error: Exception) -> None:
-            files.end(opened[0] if opened else None)
-            later.fail(error)
+            files.end_transfer(opened[0] if opened else None)
+            answer.fail(error)
 
-        files.background.run(read, done, failed)
-        return later
+        files.threads.run(read, done, failed)
+        return answer
 
-    def _answer(self, frames: list[bytes]) -> Any:
+    def _perform(self, frames: list[bytes]) -> Any:
         if self.files is None:
             raise ValueError("this broker shares no files: start it with --files DIR")
         return perform(self.tasks, read_task(frames))
 
 
 def open_file(folder: Folder, url: str, etag: str = "") -> OpenFile:
-    """A file, if it is still the one with this `etag`."""
+    """Open a file; raise NotShared if its current `etag` is another."""
     file = folder.open(url)
     if etag and etag != file.etag:
         file.close()
-        raise NotShared(f"{url}: it has changed since")
+        raise NotShared(f"{url}: the file has changed since")
     return file
 
 
 def shown(details: Details) -> dict[str, Any]:
-    """For an answer."""
+    """Return the details as an answer's JSON object."""
     return {"exists": True, **details._asdict()}
 
 
 def whole(name: str, number: object) -> int:
-    """A whole number; ValueError if it is none."""
+    """Return `number`; raise ValueError if it is no whole number."""
     if not isinstance(number, int) or isinstance(number, bool):
         raise ValueError(f"{name} is a whole number, not {number!r}")
     return number
 
 
 def check_range(offset: object, chunk_size: object) -> None:
-    """Where to begin, and how much at once."""
+    """Raise ValueError if a chunk cannot begin at this offset or have this size."""
     if not 0 <= whole("offset", offset) < 1 << 62:
         raise ValueError(f"offset is 0 or more, not {offset}")
     if not 1 <= whole("chunk_size", chunk_size) <= LARGEST_CHUNK:
@@ -202,7 +206,7 @@ def check_range(offset: object, chunk_size: object) -> None:
 
 
 def _head(file: OpenFile, offset: int, size: int) -> dict[str, Any]:
-    """About a chunk: where the next one begins, and whether there is one."""
+    """Return a chunk's metadata with the offset of the next chunk."""
     following = offset + size
     return {
         "url": file.url,

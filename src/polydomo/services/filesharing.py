@@ -1,8 +1,8 @@
-"""The same files as norfab's service `filesharing`, so that its clients fetch files with no worker of their own.
+"""norfab's service `filesharing` on the shared folder, so that norfab's clients need no file worker.
 
-`fetch_file` as norfab's client has it: the first chunk comes by itself as STREAM; then one for each PUT
-`{"offset": n}`, in the order they came; when the end of the file was sent, the job is answered. A client that asks for
-nothing for `chunk_timeout` seconds has given up.
+`fetch_file` follows norfab's client: the first chunk is sent at once as STREAM, then one for each PUT `{"offset": n}`
+in order of arrival; after the end of the file the job is answered. A transfer without a PUT for `chunk_timeout` seconds
+fails.
 """
 
 from __future__ import annotations
@@ -26,21 +26,20 @@ from polydomo.wire.frames import frame, join, split
 SERVICE = b"filesharing"
 WORKER = b"filesharing-broker"
 
-# Chunks that a client may have asked for and not got yet.
-MOST_WANTED = 1000
+# Chunks that a client may request ahead.
+MOST_REQUESTED = 1000
 
 
 class FileSharing(BuiltIn):
-    """A worker in the broker. `stats` are the process's own figures."""
+    """The service's worker. `stats` returns the statistics of the process."""
 
     def __init__(
         self, broker: Broker, files: Files, idle: float, stats: Callable[[], dict[str, Any]] | None = None
     ) -> None:
-        super().__init__(broker, self._answer, WORKER)
+        super().__init__(broker, lambda frames: perform(self.tasks, read_task(frames)), WORKER)
         self.files = files
-        self.idle = idle  # the longest a transfer waits for its client
         self.stats = stats
-        self.transfers: dict[bytes, Transfer] = {}
+        self.transfers: dict[bytes, FileTransfer] = {}
         self.tasks: dict[str, Callable[..., Any]] = {
             **files.tasks,
             "get_status": lambda: "OK",
@@ -48,29 +47,29 @@ class FileSharing(BuiltIn):
             "get_inventory": lambda: {"service": SERVICE.decode(), "base_dir": files.folder.path},
             "get_stats": self.get_stats,
         }
-        self.limit(files.most_transfers, idle)
+        self.configure(files.most_transfers, idle)
         self.offer(SERVICE)
 
-    def limit(self, transfers: int, idle: float) -> None:
-        """So many jobs at once; others wait for their turn."""
+    def configure(self, transfers: int, idle: float) -> None:
+        """Set the number of concurrent transfers and the longest time that one waits for its client."""
         self.files.most_transfers = self.worker.base_credit = self.worker.credit = transfers
         self.idle = idle
 
     def dispatch(self, job: Job) -> None:
         try:
-            asked = read_task(split(job.body))
-            if asked.task == "fetch_file":
-                self._fetch(job, asked)
+            requested = read_task(split(job.body))
+            if requested.task == "fetch_file":
+                self._fetch(job, requested)
                 return
         except Exception as error:
-            self._failed(job.token, error)
+            self._fail(job.token, error)
             return
         super().dispatch(job)
 
     def put(self, job: Job, body: bytes) -> bool:
         transfer = self.transfers.get(job.token)
         if transfer is not None:
-            transfer.wanted_more(split(body))
+            transfer.request_chunk(split(body))
         return transfer is not None
 
     def cancel(self, job: Job) -> None:
@@ -80,16 +79,16 @@ class FileSharing(BuiltIn):
         super().cancel(job)
 
     def close(self) -> None:
-        """The broker stops: nobody is sent anything any more."""
+        """Fail all transfers because the broker stops."""
         for transfer in list(self.transfers.values()):
             transfer.fail(ValueError("the broker stops"))
 
     def get_version(self) -> dict[str, str]:
-        """What answers here."""
+        """Return the versions of the broker and of Python."""
         return {"polydomo": __version__, "python": sys.version.split(" ")[0], "platform": sys.platform}
 
     def get_stats(self) -> dict[str, Any]:
-        """What norfab's own monitoring expects of a worker."""
+        """Return a worker's statistics in norfab's form."""
         return {
             **({} if self.stats is None else self.stats()),
             "name": WORKER.decode(),
@@ -106,31 +105,28 @@ class FileSharing(BuiltIn):
             "keepalives_received": 0,
         }
 
-    def _answer(self, frames: list[bytes]) -> Any:
-        return perform(self.tasks, read_task(frames))
-
-    def _fetch(self, job: Job, asked: Task) -> None:
+    def _fetch(self, job: Job, requested: Task) -> None:
         token = job.token
-        if asked.args:
+        if requested.args:
             raise ValueError("fetch_file takes its arguments by name")
 
         def fetch_file(
             url: str, offset: int = 0, chunk_size: int = CHUNK, chunk_timeout: float = 5, **_: Any
-        ) -> Transfer:
+        ) -> FileTransfer:
             check_range(offset, chunk_size)
             if isinstance(chunk_timeout, bool) or not isinstance(chunk_timeout, int | float):
                 raise ValueError(f"chunk_timeout is a number of seconds, not {chunk_timeout!r}")
-            patience = min(max(chunk_timeout, 0.1), self.idle)
-            return Transfer(self, token, job, url, offset, chunk_size, patience)
+            timeout = min(max(chunk_timeout, 0.1), self.idle)
+            return FileTransfer(self, token, job, url, offset, chunk_size, timeout)
 
-        transfer: Transfer = perform({"fetch_file": fetch_file}, asked)
-        self.files.begin()
+        transfer: FileTransfer = perform({"fetch_file": fetch_file}, requested)
+        self.files.begin_transfer()
         self.transfers[token] = transfer
-        transfer.start()
+        transfer.send_next()
 
 
-class Transfer(Timer):
-    """One file on its way to one client. At most one chunk is read at a time."""
+class FileTransfer(Timer):
+    """Transfer of one file to one client. At most one chunk is read at a time."""
 
     def __init__(
         self,
@@ -140,7 +136,7 @@ class Transfer(Timer):
         url: str,
         offset: int,
         chunk_size: int,
-        patience: float,
+        timeout: float,
     ) -> None:
         super().__init__()
         self.port = port
@@ -148,73 +144,70 @@ class Transfer(Timer):
         self.job = job
         self.url = url
         self.chunk_size = chunk_size
-        self.patience = patience
+        self.timeout = timeout
         self.file: OpenFile | None = None
-        self.wanted: deque[int] = deque([offset])
+        self.requested: deque[int] = deque([offset])  # offsets of chunks
         self.reading = False
         self.closed = False
 
-    def start(self) -> None:
-        """Send the first chunk."""
-        self._next()
-
-    def wanted_more(self, frames: list[bytes]) -> None:
-        """The client says where the chunk it wants next begins."""
+    def request_chunk(self, frames: list[bytes]) -> None:
+        """Add the chunk at the offset that the client sent."""
         try:
-            wish = msgspec.json.decode(frames[0] if frames else b"", type=dict[str, Any])
-            check_range(wish.get("offset"), self.chunk_size)
-            if len(self.wanted) >= MOST_WANTED:
-                raise ValueError(f"{MOST_WANTED} chunks were asked for and not yet sent")
+            request = msgspec.json.decode(frames[0] if frames else b"", type=dict[str, Any])
+            check_range(request.get("offset"), self.chunk_size)
+            if len(self.requested) >= MOST_REQUESTED:
+                raise ValueError(f"{MOST_REQUESTED} chunks were requested and not yet sent")
         except (ValueError, msgspec.MsgspecError) as error:
             self.fail(ValueError(f"{self.url}: {error}"))
             return
-        self.wanted.append(whole("offset", wish["offset"]))
-        self._next()
+        self.requested.append(whole("offset", request["offset"]))
+        self.send_next()
 
     def fire(self, now: float) -> None:
-        """The client has asked for nothing in time."""
-        self.fail(ValueError(f"{self.url}: the client asked for no further chunk within {self.patience:g} s"))
+        """Fail because the client did not request a chunk in time."""
+        self.fail(ValueError(f"{self.url}: the client requested no further chunk within {self.timeout:g} s"))
 
     def fail(self, error: Exception) -> None:
-        """It ends without the whole file."""
+        """End the transfer and fail the job."""
         if not self.closed:
             self.close()
             self.port.broker.fail(self.port.worker, self.token, failure_of(error))
 
     def close(self) -> None:
-        """Nothing more is sent."""
+        """End the transfer and release its file."""
         if not self.closed:
             self.closed = True
             self.port.broker.timers.clear(self)
             del self.port.transfers[self.token]
-            # While a thread reads, its descriptor must not be closed and given to another file.
+            # While a thread reads the file, its descriptor must not be closed: the number could be reused.
             if not self.reading:
-                self.port.files.end(self.file)
+                self.port.files.end_transfer(self.file)
 
-    def _next(self) -> None:
+    def send_next(self) -> None:
+        """Read and send the next requested chunk, or wait for a request."""
         if self.closed or self.reading:
             return
         broker = self.port.broker
-        if self.wanted:
+        if self.requested:
             broker.timers.clear(self)
             self.reading = True
-            self.port.files.background.run(self._read, self._send, self._unreadable)
+            self.port.files.threads.run(self._read, self._send, self._unreadable)
         else:
-            broker.timers.set(self, broker.now + self.patience)
+            broker.timers.set(self, broker.now + self.timeout)
 
     def _read(self) -> bytes:
-        """In a thread."""
+        """Read a chunk; runs in a thread."""
         if self.file is None:
             self.file = open_file(self.port.files.folder, self.url)
-        return self.file.read(self.wanted[0], self.chunk_size)
+        return self.file.read(self.requested[0], self.chunk_size)
 
     def _send(self, data: bytes) -> None:
         self.reading = False
         file = self.file
         if self.closed or file is None:
-            self.port.files.end(file)
+            self.port.files.end_transfer(file)
             return
-        end = self.wanted.popleft() + len(data)
+        end = self.requested.popleft() + len(data)
         broker = self.port.broker
         if data:
             broker.stream(self.port.worker, self.token, frame(data))
@@ -222,13 +215,13 @@ class Transfer(Timer):
             self.close()
             broker.final(self.port.worker, self.token, join([b"true"]))
         elif self.job.client.gone:
-            self.fail(ValueError("its client went away"))
+            self.fail(ValueError("the client disconnected"))
         else:
-            self._next()
+            self.send_next()
 
     def _unreadable(self, error: Exception) -> None:
         self.reading = False
         if self.closed:
-            self.port.files.end(self.file)
+            self.port.files.end_transfer(self.file)
         else:
             self.fail(error)

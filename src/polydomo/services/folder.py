@@ -1,9 +1,9 @@
-"""A folder that is shown to others, and nothing outside of it.
+"""A shared folder, and nothing outside of it.
 
-A path is walked part by part from the folder's own descriptor, and no part is ever followed by the system: a symbolic
-link is read and walked here, so it may lead anywhere inside the folder and nowhere else, whatever is renamed or
-replaced meanwhile. Only regular files are opened: no devices, pipes or sockets. What is hidden (`.env`, `.git/config`)
-is not there, neither by its own name nor by a link to it.
+A path is resolved part by part from the folder's own descriptor, without the system following links: a symbolic link is
+read and resolved here, so it can lead anywhere inside the folder and nowhere else, even if files are renamed or
+replaced at the same time. Only regular files are opened: no devices, pipes or sockets. Hidden files (`.env`,
+`.git/config`) do not exist here, neither by name nor through a link.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ MOST_LINKS = 40  # as Linux has it
 MOST_LISTED = 100_000
 HASH_BLOCK = 1024 * 1024
 
-# How many files' hashes are remembered, and how old a change must be: one within the same tick of the file system's
-# clock would not be seen.
+# Number of cached hashes, and the age in seconds from which a file's hashes are cached: another change within the same
+# tick of the file system's clock would go unnoticed.
 HASHES = 10_000
 SETTLED = 2.0
 
@@ -36,11 +36,11 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class NotShared(ValueError):
-    """There is no such file here, or it is none that is shown."""
+    """The file does not exist or is not shared."""
 
 
 class Entry(NamedTuple):
-    """One name in a folder."""
+    """File or subfolder in a listing."""
 
     name: str
     kind: str  # file, folder
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
 
 class Details(NamedTuple):
-    """A file as it is now."""
+    """Size, hashes and time of a file."""
 
     size_bytes: int
     sha256: str
@@ -59,7 +59,7 @@ class Details(NamedTuple):
 
 
 class OpenFile:
-    """A file that was opened: it stays the same one even if another takes its name."""
+    """Open file. It stays the same file even if another one takes its name."""
 
     def __init__(self, url: str, fd: int, status: os.stat_result) -> None:
         self.url = url
@@ -68,18 +68,18 @@ class OpenFile:
         self.etag = etag(status)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Up to `size` bytes."""
+        """Return up to `size` bytes."""
         return os.pread(self.fd, size, offset)
 
     def close(self) -> None:
-        """May be called again."""
+        """Close the file; does nothing if it is closed."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 class Folder:
-    """Everything here may wait for the disk, and is called from several threads."""
+    """Read-only access to the folder. All methods may block on the disk and are thread-safe."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -87,12 +87,12 @@ class Folder:
         self._lock = Lock()
 
     def open(self, url: str) -> OpenFile:
-        """A regular file."""
+        """Open a regular file; raise NotShared if there is none."""
         fd = self._walk(url, False)
         return OpenFile(url, fd, os.fstat(fd))
 
     def entries(self, url: str) -> list[Entry]:
-        """The files and folders in a folder, by name."""
+        """Return the files and folders in a folder, sorted by name."""
         fd = self._walk(url, True)
         try:
             return self._read(fd, parts(url))
@@ -100,7 +100,7 @@ class Folder:
             os.close(fd)
 
     def walk(self, url: str) -> list[str]:
-        """The URLs of all files below a folder. Links to folders are not followed."""
+        """Return the URLs of all files below a folder. Links to folders are not followed."""
         found: list[str] = []
         waiting = [parts(url)]
         while waiting:
@@ -110,7 +110,7 @@ class Folder:
             except NotShared:
                 if not found and not here[len(parts(url)) :]:
                     raise
-                continue  # removed meanwhile
+                continue  # removed since it was listed
             try:
                 for entry in self._read(fd, here):
                     if entry.kind == "file":
@@ -124,7 +124,7 @@ class Folder:
         return sorted(found)
 
     def details(self, url: str) -> Details:
-        """Size and hashes."""
+        """Return size and hashes of a file."""
         file = self.open(url)
         try:
             status = os.fstat(file.fd)
@@ -139,8 +139,11 @@ class Folder:
             file.close()
 
     def _walk(self, url: str, wants_folder: bool) -> int:
-        """The descriptor of what the URL names. Links are walked with the same rules; `..` of one goes back to where
-        this walk came from, and never above the folder."""
+        """Return a descriptor of the file or folder.
+
+        Links are resolved by the same rules; a `..` in a link leads back along the resolved path and never above the
+        shared folder.
+        """
         try:
             stack = [os.open(self.path, _FOLDER & ~os.O_NOFOLLOW)]
         except OSError as error:
@@ -171,7 +174,7 @@ class Folder:
                 raise NotShared(f"{url}: is a folder")
             return stack.pop()
         except OSError as error:
-            raise NotShared(f"{url}: {_why(error)}") from error
+            raise NotShared(f"{url}: {_reason(error)}") from error
         finally:
             for fd in stack:
                 os.close(fd)
@@ -188,8 +191,8 @@ class Folder:
         return sorted(found)
 
     def _entry(self, item: os.DirEntry[str], here: list[str]) -> Entry | None:
-        """None for what is not shown: hidden files, devices and the like, links that lead out, names that are no
-        text."""
+        """Return an entry, or None for what is not shared: hidden files, devices, links that lead out, invalid
+        names."""
         if _is_hidden(item.name):
             return None
         try:
@@ -240,7 +243,7 @@ class Folder:
 
 
 def parts(url: object) -> list[str]:
-    """The names in a URL; NotShared if it is none."""
+    """Return the names in a URL; raise NotShared if it is malformed."""
     if not isinstance(url, str) or not url.startswith(SCHEME):
         raise NotShared(f"{url!r} is no URL such as {SCHEME}folder/file")
     if len(url) > LONGEST_URL or "\0" in url:
@@ -256,12 +259,12 @@ def parts(url: object) -> list[str]:
 
 
 def join(names: list[str]) -> str:
-    """The opposite of `parts`."""
+    """Return the URL of a path; the inverse of `parts`."""
     return SCHEME + "/".join(names)
 
 
 def etag(status: os.stat_result) -> str:
-    """Another one for another file, and for another content."""
+    """Return a tag that differs for another file and for another content."""
     return f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
 
 
@@ -270,7 +273,7 @@ def _key(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def _open_file(url: str, name: str, folder: int) -> int:
-    # Asked before it is opened, as opening a device may do something; and after, as it may be another one by then.
+    # Checked before opening, because opening a device may have effects, and after, because it may have been replaced.
     if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         raise NotShared(f"{url}: is no file")
     fd = os.open(name, _FILE, dir_fd=folder)
@@ -281,7 +284,7 @@ def _open_file(url: str, name: str, folder: int) -> int:
 
 
 def _link(name: str, folder: int) -> str | None:
-    """Where a link leads; None if it is none."""
+    """Return the target of a link; None if `name` is no link."""
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError as error:
@@ -301,7 +304,7 @@ def _is_link(name: str, folder: int) -> bool:
         return True
 
 
-def _why(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     if error.errno == errno.ENOENT:
         return "file not found"
     if error.errno in (errno.ELOOP, errno.ENOTDIR):

@@ -1,4 +1,4 @@
-"""The inventory: what each worker is told about itself, read from norfab's own file layout.
+"""The inventory: configuration of the workers, in norfab's file layout.
 
     broker: {…}                          shown, otherwise ignored; so are client, logging, topology, hooks, plugins
     workers:
@@ -7,11 +7,11 @@
       nornir-worker-1:
         - {service: nornir}              or what would be in it
     services:                            ours
-      nornir: {resources: [r1, r2]}      shared out among the service's workers
+      nornir: {resources: [r1, r2]}      distributed among the service's workers
 
-A worker gets everything under the names that fit its own, merged in the order of the file: mappings deeply, lists
-appended without what is there already, anything else replaced. All files are read when the inventory is: a mistake in
-one is found then, not when its worker asks. Environment variables: see `services.yaml_env`.
+A worker gets the merged entries of all names and patterns that match its own, in the order of the file: mappings are
+merged deeply, lists appended without duplicates, other values replaced. All files are read together, so that a mistake
+is found at once and not when a worker asks. For environment variables see `services.yaml_env`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Stamp = tuple[int, int, int]
 
 
 class Inventory:
-    """One reading of the files. Every answer is a copy: nothing that is done to it is seen by another worker."""
+    """Content of the files at one time. Every answer is a copy."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Inventory:
         self.resources: dict[str, list[str]] = _resources(path, sections.get("services"))
 
     def get(self, name: str) -> dict[str, Any] | None:
-        """A worker's inventory; None if nothing in it is for this name."""
+        """Return a worker's inventory; None if nothing matches the name."""
         items: list[Any] = []
         for pattern, own in self.workers.items():
             if fnmatch.fnmatchcase(name, pattern):
@@ -57,18 +57,14 @@ class Inventory:
         return found or None
 
     def as_written(self) -> dict[str, Any]:
-        """All sections, those that are missing empty."""
+        """Return all sections of the main file, missing ones empty."""
         names = ("broker", "workers", "topology", "logging", "client", "hooks", "plugins")
         shown: dict[str, Any] = {name: {} for name in names}
         return shown | {name: copied(section) for name, section in self.sections.items()}
 
-    def changed(self) -> bool:
-        """Has a file been touched since?"""
-        return differ(self.stamps)
-
 
 def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Inventory:
-    """Read an inventory; BrokenInventory says what is wrong, and in which file."""
+    """Read an inventory; raise BrokenInventory with the file and the mistake."""
     path = Path(path)
     environ = os.environ if environ is None else environ
     stamps = {path: _stamp(path)}
@@ -91,7 +87,7 @@ def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Inventor
 
 
 class BrokenInventory(ConfigError):
-    """It cannot be read. Worth another try when one of its `stamps` has changed."""
+    """Inventory that cannot be read. `stamps` are those of the files that were tried."""
 
     def __init__(self, error: ConfigError, stamps: dict[Path, Stamp | None]) -> None:
         super().__init__(error.message, hint=error.advice)
@@ -99,12 +95,12 @@ class BrokenInventory(ConfigError):
 
 
 def differ(stamps: Mapping[Path, Stamp | None]) -> bool:
-    """Has one of these files been touched since?"""
+    """Return whether one of these files has changed since its stamp was taken."""
     return any(_stamp(path) != stamp for path, stamp in stamps.items())
 
 
 def merge(data: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Put `more` into `data`, deeply. What gets in is copied, so `more` stays as it is for ever."""
+    """Merge a copy of `more` into `data`, deeply."""
     for key, value in more.items():
         present = data.get(key)
         if isinstance(present, dict) and isinstance(value, dict):
@@ -116,7 +112,7 @@ def merge(data: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def copied(value: Any) -> Any:
-    """Nothing in the copy is shared, not even with itself."""
+    """Return a deep copy in which no two places share a value."""
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -125,7 +121,7 @@ def copied(value: Any) -> Any:
 
 
 def _append(present: list[Any], more: list[Any]) -> None:
-    """What is not there yet. Lists may have 20,000 names in them, so these are not compared one by one."""
+    """Append the items that are missing; through a set, because lists may have 20,000 names."""
     known = {item for item in present if not isinstance(item, dict | list)}
     for item in more:
         if isinstance(item, dict | list):
@@ -146,7 +142,7 @@ def _content(file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _workers(path: Path, section: Any) -> dict[str, list[Any]]:
-    """By pattern; one mapping or file name alone counts as a list of it."""
+    """Return the items of each pattern; a single mapping or file name counts as a list."""
     if section is None:
         return {}
     if not isinstance(section, dict):
@@ -165,7 +161,7 @@ def _workers(path: Path, section: Any) -> dict[str, list[Any]]:
 
 
 def _resources(path: Path, section: Any) -> dict[str, list[str]]:
-    """The resources of each service that has some."""
+    """Return the resources of each service."""
     if section is None:
         return {}
     if not isinstance(section, dict):
@@ -183,7 +179,7 @@ def _resources(path: Path, section: Any) -> dict[str, list[str]]:
 
 
 def _stamp(path: Path) -> Stamp | None:
-    """Changes when the file does, also when another takes its place."""
+    """Return a value that changes with the file, also when another file takes its place."""
     try:
         status = path.stat()
     except OSError:

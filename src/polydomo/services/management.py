@@ -1,7 +1,7 @@
-"""The broker's own services: `mmi.service` (RFC 8/MMI) and the catalogue `mmi.service.broker`.
+"""The broker's own services: `mmi.service` (RFC 8/MMI) and the task catalogue `mmi.service.broker`.
 
-They are workers like any other to the core, only that they answer at once. `mmi.service`: a service's name in, "200"
-or "404" out. `mmi.service.broker`: a task in, JSON out (`services.builtin`); the tasks that change something are in
+To the core they are workers that answer at once. `mmi.service` takes a service's name and answers "200" or "404";
+`mmi.service.broker` takes a task and answers JSON (`services.builtin`). Tasks that change the broker are in
 `services.administration`. Any other `mmi.` name is answered "501".
 """
 
@@ -20,39 +20,42 @@ from polydomo.core.names import parse_name, printable
 from polydomo.core.service import Service
 from polydomo.core.worker import Worker
 from polydomo.services.builtin import BuiltIn, Raw, is_internal, perform, read_task, unquoted
-from polydomo.services.slices import Look, Turn, chunks, take_slices
+from polydomo.services.slices import CallLater, SlicedQuery, chunks, run_sliced
 from polydomo.wire.frames import frame
 
-# Rows of `show_jobs` unless asked for another number.
+# Default number of rows of `show_jobs`.
 JOBS_SHOWN = 100
 
 
-class Management:
-    """Registers the built-in services with a broker."""
+class ManagementService:
+    """Task catalogue of a broker. Creating it registers the `mmi` services."""
 
     def __init__(self, broker: Broker, name: str) -> None:
         self.broker = broker
         self.name = name
         self.started = broker.now
-        self.turn: Turn | None = None  # how long looks go on in a later turn of the loop; set by the owner
+        self.call_later: CallLater | None = None  # schedules the slices of long queries; set by the owner
         self.tasks: dict[str, Callable[..., Any]] = {
             "show_broker": self.show_broker,
             "show_services": self.show_services,
             "show_workers": self.show_workers,
             "show_clients": self.show_clients,
             "show_jobs": self.show_jobs,
+            "pause_service": self.pause_service,
+            "resume_service": self.resume_service,
+            "show_memos": self.show_memos,
+            "forget_memos": self.forget_memos,
         }
-        self.own: list[BuiltIn] = []
-        self.tasks["pause_service"] = self.pause_service
-        self.tasks["resume_service"] = self.resume_service
-        self.tasks["show_memos"] = self.show_memos
-        self.tasks["forget_memos"] = self.forget_memos
-        self._serve(b"mmi.service", self._mmi_service)
-        self._serve(b"mmi.service.broker", self._mmi_broker)
-        broker.fallback = self._port(lambda frames: Raw(b"501")).worker
+        fallback = BuiltIn(broker, lambda frames: Raw(b"501"))
+        mmi = BuiltIn(broker, self._mmi_service)
+        catalogue = BuiltIn(broker, lambda frames: perform(self.tasks, read_task(frames)))
+        self.own: list[BuiltIn] = [mmi, catalogue, fallback]
+        mmi.offer(b"mmi.service")
+        catalogue.offer(b"mmi.service.broker")
+        broker.fallback = fallback.worker
 
     def show_broker(self) -> dict[str, Any]:
-        """The broker as a whole. Jobs are those of its workers: what it is asked itself, this too, is not counted."""
+        """Return the broker's totals. Requests to the broker's own services are not counted."""
         broker = self.broker
         return {
             "name": self.name,
@@ -66,7 +69,7 @@ class Management:
             "refused": broker.refused,
             "active": broker.active - broker.asked,
             "undecided": broker.undecided,
-            "memory": broker.memory - sum(job.size + JOB_COST for job in self._asked()),
+            "memory": broker.memory - sum(job.size + JOB_COST for job in self._own_requests()),
             "done": broker.done,
             "failed": broker.failed,
             "cancelled": broker.cancelled,
@@ -80,42 +83,45 @@ class Management:
         }
 
     def show_services(self) -> Any:
-        """Every service that has workers or jobs, or had some lately; the broker's own are left out. What is not
-        listed any more is in `unlisted` of `show_broker`: with that the counts add up to the broker's."""
-        return take_slices(self._services(), self.turn)
+        """List the services that have or recently had workers or jobs, without the broker's own.
+
+        The counts of services that were dropped from the list are in `unlisted` of `show_broker`, so that the sums
+        agree with the broker's totals.
+        """
+        return run_sliced(self._services(), self.call_later)
 
     def show_workers(self, service: str | None = None, status: str | None = None) -> Any:
-        """Every worker, or those of one service. What norfab's client reads has norfab's names too."""
+        """List all workers, or those of one service. Fields that norfab's client reads also have norfab's names."""
         if status not in (None, "", "any", "alive", "dead"):
             raise ValueError(f"no status {status!r}; there are alive, dead, any")
-        if status == "dead":  # they are forgotten at once
+        if status == "dead":  # lost workers are not kept
             return []
-        return take_slices(self._workers(service), self.turn)
+        return run_sliced(self._workers(service), self.call_later)
 
     def show_clients(self) -> Any:
-        """Every client that has sent a job and is connected (or within its grace time)."""
-        return take_slices(self._clients(), self.turn)
+        """List the clients that sent a job and are connected or within their grace period."""
+        return run_sliced(self._clients(), self.call_later)
 
     def show_jobs(self, service: str | None = None, state: str | None = None, limit: int = JOBS_SHOWN) -> Any:
-        """Jobs, newest first: waiting, running, and the last thousand that ended."""
+        """List jobs, newest first: waiting, running, and the last thousand that ended."""
         if state is not None and state not in STATES:
             raise ValueError(f"no state {state!r}; there are {', '.join(STATES)}")
         if not isinstance(limit, int):
             raise TypeError(f"limit is a number of rows, not {limit!r}")
-        return take_slices(self._newest_jobs(service, state, max(limit, 0)), self.turn)
+        return run_sliced(self._newest_jobs(service, state, max(limit, 0)), self.call_later)
 
     def pause_service(self, name: str) -> dict[str, Any]:
-        """Its jobs wait until it is resumed; running ones go on."""
+        """Hold the service's waiting jobs until `resume_service`; running jobs continue."""
         self.broker.lifecycle.pause(self._service(name))
         return {"name": name, "paused": True}
 
     def resume_service(self, name: str) -> dict[str, Any]:
-        """Give its jobs to workers again."""
+        """Dispatch the jobs of a paused service again."""
         self.broker.lifecycle.resume(self._service(name))
         return {"name": name, "paused": False}
 
     def show_memos(self, service: str | None = None) -> list[dict[str, Any]]:
-        """Memoised services: how many answers are in memory, how often they were asked for, what that saved."""
+        """List memoised services: answers in memory, hits, and the time saved."""
         memos = self.broker.memos
         names = set(memos.shelves)
         names.update(name for name, known in self.broker.services.items() if known.policy.memo)
@@ -129,11 +135,11 @@ class Management:
         ]
 
     def forget_memos(self, name: str, request: str | None = None) -> dict[str, Any]:
-        """The answers of a service are no longer good: all of them, or the one to this request (a text)."""
+        """Discard the memoised answers of a service, or the one to this request (a text)."""
         body = None if request is None else frame(request.encode())
         return {"name": name, "forgotten": self.broker.memos.forget(parse_name(name), body)}
 
-    def _services(self) -> Look[list[dict[str, Any]]]:
+    def _services(self) -> SlicedQuery[list[dict[str, Any]]]:
         broker = self.broker
         sorted_names = []
         for names in chunks([*broker.services, *broker.past.named]):
@@ -150,7 +156,7 @@ class Management:
             yield
         return rows
 
-    def _workers(self, service: str | None) -> Look[list[dict[str, Any]]]:
+    def _workers(self, service: str | None) -> SlicedQuery[list[dict[str, Any]]]:
         rows = []
         for chunk in chunks(list(self.broker.workers)):
             for worker in chunk:
@@ -160,21 +166,23 @@ class Management:
             yield
         return rows
 
-    def _clients(self) -> Look[list[dict[str, Any]]]:
+    def _clients(self) -> SlicedQuery[list[dict[str, Any]]]:
         rows = []
         for chunk in chunks(list(self.broker.clients)):
-            asked: dict[Client, list[Job]] = {}
-            for job in self._asked():
-                asked.setdefault(job.client, []).append(job)
+            requests: dict[Client, list[Job]] = {}
+            for job in self._own_requests():
+                requests.setdefault(job.client, []).append(job)
             rows += [
-                self._client(client, asked.get(client, []))
+                self._client(client, requests.get(client, []))
                 for client in chunk
                 if client.total > client.questions
             ]
             yield
         return rows
 
-    def _newest_jobs(self, service: str | None, state: str | None, limit: int) -> Look[list[dict[str, Any]]]:
+    def _newest_jobs(
+        self, service: str | None, state: str | None, limit: int
+    ) -> SlicedQuery[list[dict[str, Any]]]:
         newest: list[Job] = []
         for chunk in chunks(self._every_job()):
             found = [
@@ -185,7 +193,7 @@ class Management:
                 and (state is None or STATES[job.state] == state)
                 and (service is None or printable(job.service.name) == service)
             ]
-            if found:  # one that went on meanwhile may come twice
+            if found:  # a job that moved on between two slices may come twice
                 newest = nlargest(limit, dict.fromkeys([*newest, *found]), key=lambda job: job.id)
             yield
         rows = []
@@ -195,8 +203,10 @@ class Management:
         return rows
 
     def _every_job(self) -> Iterator[Job | None]:
-        """Every job that is remembered, in the order in which a job goes through these places, so that none is missed
-        that goes on meanwhile. None: a service was looked at."""
+        """Yield every remembered job, and None after each service, which counts as work too.
+
+        Queues come before workers and workers before ended jobs, so that a job that moves on is not missed.
+        """
         broker = self.broker
         for service in list(broker.services.values()):
             yield None
@@ -208,8 +218,8 @@ class Management:
             yield from list(worker.running.values())
         yield from list(broker.recent)
 
-    def _asked(self) -> list[Job]:
-        """What the broker itself is being asked."""
+    def _own_requests(self) -> list[Job]:
+        """Return the requests that the broker's own services are working on."""
         return [job for port in self.own for job in port.worker.running.values()]
 
     def _service(self, name: str) -> Service:
@@ -269,55 +279,35 @@ class Management:
         }
 
     def _mmi_service(self, frames: list[bytes]) -> Raw:
-        """RFC 8/MMI: is there a worker for this name?"""
+        """Answer 200 if the named service has a worker, else 404 (RFC 8/MMI)."""
         name = frames[0] if frames else b""
         found = [self.broker.services.get(name), self.broker.services.get(unquoted(name))]
         return Raw(b"200" if any(service is not None and service.workers for service in found) else b"404")
 
-    def _mmi_broker(self, frames: list[bytes]) -> Any:
-        return perform(self.tasks, read_task(frames))
-
-    def _serve(self, name: bytes, answer: Callable[[list[bytes]], Any]) -> None:
-        self._port(answer).offer(name)
-
-    def _port(self, answer: Callable[[list[bytes]], Any]) -> BuiltIn:
-        port = BuiltIn(self.broker, answer)
-        self.own.append(port)
-        return port
-
 
 def service_row(service: Service) -> dict[str, Any]:
-    """One service in a list."""
-    return {
-        "name": printable(service.name),
+    """Return a row of `show_services`."""
+    return past_row(service.name, service.counts) | {
         "workers": len(service.workers),
         "idle": len(service.idle) + (0 if service.wakeup is None else service.wakeup.ready()),
         "waiting": service.waiting + service.targeted,
         "paused": service.paused,
         "running": service.running,
-        **service.counts.show(),
     }
 
 
 def past_row(name: bytes, counts: Counts) -> dict[str, Any]:
-    """One service that is not there, in the same list."""
-    return {
-        "name": printable(name),
-        "workers": 0,
-        "idle": 0,
-        "waiting": 0,
-        "paused": False,
-        "running": 0,
-        **counts.show(),
-    }
+    """Return the row of a service that has no workers and jobs any more."""
+    row = {"name": printable(name), "workers": 0, "idle": 0, "waiting": 0, "paused": False, "running": 0}
+    return row | counts.show()
 
 
 def is_shown(worker: Worker) -> bool:
-    """Not the broker's own, unless it offers what others may offer too."""
+    """Return whether to list the worker: not the broker's own, unless it offers a service that others may offer."""
     return not worker.internal or any(not is_internal(service.name) for service in worker.services)
 
 
 def hold_time(worker: Worker, now: float) -> float:
-    """How much longer it may be silent."""
+    """Return for how many more seconds the worker may be silent."""
     beat = worker.beat
     return max(0.0, worker.last_seen + beat.interval * beat.liveness - now)

@@ -1,8 +1,8 @@
-"""`sid.service.broker`: workers ask here for their inventory.
+"""`sid.service.broker`: the inventory of the workers.
 
-The files are looked at every few seconds, in a thread. When one has changed the inventory is read again; if it is
-broken the old one stays and the log says why. Whoever subscribed to the broker's events hears `inventory_changed`: once
-for every worker that is here and whose inventory is another now, and once for `*`.
+The files are checked for changes every few seconds, in a thread. After a change the inventory is read again; an invalid
+one is logged and the old one stays in use. The event `inventory_changed` is published for each connected worker whose
+inventory has changed, and once for `*`.
 """
 
 from __future__ import annotations
@@ -16,35 +16,40 @@ import msgspec
 from polydomo.core.broker import Broker
 from polydomo.core.names import printable
 from polydomo.core.timers import Timer
+from polydomo.deferred import Deferred
 from polydomo.services import inventory
-from polydomo.services.builtin import BuiltIn, Later, perform, read_task
+from polydomo.services.builtin import BuiltIn, perform, read_task
 from polydomo.services.inventory import BrokenInventory, Inventory, Stamp
 from polydomo.services.thread_pool import ThreadPool
 
 NAME = b"sid.service.broker"
 CHANGED = "inventory_changed"
 
-# Names are compared with patterns: no longer ones than workers have.
+# Longest name that is matched against the patterns.
 LONGEST_NAME = 1000
 
 
 class Sid(Timer):
-    """Registers the service. Without a `path` it knows nobody. `say(what, why)` is for the log; why "": all is well."""
+    """The service, and the timer that watches its files.
+
+    Without a `path` every inventory is empty. `report(event, error)` writes to the log; the error is empty after a
+    success.
+    """
 
     def __init__(
         self,
         broker: Broker,
-        background: ThreadPool,
-        say: Callable[[str, str], None],
+        threads: ThreadPool,
+        report: Callable[[str, str], None],
         path: str = "",
         watch: float = 0.0,
     ) -> None:
         super().__init__()
         self.broker = broker
-        self.background = background
-        self.say = say
+        self.threads = threads
+        self.report = report
         self.path = path
-        self.watch = watch  # seconds between two looks at the files; 0: none
+        self.watch = watch  # seconds between two checks of the files; 0: none
         self.inventory: Inventory | None = None
         self.error = ""  # why the newest files are not in use
         self.tasks: dict[str, Callable[..., Any]] = {
@@ -53,92 +58,80 @@ class Sid(Timer):
             "list_inventory": self.list_inventory,
             "reload": self.reload,
         }
-        self._tried: dict[
-            Path, Stamp | None
-        ] = {}  # the files that could not be read: not tried again before they change
+        self._invalid: dict[Path, Stamp | None] = {}  # invalid files: read again only after a change
         self._loading = False
-        self._again = False
-        self._waiting: list[Later] = []
+        self._reload_again = False
+        self._waiting: list[Deferred[Any]] = []  # for the next reading
         self.port = BuiltIn(broker, lambda frames: perform(self.tasks, read_task(frames)))
         self.port.offer(NAME)
 
     def start(self) -> None:
-        """Read the files; ConfigError if they are wrong."""
+        """Read the files; raise ConfigError if they are invalid."""
         if not self.path:
             return
         self._use(inventory.load(self.path), [])
-        self._look_again()
+        self._schedule_check()
 
     def get_inventory(self, name: str) -> dict[str, Any] | None:
-        """A worker's inventory; null for a name that nothing is for."""
+        """Return a worker's inventory; None if nothing matches the name."""
         if not isinstance(name, str) or len(name) > LONGEST_NAME:
             raise ValueError("name is a worker's name")
         return None if self.inventory is None else self.inventory.get(name)
 
     def show_inventory(self, name: str | None = None) -> Any:
-        """A worker's inventory, or everything in the main file."""
+        """Return a worker's inventory, or all sections of the main file."""
         if name is not None:
             return self.get_inventory(name)
         return {} if self.inventory is None else self.inventory.as_written()
 
     def list_inventory(self) -> dict[str, Any]:
-        """Where it comes from: the names and patterns, and the files they are read from."""
+        """Return the names and patterns of workers, and the files they are read from."""
+        shown: dict[str, Any] = {"file": self.path, "files": [], "workers": {}, "services": {}}
         found = self.inventory
-        return {
-            "file": self.path,
-            "files": [] if found is None else [str(path) for path in found.stamps],
-            "workers": {}
-            if found is None
-            else {
+        if found is not None:
+            shown["files"] = [str(path) for path in found.stamps]
+            shown["services"] = {name: len(resources) for name, resources in found.resources.items()}
+            shown["workers"] = {
                 pattern: [item if isinstance(item, str) else "(here)" for item in items]
                 for pattern, items in found.workers.items()
-            },
-            "services": {}
-            if found is None
-            else {name: len(resources) for name, resources in found.resources.items()},
-            "error": self.error,
-        }
+            }
+        return shown | {"error": self.error}
 
-    def reload(self) -> Later:
-        """Read the files now. An error if they are wrong: then the old ones stay in use."""
+    def reload(self) -> Deferred[Any]:
+        """Read the files now. If they are invalid, the answer is an error and the old inventory stays in use."""
         if not self.path:
             raise ValueError("this broker has no inventory: start it with --inventory FILE")
-        later = Later()
-        self._waiting.append(later)
+        answer: Deferred[Any] = Deferred()
+        self._waiting.append(answer)
         self._load()
-        return later
+        return answer
 
     def refresh(self) -> None:
-        """The same without anybody waiting for it (SIGHUP)."""
+        """Read the files again, without an answer (SIGHUP)."""
         if self.path:
             self._load()
 
     def fire(self, now: float) -> None:
-        """Time to look at the files."""
-        current, tried = self.inventory, self._tried
-        if current is None:
+        """Check the files for changes."""
+        if self.inventory is None:
             return
+        stamps = self._invalid or self.inventory.stamps
 
-        def look() -> bool:
-            if tried:  # broken when last read
-                return inventory.differ(tried)
-            return current.changed()
-
-        def looked(changed: bool) -> None:
+        def checked(changed: bool) -> None:
             if changed and not self._loading:
                 self._load()
-            self._look_again()
+            self._schedule_check()
 
-        self.background.run(look, looked, lambda error: self._look_again())
+        self.threads.run(lambda: inventory.differ(stamps), checked, lambda error: self._schedule_check())
 
-    def _look_again(self) -> None:
+    def _schedule_check(self) -> None:
         if self.watch > 0:
             self.broker.timers.set(self, self.broker.now + self.watch)
 
     def _load(self) -> None:
-        """One reading at a time; who asks meanwhile gets one that begins after they asked."""
+        """Read the files in a thread. A request during a reading starts another one after it."""
         if self._loading:
-            self._again = True
+            self._reload_again = True
             return
         self._loading = True
         waiting, self._waiting = self._waiting, []
@@ -151,33 +144,33 @@ class Sid(Timer):
 
         def loaded(result: tuple[Inventory, list[str]]) -> None:
             self._use(*result)
-            self.say("inventory read", "")
-            self._ended(waiting, {"changed": result[1]})
+            self.report("inventory read", "")
+            for answer in waiting:
+                answer.settle({"changed": result[1]})
+            self._loaded()
 
         def failed(error: Exception) -> None:
             self.error = str(error)
-            self._tried = error.stamps if isinstance(error, BrokenInventory) else {}
-            self.say("inventory not read: the old one stays", self.error)
-            for later in waiting:
-                later.fail(ValueError(self.error))
-            self._ended([], None)
+            self._invalid = error.stamps if isinstance(error, BrokenInventory) else {}
+            self.report("inventory invalid: the old one stays in use", self.error)
+            for answer in waiting:
+                answer.fail(ValueError(self.error))
+            self._loaded()
 
-        self.background.run(load, loaded, failed)
+        self.threads.run(load, loaded, failed)
 
-    def _ended(self, waiting: list[Later], answer: Any) -> None:
-        for later in waiting:
-            later.settle(answer)
+    def _loaded(self) -> None:
         self._loading = False
-        if self._again:
-            self._again = False
+        if self._reload_again:
+            self._reload_again = False
             self._load()
 
     def _use(self, found: Inventory, changed: list[str]) -> None:
-        """From now on; it is another one for the workers in `changed`."""
+        """Replace the inventory and publish that it changed for these workers."""
         old = self.inventory
         self.inventory = found
         self.error = ""
-        self._tried = {}
+        self._invalid = {}
         for service, resources in found.resources.items():
             if old is None or old.resources.get(service) != resources:
                 self.broker.share_out(service.encode(), [name.encode() for name in resources])

@@ -1,7 +1,7 @@
-"""Long looks through the broker's books, cut into slices: between two of them the loop serves everybody else.
+"""Long queries on the broker's state, cut into slices so that the event loop serves its peers in between.
 
-A look is a generator that yields when it has done a slice's worth of work and returns its answer. What it goes through
-may change meanwhile, so it takes copies of parts, and promises no more than that each row was true at its moment.
+A query is a generator that yields after each slice of work and returns its answer. The state may change between two
+slices, so a query copies what it iterates over; each row is true at the moment it was read, the whole need not be.
 """
 
 from __future__ import annotations
@@ -10,50 +10,52 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from polydomo.services.builtin import Later
+from polydomo.deferred import Deferred
 
 T = TypeVar("T")
 
-Look = Generator[None, None, T]
+SlicedQuery = Generator[None, None, T]
 
-# Has a function called in a later turn of the loop.
-Turn = Callable[[Callable[[], None]], object]
+# Schedules a function for a later turn of the event loop.
+CallLater = Callable[[Callable[[], None]], object]
 
-# Things that are looked at in one slice: a millisecond or two.
+# Items per slice: a millisecond or two.
 SLICE: Final = 500
 
-# Slices that are done at once: most brokers' books need no more.
+# Slices that are done in the first turn; enough for most brokers.
 AT_ONCE: Final = 4
 
 
-def take_slices(look: Look[Any], turn: Turn | None) -> Any:
-    """Return the answer of a look that takes a few slices at most, and a `Later` for others. Without `turn` nobody is
-    kept waiting."""
+def run_sliced(query: SlicedQuery[Any], call_later: CallLater | None) -> Any:
+    """Return the answer of a short query, and a `Deferred` for a long one.
+
+    Without `call_later` every query is completed at once.
+    """
     try:
         for _ in range(AT_ONCE):
-            next(look)
-        while turn is None:
-            next(look)
+            next(query)
+        while call_later is None:
+            next(query)
     except StopIteration as end:
         return end.value
-    later = Later()
+    answer: Deferred[Any] = Deferred()
 
-    def go_on() -> None:
+    def next_slice() -> None:
         try:
-            next(look)
+            next(query)
         except StopIteration as end:
-            later.settle(end.value)
+            answer.settle(end.value)
         except Exception as error:
-            later.fail(error)
+            answer.fail(error)
         else:
-            turn(go_on)
+            call_later(next_slice)
 
-    turn(go_on)
-    return later
+    call_later(next_slice)
+    return answer
 
 
-def chunks(things: Iterable[T], size: int = SLICE) -> Iterator[list[T]]:
-    """Cut what there is into lists of this size."""
-    rest = iter(things)
+def chunks(items: Iterable[T], size: int = SLICE) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `size`."""
+    rest = iter(items)
     while chunk := list(islice(rest, size)):
         yield chunk

@@ -1,12 +1,12 @@
-"""YAML files with environment variables in them.
+"""YAML files with environment variables.
 
 `${NAME}`, `${NAME:-default}`, and norfab's `{{ env.NAME }}` and `{{ env["NAME"] }}` stand for a variable, in keys and
-values. No other template code is run: it is a mistake that is told. `$${` is a plain `${`. norfab's `{# comments #}`
-are left out.
+values. Other template code is not run: it is reported as a mistake. `$${` is a plain `${`. norfab's `{# comments #}`
+are removed.
 
-A variable is put in after the file was read as YAML, so no value can change its structure: in quotes it is the text it
-is, without quotes it is read as one would write it there (`port: ${PORT}` is a number). A variable in a YAML comment is
-not looked at.
+Variables are substituted after the file was parsed as YAML, so a value cannot change its structure: in quotes it is
+text, without quotes it is parsed as a YAML scalar (`port: ${PORT}` is a number). Variables in YAML comments are
+ignored.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
 from polydomo.errors import ConfigError
 
-# The one in C is six times faster; but it counts on a stack without end, so what is nested too deeply must not reach
-# it.
+# The loader in C is six times faster, but recurses without a limit: deeply nested input must not reach it.
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DEEPEST = 100
 
-# More values than this in one file are no configuration (or aliases of aliases that grow without bound).
+# Limit on the values of one file, against aliases of aliases that grow without bound.
 MOST_VALUES = 1_000_000
 
 _SPECIAL = re.compile(
@@ -46,27 +45,27 @@ _TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "set", "omap", "
 
 
 class _Variable:
-    """A place where a variable goes, or template code that is not run. Only looked at if it is used."""
+    """Occurrence of a variable, or of template code, which is an error if it is used."""
 
-    def __init__(self, match: re.Match[str], name: str, default: str | None, complaint: str) -> None:
+    def __init__(self, match: re.Match[str], name: str, default: str | None, error: str) -> None:
         self.text = match.string
         self.start = match.start()
         self.name = name
         self.default = default
-        self.complaint = complaint
+        self.error = error
 
     @property
     def line(self) -> int:
         return self.text.count("\n", 0, self.start) + 1
 
     @property
-    def aside(self) -> bool:
-        """In a comment, most probably."""
+    def is_commented(self) -> bool:
+        """Return whether the variable is most probably in a YAML comment."""
         return "#" in self.text[self.text.rfind("\n", 0, self.start) + 1 : self.start]
 
 
 def read(path: Path, environ: Mapping[str, str]) -> Any:
-    """What is in the file, as JSON would have it; ConfigError says where it is wrong."""
+    """Return the file's content as JSON types; raise ConfigError with the place of a mistake."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -77,14 +76,14 @@ def read(path: Path, environ: Mapping[str, str]) -> Any:
 
 
 def parse(text: str, name: str, environ: Mapping[str, str]) -> Any:
-    """The same for a text; `name` is for complaints."""
+    """Return the text's content like `read`; `name` stands for the file in errors."""
     variables: list[_Variable] = []
 
     def mark(match: re.Match[str]) -> str:
         if match["comment"]:
             return "\n" * match["comment"].count("\n")
         variables.append(_variable(match))
-        # As many lines as before, so that the YAML parser's line numbers fit.
+        # Keep the number of lines, so that the YAML parser's line numbers are right.
         return f"\ue000{len(variables) - 1}\ue001" + "\n" * match[0].count("\n")
 
     marked = _SPECIAL.sub(mark, text)
@@ -93,8 +92,8 @@ def parse(text: str, name: str, environ: Mapping[str, str]) -> Any:
         return _read(marked, reader)
     except yaml.YAMLError as error:
         for variable in variables:
-            if variable.complaint and not variable.aside:  # most probably what disturbs YAML, too
-                reader.complain(variable, variable.complaint)
+            if variable.error and not variable.is_commented:  # most probably the cause of YAML's error, too
+                reader.reject(variable)
         raise ConfigError(
             f"{_place(name, error)}: is not YAML: {_problem(error)}",
             hint="compare its indentation and quotes",
@@ -102,7 +101,7 @@ def parse(text: str, name: str, environ: Mapping[str, str]) -> Any:
 
 
 class _Reader:
-    """Turns YAML's nodes into values. Aliases become copies: nothing in the result is shared."""
+    """Conversion of YAML nodes to values. Aliases are copied: no two places in the result share a value."""
 
     def __init__(self, name: str, variables: list[_Variable], environ: Mapping[str, str]) -> None:
         self.name = name
@@ -120,7 +119,9 @@ class _Reader:
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(loader, node)
         if id(node) in self.inside:
-            raise ConfigError(f"{self.name}:{_line(node)}: contains itself", hint="an alias of what it is in")
+            raise ConfigError(
+                f"{self.name}:{_line(node)}: contains itself", hint="it has an alias of its own parent"
+            )
         if node.tag not in _TAGS:
             raise ConfigError(f"{self.name}:{_line(node)}: no tag {node.tag!r} is known here", hint="")
         self.inside.add(id(node))
@@ -132,8 +133,10 @@ class _Reader:
         finally:
             self.inside.discard(id(node))
 
-    def complain(self, variable: _Variable, problem: str) -> None:
-        raise ConfigError(f"{self.name}:{variable.line}: {problem}", hint=_HINTS.get(variable.name, ""))
+    def reject(self, variable: _Variable) -> NoReturn:
+        raise ConfigError(
+            f"{self.name}:{variable.line}: {variable.error}", hint=_HINTS.get(variable.name, "")
+        )
 
     def _key(self, loader: yaml.SafeLoader, node: yaml.Node) -> str:
         key = self.value(loader, node)
@@ -146,35 +149,35 @@ class _Reader:
     def _scalar(self, loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
         if "\ue000" in node.value:
             whole = _MARK.fullmatch(node.value)
-            text = _MARK.sub(self._put_in, node.value)
-            if node.style:  # in quotes, or a block
+            text = _MARK.sub(self._substitute, node.value)
+            if node.style:  # quoted, or a block
                 return text
             if whole and text.lstrip()[:1] in ("[", "{"):
-                return self._collection(text, node)
+                return self._collection(text)
             tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
             node = yaml.ScalarNode(tag, text, node.start_mark, node.end_mark)
         try:
             return _plain(loader.construct_object(node, deep=True))
-        except ValueError as error:  # such as a date with a month 13
+        except ValueError as error:  # such as a date with month 13
             raise ConfigError(f"{self.name}:{_line(node)}: {node.value!r}: {error}", hint="") from error
 
-    def _collection(self, text: str, node: yaml.Node) -> Any:
-        """A variable that holds a whole list or mapping; nothing in it is a variable again."""
+    def _collection(self, text: str) -> Any:
+        """Return the list or mapping in a variable's value; variables in it are not substituted."""
         try:
             return _read(text, _Reader(self.name, [], {}))
         except yaml.YAMLError:
             return text
 
-    def _put_in(self, match: re.Match[str]) -> str:
+    def _substitute(self, match: re.Match[str]) -> str:
         number = int(match[1])
         if number >= len(self.variables):
             return match[0]
         variable = self.variables[number]
-        if variable.complaint:
-            self.complain(variable, variable.complaint)
-        value = self.environ.get(variable.name) or variable.default
-        if value is None:
-            value = self.environ.get(variable.name)
+        if variable.error:
+            self.reject(variable)
+        value = self.environ.get(variable.name)
+        if not value and variable.default is not None:
+            value = variable.default
         if value is None:
             raise ConfigError(
                 f"{self.name}:{variable.line}: the environment variable {variable.name} is not set",
@@ -184,7 +187,7 @@ class _Reader:
 
 
 _HINTS = {
-    "{": "the environment is there as {{ env.NAME }} or ${NAME:-default}; other template code is not run",
+    "{": "write {{ env.NAME }} or ${NAME:-default} for a variable; other template code is not run",
     "$": "write ${NAME} or ${NAME:-default}; a plain ${ is written $${",
 }
 
@@ -216,15 +219,15 @@ def _variable(match: re.Match[str]) -> _Variable:
         return _Variable(match, "", text[1:], "")
     if match["template"] or match["odd"]:
         shown = text if len(text) <= 60 else f"{text[:60]}…"
-        complaint = f"{shown} is template code" if match["template"] else f"{shown} is no variable"
-        return _Variable(match, text[0], None, complaint)
+        error = f"{shown} is template code" if match["template"] else f"{shown} is no variable"
+        return _Variable(match, text[0], None, error)
     name = match["name"] or match["dotted"] or match["indexed"]
     default = match["default"]
     return _Variable(match, name, None if default is None else default[2:], "")
 
 
 def _plain(value: Any) -> Any:
-    """As JSON would have it."""
+    """Return a scalar as a JSON type."""
     if isinstance(value, datetime.date):  # a datetime is one
         return value.isoformat()
     if isinstance(value, bytes):

@@ -7,7 +7,7 @@ from copy import copy
 from itertools import islice
 from typing import TypeVar
 
-from polydomo.store.deferred import Deferred
+from polydomo.deferred import Deferred
 from polydomo.store.errors import StoreClosed, StoreError
 from polydomo.store.kv import MemoryKv
 from polydomo.store.operations import Op

@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from polydomo.deferred import Deferred
 from polydomo.store import queries
 from polydomo.store.database import Database
-from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreError
 from polydomo.store.kv_batch import encode
 from polydomo.store.operations import Op

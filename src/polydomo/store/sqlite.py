@@ -20,11 +20,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from polydomo import private_files
+from polydomo.deferred import Deferred
 from polydomo.store.batch import execute
 from polydomo.store.checkpoint import Checkpointer
 from polydomo.store.damage import Check, LogScan, lost_in_log, quick_check, scan_log, set_aside
 from polydomo.store.database import Database, Row, migrate
-from polydomo.store.deferred import Deferred
 from polydomo.store.disk import explain, inspect
 from polydomo.store.errors import (
     StoreError,
@@ -202,7 +202,7 @@ class SqliteStore(SqlStore):
             self.unopened = None
             reply.settle(None)
 
-        def failed(error: StoreError) -> None:
+        def failed(error: Exception) -> None:
             if isinstance(error, StoreTrouble):
                 self.unopened = error
             reply.fail(error)

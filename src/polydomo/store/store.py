@@ -20,9 +20,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+from polydomo.deferred import Deferred
 from polydomo.store import kv, operations
 from polydomo.store.damage import Check
-from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreBusy, StoreClosed, StoreError, StoreInvalid, StoreTrouble
 from polydomo.store.operations import Done, Op
 from polydomo.store.records import (

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Final, TypeVar
 
-from polydomo.store.deferred import Deferred
+from polydomo.deferred import Deferred
 from polydomo.store.errors import StoreClosed, StoreError, StoreInvalid
 from polydomo.store.operations import Op
 from polydomo.store.store import Call

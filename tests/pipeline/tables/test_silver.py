@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def frame(spark: SparkSession, table: ledger.Table, rows: list[dict[str, Any]]) -> DataFrame:
+def frame(spark: SparkSession, table: ledger.LedgerTable, rows: list[dict[str, Any]]) -> DataFrame:
     plain = [tuple(row.get(column.name) for column in table.columns) for row in rows]
     return spark.createDataFrame(plain, spark_schema(table))
 

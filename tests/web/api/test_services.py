@@ -188,7 +188,7 @@ async def test_a_broker_that_keeps_and_shares_nothing() -> None:
     settings.broker.zmq, settings.broker.http, settings.broker.data = [], ["127.0.0.1:0"], ""
     server = BrokerServer(settings, (web.join,))
     await server.start()
-    site = Site(server.places()["http"][0])
+    site = Site(server.endpoints()["http"][0])
 
     def look() -> None:
         for path in ("/v1/dead", "/v1/dead/x", "/v1/files", "/v1/files/x"):

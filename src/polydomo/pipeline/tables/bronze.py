@@ -183,7 +183,7 @@ def _pages(verdict: Verdict, file: pq.ParquetFile) -> Verdict:
     return verdict._replace(sure=True)
 
 
-def _time(table: ledger.Table) -> str:
+def _time(table: ledger.LedgerTable) -> str:
     return {"jobs": "finished", "attempts": "dispatched", "events": "at"}[table.name]
 
 

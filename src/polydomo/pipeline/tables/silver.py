@@ -26,7 +26,7 @@ _KINDS: Final = {
 }
 
 
-def _from_ledger(table: ledger.Table, *without: str) -> tuple[TableColumn, ...]:
+def _from_ledger(table: ledger.LedgerTable, *without: str) -> tuple[TableColumn, ...]:
     return tuple(TableColumn(c.name, _KINDS[c.kind], c.doc) for c in table.columns if c.name not in without)
 
 

@@ -90,7 +90,7 @@ def make_router(server: BrokerServer) -> APIRouter:
     async def forget_memo(request: Request, service: Name) -> Response:
         """Remove all cached results of a service; with a body, only the result of the request with this body."""
         body = await read_body(request)
-        server.enter()
+        server.advance()
         count = broker.memos.forget(parse_name(service), None if body == EMPTY_BODY else body)
         return json_uncached({"name": service, "forgotten": count})
 

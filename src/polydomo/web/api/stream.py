@@ -83,7 +83,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         if last == sse.END:
             return Response(status_code=204)
         after = int(last or 0)
-        server.enter()
+        server.advance()
         job = server.broker.find(id)
         if job is None or job.extra is None:
             ended = await load_result(clients, id, connection_of(scope))
