@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from polydomo.ledger import schema
-from polydomo.ledger.schema import Table
+from polydomo.ledger.schema import LedgerTable
 
 START: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -30,7 +30,7 @@ BY_NAME: Final = {table.name: table for table in schema.TABLES}
 _numbers = count(1)
 
 
-def arrow_schema(table: Table | str) -> pa.Schema:
+def arrow_schema(table: LedgerTable | str) -> pa.Schema:
     """Return a table's schema as a broker writes it."""
     table = BY_NAME[table] if isinstance(table, str) else table
     return pa.schema([pa.field(c.name, TYPES[c.kind], c.nullable) for c in table.columns])

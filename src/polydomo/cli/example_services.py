@@ -13,17 +13,17 @@ PAUSE = 0.2
 
 
 async def echo(body: Any) -> Any:
-    """sends back what it is given, byte for byte"""
+    """Sends back what it is given, byte for byte"""
     return body
 
 
 async def upper(body: bytes) -> bytes:
-    """the same in capitals"""
+    """The same in capitals"""
     return body.upper()
 
 
 async def count(to: Any, ctx: Context) -> int:
-    """counts up to a number, each one a partial answer"""
+    """Counts up to a number, each one a partial answer"""
     if not isinstance(to, int) or not 0 < to <= MOST:
         raise ValueError(f"count to a number from 1 to {MOST}, not {to!r}")
     for number in range(1, to):

@@ -364,7 +364,7 @@ class Ingest:
         log.error("segment rejected", path=segment.path, reason=verdict.reason, moved_to=aside or "")
 
 
-def _segments(spark: SparkSession, table: ledger.Table, segments: Sequence[Segment]) -> DataFrame:
+def _segments(spark: SparkSession, table: ledger.LedgerTable, segments: Sequence[Segment]) -> DataFrame:
     """Read segments. Columns that a segment does not have are null, unknown ones are ignored."""
     return (
         spark.read.schema(spark_schema(table))
@@ -377,7 +377,7 @@ def _segments(spark: SparkSession, table: ledger.Table, segments: Sequence[Segme
 
 
 def _once(
-    rows: DataFrame, there: DataFrame | None, table: ledger.Table, suspects: DataFrame, by_id: bool
+    rows: DataFrame, there: DataFrame | None, table: ledger.LedgerTable, suspects: DataFrame, by_id: bool
 ) -> DataFrame:
     """Remove duplicates and existing rows. A row rebuilt from the store is dropped in favour of the original."""
     tagged = rows.withColumns({"_file": F.col("_metadata.file_path"), "_row": F.col("_metadata.row_index")})

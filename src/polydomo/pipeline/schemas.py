@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from polydomo.ledger.schema import Table
+from polydomo.ledger.schema import LedgerTable
 
 TYPES: Final[dict[str, DataType]] = {
     "string": StringType(),
@@ -26,6 +26,6 @@ TYPES: Final[dict[str, DataType]] = {
 }
 
 
-def spark_schema(table: Table) -> StructType:
+def spark_schema(table: LedgerTable) -> StructType:
     """Return the schema for reading segments. All columns are nullable: required values are checked, not assumed."""
     return StructType([StructField(column.name, TYPES[column.kind], True) for column in table.columns])

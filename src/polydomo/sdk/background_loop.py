@@ -72,7 +72,7 @@ def portal() -> BackgroundLoop:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where there is one."""
+    """Uvloop's where there is one."""
     try:
         import uvloop
     except ImportError:

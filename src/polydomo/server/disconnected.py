@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polydomo.core.names import printable
-from polydomo.dialects.session import UNPLUGGED, ClosedTransport, PeerConnection, Session
+from polydomo.dialects.session import CLOSED_TRANSPORT, PeerConnection, Session, Transport
 from polydomo.server.log import Log
 from polydomo.server.memory_budget import MemoryBudget
 
 log = Log()
 
 
-class Disconnected(ClosedTransport):
+class Disconnected(Transport):
     """Transport of one disconnected client, in place of its connection.
 
     `limit` is the number of bytes of answers that are kept. `forgotten` is called with the client's identity when it
@@ -34,7 +34,7 @@ class Disconnected(ClosedTransport):
         self._forgotten = forgotten
         self._answers: list[bytes] = []
         self._size = 0
-        link.unplug(self, self._keep)
+        link.replace_transport(self, self._keep)
 
     def hand_over(self, link: PeerConnection) -> None:
         """Continue on the client's new connection: send all answers that it missed, also unflushed ones."""
@@ -51,7 +51,7 @@ class Disconnected(ClosedTransport):
         self._forgotten(self.link.identity)
         self._budget.release(self)
         self._answers.clear()
-        self.link.unplug(UNPLUGGED, discard)
+        self.link.replace_transport(CLOSED_TRANSPORT, discard)
 
     def cut(self, reason: str) -> None:
         """Give up the client and its sessions."""

@@ -144,7 +144,7 @@ class NngPeer(PeerBase, SpTransport):
         self.session.flush()  # answers to the other requests of this connection
         self.refuse(str(error))
 
-    def complain(self, reason: str) -> None:
+    def report_violation(self, reason: str) -> None:
         self.count_violation(self.session.invalid, reason)
 
     def has_worker(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from polydomo import redaction
 from polydomo.core.broker import Broker
-from polydomo.dialects.registry import OPENERS
+from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import Context, Outbox
 from polydomo.errors import ConfigError
 from polydomo.server import job_tasks, scan_tasks, tracebacks
@@ -78,7 +78,7 @@ class BrokerServer:
         self.broker.now = self.clock.read()
         self.outbox = Outbox(self._schedule_flush)
         self.context = Context(
-            self.broker, self.outbox, OPENERS, settings.beat(), settings.limits.worker_jobs
+            self.broker, self.outbox, SESSION_FACTORIES, settings.beat(), settings.limits.worker_jobs
         )
         self._set_context(settings)
         self.context.broker_id = f"{settings.broker.name}-{os.urandom(6).hex()}".encode()

@@ -8,9 +8,9 @@ import os
 from polydomo._version import __version__
 from polydomo.dialects.registry import RESUMED
 from polydomo.dialects.session import (
+    CLOSED_TRANSPORT,
     NAME_TAKEN,
     NATIVE_PROPERTY,
-    UNPLUGGED,
     Context,
     PeerConnection,
     Transport,
@@ -99,7 +99,7 @@ class ZmqListener:
             limit = server.settings.limits.output_bytes
             self.suspended[link.identity] = Disconnected(link, sessions, server.budget, limit, self._forget)
         else:
-            link.unplug(UNPLUGGED, discard)
+            link.replace_transport(CLOSED_TRANSPORT, discard)
 
     def _forget(self, identity: bytes) -> None:
         self.suspended.pop(identity, None)
@@ -164,13 +164,13 @@ class ZmqPeer(PeerBase, Transport):
     def failed(self, error: ProtocolError) -> None:
         self.refuse(str(error))
 
-    def complain(self, reason: str) -> None:
+    def report_violation(self, reason: str) -> None:
         self.count_violation(self.link.invalid, reason)
 
     def forget(self) -> None:
         """Do nothing: the connection is open."""
 
-    def is_there(self) -> bool:
+    def is_alive(self) -> bool:
         now = self.server.clock.read()
         if self.heard > self._asked:
             self._asked = now

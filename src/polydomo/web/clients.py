@@ -56,7 +56,7 @@ class WebClient(ClientPort):
 
         A job without an id in its options gets one.
         """
-        self.clients.server.enter()
+        self.clients.server.advance()
         if options is None:
             options = Options()
         if not options.uid:
@@ -77,7 +77,7 @@ class WebClient(ClientPort):
 
     def watch(self, job: Job) -> PendingJob:
         """Return a pending job that is notified of everything that happens to `job`, which may be any client's."""
-        self.clients.server.enter()
+        self.clients.server.advance()
         pending = PendingJob(self, job.extra.uid if job.extra is not None else "")
         pending.accepted = True
         pending.watched = job
@@ -95,7 +95,7 @@ class WebClient(ClientPort):
         job = pending.job
         if job is None or self.pending.pop(job, None) is None:
             return
-        self.clients.server.enter()
+        self.clients.server.advance()
         if pending.watched is not None:
             self.broker.unwatch(job)
             return
@@ -234,7 +234,7 @@ class WebClients:
             if len(self._clients) >= self._limit:
                 self._forget_idle(self.loop.time())
                 self._limit = max(CLIENTS_MAX, 2 * len(self._clients))
-            self.server.enter()
+            self.server.advance()
             client = self._clients[(name, dialect)] = WebClient(self, name, dialect)
         return client
 
@@ -269,7 +269,7 @@ class WebClients:
         return len(self._clients)
 
     def _forget_idle(self, before: float) -> None:
-        self.server.enter()
+        self.server.advance()
         for key, client in list(self._clients.items()):
             if client.used <= before and client.idle():
                 del self._clients[key]

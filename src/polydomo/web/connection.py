@@ -346,7 +346,7 @@ class HttpConnection(HttpToolsProtocol):
         if not self.transport.is_closing() and not self._lingering:
             self.state.cut += 1
             self._input_closed = True
-            self.state.server.note("HTTP connection refused", self, f"{reason}: {detail}")
+            self.state.server.log_peer("HTTP connection refused", self, f"{reason}: {detail}")
             if self._active is None or not self._active.response_started:
                 self.transport.write(_raw_response(reason, detail))
             disconnected = self._abandon_requests()
@@ -436,7 +436,7 @@ class HttpConnection(HttpToolsProtocol):
         """End the connection at once; unsent data is lost."""
         if not self._input_closed:
             self.state.cut += 1
-            self.state.server.note("HTTP connection cut", self, reason)
+            self.state.server.log_peer("HTTP connection cut", self, reason)
         self._input_closed = True
         self.transport.abort()
 

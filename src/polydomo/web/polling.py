@@ -72,7 +72,7 @@ class PollingWorker(WorkerPort):
         """Open a poll: the worker can take one more job until `close`."""
         if len(self._polls) >= self.workers.server.settings.limits.worker_jobs:
             raise TooManyPolls(f"worker {shown(self.name)} has {len(self._polls)} open polls")
-        self.workers.server.enter()
+        self.workers.server.advance()
         core = self.core
         core.late.clear()  # the worker itself reports that it is ready
         self.workers.prune_attempts(self)
@@ -104,7 +104,7 @@ class PollingWorker(WorkerPort):
         """End a poll, if it is open."""
         if poll in self._polls:
             del self._polls[poll]
-            self.workers.server.enter()
+            self.workers.server.advance()
             self.update_credit()
             if not self._polls:
                 self.core.set_deaf(False)
@@ -121,7 +121,7 @@ class PollingWorker(WorkerPort):
     def return_job(self, job: Job) -> None:
         """Return a job that did not reach the worker."""
         if self.core.running.get(job.token) is job:
-            self.workers.server.enter()
+            self.workers.server.advance()
             self.update_credit(1)
             self.workers.remove_attempt(job.token)
             self.broker.report_unknown(self.core, job.token)
@@ -135,17 +135,17 @@ class PollingWorker(WorkerPort):
 
     def partial(self, token: bytes, body: bytes) -> bool:
         """Pass on a partial result."""
-        self.workers.server.enter()
+        self.workers.server.advance()
         return self.broker.partial(self.core, token, body) == ANSWERED
 
     def event(self, token: bytes, kind: str, body: bytes) -> bool:
         """Pass on a progress event; `body` is the content of one frame."""
-        self.workers.server.enter()
+        self.workers.server.advance()
         return bool(token) and self.broker.event(self.core, token, kind, body) == ANSWERED
 
     def heartbeat(self, token: bytes) -> bool:
         """Record a sign of life. From the first one on, the worker expires if it is silent while busy."""
-        self.workers.server.enter()
+        self.workers.server.advance()
         self.broker.seen(self.core)
         if token not in self.core.running:
             return False
@@ -164,7 +164,7 @@ class PollingWorker(WorkerPort):
 
     def leave(self, reason: str = "disconnected on request") -> None:
         """Remove the worker; its jobs go to others."""
-        self.workers.server.enter()
+        self.workers.server.advance()
         self._end()
         self.broker.leave(self.core, reason)
 
@@ -193,7 +193,7 @@ class PollingWorker(WorkerPort):
 
     def _end_attempt(self, token: bytes) -> None:
         """Prepare the end of an attempt, so that it makes no room for another job."""
-        self.workers.server.enter()
+        self.workers.server.advance()
         self.update_credit(1 if token in self.core.running or token in self.core.late else 0)
         self.workers.remove_attempt(token)
 
@@ -224,7 +224,7 @@ class PollingWorkers:
 
         An `anonymous` worker has a generated name and never reconnects under it.
         """
-        self.server.enter()
+        self.server.advance()
         services = list(dict.fromkeys(services))
         if not services or len(services) > SERVICES_MAX:
             raise OfferRefused(f"a worker offers 1 to {SERVICES_MAX} services, not {len(services)}")
@@ -278,7 +278,7 @@ class PollingWorkers:
     def reattach(self, token: bytes, job: Job, dialect: str = "http") -> PollingWorker | None:
         """Give an attempt from before the broker's restart back to its worker; None if it has been claimed."""
         assert job.extra is not None
-        self.server.enter()
+        self.server.advance()
         known = self._workers.get((job.extra.holder, dialect))
         offered = [] if known is None else [service.name for service in known.core.services]
         worker = self.get(job.extra.holder, [*offered, job.service.name], dialect)

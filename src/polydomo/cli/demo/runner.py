@@ -71,7 +71,7 @@ class SceneRunner:
         return child
 
     def restart_broker(self) -> None:
-        """kill -9, and another one on the same port and folder."""
+        """Kill -9, and another one on the same port and folder."""
         flags = (*BROKER_FLAGS, "--http", self.http)
         self.broker.kill()
         self.broker, self.endpoint = self.household.start_broker(self.endpoint, *flags, again=True)

@@ -89,7 +89,7 @@ def make_router(server: BrokerServer) -> APIRouter:
         return _file_response(request, files, opened.file, opened.modified, range, if_range)
 
     def _files() -> Files:
-        files = server.hosting.files
+        files = server.builtin_services.files
         if files is None:
             raise problem("not-supported", "this broker shares no files: start it with --files DIR")
         return files
@@ -147,11 +147,11 @@ def _file_response(
         file.close()
         return Response(b"", status, headers)
     try:
-        files.begin()
+        files.begin_transfer()
     except ValueError as error:
         file.close()
         raise problem("too-many-requests", str(error)) from error
-    return SharedFileResponse(_chunks(files, file, start, end), status, headers, lambda: files.end(file))
+    return SharedFileResponse(_chunks(files, file, start, end), status, headers, lambda: files.end_transfer(file))
 
 
 def parse_range(text: str, size: int) -> tuple[int, int] | None:
@@ -177,7 +177,7 @@ def parse_range(text: str, size: int) -> tuple[int, int] | None:
 
 async def _chunks(files: Files, file: OpenFile, start: int, end: int) -> AsyncIterator[bytes]:
     while start < end:
-        data = await await_deferred(files.later(lambda: file.read(start, min(CHUNK, end - start))))  # noqa: B023
+        data = await await_deferred(files.run(lambda: file.read(start, min(CHUNK, end - start))))  # noqa: B023
         if not data:
             raise OSError("the file was truncated while it was sent")
         start += len(data)
@@ -187,7 +187,7 @@ async def _chunks(files: Files, file: OpenFile, start: int, end: int) -> AsyncIt
 async def _in_thread(files: Files, work: Callable[[], Any]) -> Any:
     """Run `work` in a thread; raise HttpProblem if the file does not exist or there are too many requests."""
     try:
-        return await await_deferred(files.later(work))
+        return await await_deferred(files.run(work))
     except NotShared as error:
         raise problem("not-found", str(error).removeprefix(SCHEME)) from error
     except ValueError as error:  # the queue of the thread is full

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def make_router(server: BrokerServer) -> APIRouter:
     """Return the routes under `/v1/inventory`."""
     router = APIRouter(prefix="/v1/inventory", tags=["inventory"], default_response_class=Response)
-    sid = server.hosting.sid
+    sid = server.builtin_services.sid
 
     @router.get("", summary="Show the inventory's sources", responses=cached("InventoryFiles"))
     async def list_inventory(request: Request) -> Response:
@@ -34,7 +34,7 @@ def make_router(server: BrokerServer) -> APIRouter:
     )
     async def reload() -> Response:
         """Read the files again. If they are invalid, the previous ones stay in use and the response says why."""
-        server.enter()
+        server.advance()
         if not sid.path:
             raise problem("not-supported", "this broker has no inventory: start it with --inventory FILE")
         try:

@@ -29,7 +29,7 @@ async def load_result(clients: WebClients, uid: str, connection: HttpConnection 
 
 async def _recall(server: BrokerServer, uid: str) -> JobResult | None:
     def start(then: Callable[[JobResult | None], None]) -> None:
-        server.enter()
+        server.advance()
         server.broker.recall(uid, then)
 
     ended = await called_back(start)

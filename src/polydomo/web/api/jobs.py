@@ -186,7 +186,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         waits for the end. A result never changes, and its `ETag` is a hash of it."""
         headers = request_options.headers_of(request.scope)
         wait = request_options.preferred_wait(headers.get(b"prefer"), server.settings.http.patience)
-        server.enter()
+        server.advance()
         job = broker.find(id)
         if job is not None and wait and not clients.closing:
             await clients.wait_ended(job, wait)
@@ -208,7 +208,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     async def cancel(id: Id) -> Response:
         """Cancel a job. A waiting job is not run; a running one is revoked from its worker, which is notified if its
         protocol allows that. A job that has ended is not changed."""
-        server.enter()
+        server.advance()
         job = broker.find(id)
         if job is None:
             if await _find(id) is None:
@@ -284,7 +284,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         return response
 
     async def _find(id: str) -> dict[str, Any] | None:
-        server.enter()
+        server.advance()
         job = broker.find(id)
         if job is not None:
             return views.active_job(broker, job)

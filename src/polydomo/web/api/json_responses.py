@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -12,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from polydomo.services.builtin import Later
+from polydomo.deferred import Deferred
 from polydomo.store.errors import StoreClosed, StoreError, StoreInvalid, StoreRefusal, UnknownJob
 from polydomo.web.api.bodies import JSON
 from polydomo.web.api.problems import HttpProblem, problem
@@ -27,27 +26,14 @@ ROWS_MAX = 1000
 
 async def run_task(server: BrokerServer, task: str, *args: Any, **kwargs: Any) -> Any:
     """Run a management task (`mmi.service.broker`); raise ValueError if it refuses, HttpProblem if the store fails."""
-    server.enter()
+    server.advance()
     with store_errors():
         return await await_deferred(server.management.tasks[task](*args, **kwargs))
 
 
 async def await_deferred(answer: Any) -> Any:
-    """Return a value that may be deferred (`Later`)."""
-    if not isinstance(answer, Later):
-        return answer
-    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def done(value: Any) -> None:
-        if not future.done():  # the waiting task may have been cancelled
-            future.set_result(value)
-
-    def failed(error: Exception) -> None:
-        if not future.done():
-            future.set_exception(error)
-
-    answer.then(done, failed)
-    return await future
+    """Return a value that may be deferred."""
+    return await answer if isinstance(answer, Deferred) else answer
 
 
 @contextmanager

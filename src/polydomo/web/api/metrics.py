@@ -69,7 +69,7 @@ def make_router(server: BrokerServer) -> APIRouter:
     async def metrics() -> Response:
         """Return metrics of jobs, services, workers, clients, connections, the store, the ledger and result caches."""
         await collector.choose()
-        server.enter()
+        server.advance()
         return Response(generate_latest(registry), 200, {"cache-control": "no-store"}, CONTENT_TYPE_LATEST)
 
     return router
@@ -126,7 +126,7 @@ class BrokerCollector(Collector):
         limit = self.server.broker.bounds.memory
         yield gauge("polydomo_jobs_bytes_limit", "Limit of bytes of active jobs.", limit)
         yield gauge("polydomo_transit_bytes", "Bytes from or to peers.", self.server.budget.transit)
-        yield counter("polydomo_invalid_messages", "Invalid messages.", self.server.complaints)
+        yield counter("polydomo_invalid_messages", "Invalid messages.", self.server.violations)
 
     def _services(self) -> Iterable[Metric]:
         broker = self.server.broker
@@ -160,7 +160,7 @@ class BrokerCollector(Collector):
         what = "Clients that have submitted a job."
         yield Metric("polydomo_clients", what, _sorted(clients), ("dialect",), False)
         connections: LabelledValues = {
-            ("zmq",): len(server.peers),
+            ("zmq",): len(server.zmq.peers),
             ("events",): len(server.events.subscribers),
             ("nng",): len(server.nng.peers),
         }

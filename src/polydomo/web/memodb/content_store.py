@@ -233,7 +233,7 @@ class ContentStore:
 
     @property
     def _kv(self) -> Store:
-        return self.server.shelf
+        return self.server.value_store
 
     async def _item(self, space: str, name: bytes) -> Item | None:
         with store_errors():

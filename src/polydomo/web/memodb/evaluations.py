@@ -99,7 +99,7 @@ class Evaluations:
         """Cancel the job of a call whose result was recorded by another request."""
         self._failed.pop(call, None)
         key = make_key(call, await self.content.epoch(call.func))
-        self.server.enter()
+        self.server.advance()
         lifecycle = self.server.broker.lifecycle
         job = lifecycle.keys.get((call.func.encode(), key))
         if job is not None:
