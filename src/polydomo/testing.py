@@ -1,4 +1,4 @@
-"""The test kit under a shorter name: see `polydomo.sdk.testing`."""
+"""The test kit (`polydomo.sdk.testing`) under a shorter name."""
 
 from polydomo.sdk.testing import LocalBroker, SyncLocalBroker
 

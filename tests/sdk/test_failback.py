@@ -44,43 +44,43 @@ async def offered(broker: LocalBroker) -> bool:
 
 async def test_an_earlier_broker_is_noticed_when_it_is_back(virtual: LocalBroker, second: LocalBroker):
     async with LocalBroker(clock=virtual.clock) as third:
-        roster = EndpointSelector(
+        selector = EndpointSelector(
             parse(f"mdp+local://{virtual.name},{second.name},{third.name}"), failback=10
         )
         returns: list[bool] = []
-        roster.on_return = lambda: returns.append(True)
+        selector.on_return = lambda: returns.append(True)
         for broker in (virtual, second):
             await broker.crash()
-        dealer = await roster.connect(ignore, ignore, patience=1)
-        assert dealer.place.local == third.name
-        assert not roster.is_behind(dealer.place)
+        dealer = await selector.connect(ignore, ignore, timeout=1)
+        assert dealer.address.local == third.name
+        assert not selector.is_behind(dealer.address)
         await third.advance(60)
         assert returns == []
         await second.restart()
         await third.advance(13)
         assert returns == [True]
-        assert roster.is_behind(dealer.place)
+        assert selector.is_behind(dealer.address)
         await virtual.restart()
         await third.advance(13)
         assert returns == [True, True]
-        again = await roster.connect(ignore, ignore, patience=1)
-        assert again.place.local == virtual.name
+        again = await selector.connect(ignore, ignore, timeout=1)
+        assert again.address.local == virtual.name
         for found in (dealer, again):
             found.close()
-        roster.close()
+        selector.close()
 
 
 @pytest.mark.parametrize("failback", [0, 10])
 async def test_nobody_is_looked_for_if_not_told_to_or_no_more(
     virtual: LocalBroker, second: LocalBroker, failback: float
 ):
-    roster = EndpointSelector(parse(f"mdp+local://{virtual.name},{second.name}"), failback)
+    selector = EndpointSelector(parse(f"mdp+local://{virtual.name},{second.name}"), failback)
     await virtual.crash()
-    dealer = await roster.connect(ignore, ignore, patience=1)
-    roster.close()
+    dealer = await selector.connect(ignore, ignore, timeout=1)
+    selector.close()
     await virtual.restart()
     await virtual.advance(60)
-    assert not roster.is_behind(dealer.place)
+    assert not selector.is_behind(dealer.address)
     dealer.close()
 
 

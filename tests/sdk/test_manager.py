@@ -146,7 +146,7 @@ def test_wrong_words_are_refused():
         Manager(rule="best")
     with pytest.raises(ConfigError, match="no clients"):
         Client("wmp://127.0.0.1:5555")
-    with pytest.raises(RuntimeError, match="nowhere yet"):
+    with pytest.raises(RuntimeError, match="not listening yet"):
         Manager().worker_url  # noqa: B018
 
 

@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 from polydomo.errors import ConfigError
 from polydomo.pipeline.bulk_partition import BODY, KEY, Order
 from polydomo.sdk.channel import service_name
-from polydomo.sdk.url import DEFAULT, VARIABLE, parse
+from polydomo.sdk.url import DEFAULT_URL, VARIABLE, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -139,7 +139,7 @@ def call(
 def address(url: str | None, durable: bool) -> str:
     """The URL, in a dialect that can say what is asked for. Read here, on the driver: executors have another
     environment."""
-    text = url or os.environ.get(VARIABLE) or DEFAULT
+    text = url or os.environ.get(VARIABLE) or DEFAULT_URL
     found = parse(text)
     if not durable and found.dialect == "nfp":
         return f"dcp{text[3:]}"  # NFP's jobs are always kept

@@ -1,7 +1,7 @@
-"""What users import: clients, workers, their sync twins, and a test kit.
+"""The SDK: clients, workers, their sync twins, and a test kit.
 
-Names are loaded when they are first used, so that `import polydomo` costs nothing to those who run a broker,
-and pytest can look at the plugin without loading an SDK.
+Names are loaded on first use, so that `import polydomo` stays cheap for a broker, and pytest can load the plugin
+without the rest of the SDK.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
     "Worker",
 ]
 
-_HOMES = {
+_MODULES = {
     "BodyError": "codecs",
     "Client": "client",
     "Codec": "codecs",
@@ -67,7 +67,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return getattr(import_module(f"{__name__}.{module}"), name)
