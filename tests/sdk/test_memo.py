@@ -232,8 +232,8 @@ async def test_what_has_not_left_yet_is_not_repeated():
                     await call.result()
                 channel = client._channel
                 assert isinstance(channel, MemoChannel)
-                assert channel._multiplexer is not None
-                transport = channel._multiplexer.transport._transport
+                assert channel._connection is not None
+                transport = channel._connection.transport._transport
                 assert transport is not None
                 assert transport.get_write_buffer_size() < 1 << 25
 

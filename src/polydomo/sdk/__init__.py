@@ -44,30 +44,21 @@ __all__ = [
 ]
 
 _MODULES = {
-    "BodyError": "codecs",
-    "Client": "client",
-    "Codec": "codecs",
-    "Context": "context",
-    "Event": "handle",
-    "Gather": "gather",
-    "Handle": "handle",
-    "Job": "job",
-    "Manager": "manager",
-    "Subscription": "subscription",
-    "SyncClient": "sync",
-    "SyncContext": "context",
-    "SyncGather": "sync",
-    "SyncHandle": "sync",
-    "SyncJob": "sync",
-    "SyncManager": "manager",
-    "SyncSubscription": "sync",
-    "SyncWorker": "sync",
-    "Worker": "worker",
+    "client": ["Client"],
+    "codecs": ["BodyError", "Codec"],
+    "context": ["Context", "SyncContext"],
+    "gather": ["Gather"],
+    "handle": ["Event", "Handle"],
+    "job": ["Job"],
+    "manager": ["Manager", "SyncManager"],
+    "subscription": ["Subscription"],
+    "sync": ["SyncClient", "SyncGather", "SyncHandle", "SyncJob", "SyncSubscription", "SyncWorker"],
+    "worker": ["Worker"],
 }
 
 
 def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

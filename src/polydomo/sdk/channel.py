@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from polydomo.core.gather import Piece
 from polydomo.core.names import parse_name
 from polydomo.core.registry import SERVICE_NAME_MAX
+from polydomo.sdk.codecs import Codec
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.failover import AnyTransport, EndpointSelector
 from polydomo.sdk.failures import FailureInfo
@@ -43,51 +45,30 @@ class JobObserver(NamedTuple):
     gathered: Callable[[Piece], None]  # the reply or failure of one of several workers
 
 
+@dataclass(slots=True, eq=False)
 class ClientCall:
     """One request as the channels see it."""
 
-    __slots__ = (
-        "body",
-        "cancelled",
-        "delete_sent",
-        "native",
-        "observer",
-        "partial",
-        "request_id",
-        "run_timeout",
-        "send_once",
-        "sent",
-        "service",
-        "target",
-        "timeout",
-        "uid",
-    )
+    service: bytes
+    body: bytes  # canonical (wire.frames)
+    name: str  # the service's, for records and messages
+    codec: Codec
+    timeout: float | None  # seconds for the whole call
+    retries: int
+    partial: Callable[[bytes], None] | None = None  # called with the canonical body of each partial reply
+    sent: int = 0  # how many times
+    native: bool = False  # sent to a Polydomo broker, so marked failures can be trusted
 
-    def __init__(
-        self,
-        service: bytes,
-        body: bytes,
-        partial: Callable[[bytes], None] | None = None,
-        *,
-        uid: str = "",
-        target: bytes = b"any",
-    ) -> None:
-        self.service = service
-        self.body = body  # canonical (wire.frames)
-        self.partial = partial  # called with the canonical body of each partial reply
-        self.sent = 0  # how many times
-        self.native = False  # sent to a Polydomo broker, so marked failures can be trusted
-        self.timeout: float | None = None  # seconds for the whole call
-        self.send_once = False
-        # NFP only:
-        self.uid = uid
-        self.target = target
-        self.observer: JobObserver | None = None
-        self.cancelled = False  # by a caller that wants the job itself ended
-        self.delete_sent = False
-        # MemoDB only:
-        self.run_timeout: float | None = None  # seconds for one worker, if fewer than `timeout`
-        self.request_id = b""  # the same for every repetition
+    # NFP only
+    uid: str = ""
+    target: bytes = b"any"
+    observer: JobObserver | None = None
+    cancelled: bool = False  # by a caller that wants the job itself ended
+    delete_sent: bool = False
+
+    # MemoDB only
+    run_timeout: float | None = None  # seconds for one worker, if fewer than `timeout`
+    request_id: bytes = b""  # the same for every repetition
 
 
 def service_name(name: str) -> bytes:
@@ -124,6 +105,10 @@ class Channel(ABC):
     def close(self) -> None:
         """Close all connections; outstanding calls raise ConnectionLost."""
 
+    @abstractmethod
+    def drop(self, connection: ClientConnection) -> None:
+        """Forget a connection that is closed or lost."""
+
     async def _connect(self, on_message: Callable[[Message], None], on_lost: Callable[[str], None]) -> Dealer:
         self._check_open()
         dealer = await self.selector.connect(
@@ -143,12 +128,12 @@ class Channel(ABC):
             raise ConnectionLost(CLOSED)
 
 
-class Multiplexer(ABC):
+class ClientConnection(ABC):
     """One connection and the calls outstanding on it."""
 
     transport: PeerTransport
 
-    def __init__(self, channel: MultiplexedChannel[Any]) -> None:
+    def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._retired = False
         self._pending: set[asyncio.Future[Any]] = set()
@@ -161,7 +146,12 @@ class Multiplexer(ABC):
         """Close the connection as soon as no call is outstanding."""
         self._retired = True
         if not self._pending:
-            self._close()
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self.transport.close()
+        self._channel.drop(self)
 
     def lost(self, reason: str) -> None:
         """Fail the outstanding calls after the connection broke."""
@@ -186,57 +176,52 @@ class Multiplexer(ABC):
             self.transport.expect(-1)
             self._pending.discard(reply)
             if self._retired and not self._pending:
-                self._close()
-
-    def _close(self) -> None:
-        self.transport.close()
-        self._channel.drop(self)
+                self.close()
 
 
-AnyMultiplexer = TypeVar("AnyMultiplexer", bound=Multiplexer)
+AnyConnection = TypeVar("AnyConnection", bound=ClientConnection)
 
 
-class MultiplexedChannel(Channel, Generic[AnyMultiplexer]):
+class MultiplexedChannel(Channel, Generic[AnyConnection]):
     """A channel with one multiplexed connection, opened on first use and again after it was lost."""
 
     def __init__(self, selector: EndpointSelector, connect_timeout: float, ping: float) -> None:
         super().__init__(selector, connect_timeout, ping)
         self._opening = asyncio.Lock()
-        self._multiplexer: AnyMultiplexer | None = None
-        self._retired: set[AnyMultiplexer] = set()  # with calls outstanding
+        self._connection: AnyConnection | None = None
+        self._retired: set[ClientConnection] = set()  # with calls outstanding
 
     def retire(self) -> None:
-        if self._multiplexer is not None:
-            self.selector.failed(self._multiplexer.transport.address)
+        if self._connection is not None:
+            self.selector.failed(self._connection.transport.address)
         self.renew()
 
     def renew(self) -> None:
-        multiplexer, self._multiplexer = self._multiplexer, None
-        if multiplexer is not None:
-            self._retired.add(multiplexer)
-            multiplexer.retire()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._retired.add(connection)
+            connection.retire()
 
     def close(self) -> None:
         self.closed = True
         self.selector.close()
-        for multiplexer in (*self._retired, self._multiplexer):
-            if multiplexer is not None:
-                multiplexer.lost(CLOSED)
-                multiplexer.transport.close()
+        for connection in (*self._retired, self._connection):
+            if connection is not None:
+                connection.lost(CLOSED)
+                connection.close()
 
-    def drop(self, multiplexer: AnyMultiplexer) -> None:
-        """Forget a connection that is closed or lost."""
-        self._retired.discard(multiplexer)
-        if self._multiplexer is multiplexer:
-            self._multiplexer = None
+    def drop(self, connection: ClientConnection) -> None:
+        self._retired.discard(connection)
+        if self._connection is connection:
+            self._connection = None
 
-    async def _open(self) -> AnyMultiplexer:
+    async def _open(self) -> AnyConnection:
         """Return the connection. The first caller opens it while the others wait."""
         async with self._opening:
-            if self._multiplexer is None:
-                self._multiplexer = await self._dial()
-            return self._multiplexer
+            if self._connection is None:
+                self._connection = await self._dial()
+            return self._connection
 
     @abstractmethod
-    async def _dial(self) -> AnyMultiplexer:
+    async def _dial(self) -> AnyConnection:
         """Return a new connection. Raises ConnectionLost if the client is closed before it is ready."""

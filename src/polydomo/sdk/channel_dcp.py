@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 
 from polydomo.dialects.dcp.client import DcpClientProtocol
-from polydomo.sdk.channel import ClientCall, MultiplexedChannel, Multiplexer
+from polydomo.sdk.channel import ClientCall, ClientConnection, MultiplexedChannel
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.failover import EndpointSelector
 from polydomo.wire.frames import Message
 
 
-class DcpChannel(MultiplexedChannel["DcpMultiplexer"]):
+class DcpChannel(MultiplexedChannel["DcpConnection"]):
     """Channel with a bounded number of requests on one DCP connection."""
 
     def __init__(self, selector: EndpointSelector, connect_timeout: float, ping: float, window: int) -> None:
@@ -25,16 +25,16 @@ class DcpChannel(MultiplexedChannel["DcpMultiplexer"]):
 
     async def exchange(self, call: ClientCall) -> bytes:
         async with self._slots:
-            multiplexer = self._multiplexer or await self._open()
-            return await multiplexer.exchange(call)
+            connection = self._connection or await self._open()
+            return await connection.exchange(call)
 
-    async def _dial(self) -> DcpMultiplexer:
-        multiplexer = DcpMultiplexer(self)
-        multiplexer.transport = await self._connect(multiplexer.received, multiplexer.lost)
-        return multiplexer
+    async def _dial(self) -> DcpConnection:
+        connection = DcpConnection(self)
+        connection.transport = await self._connect(connection.received, connection.lost)
+        return connection
 
 
-class DcpMultiplexer(Multiplexer):
+class DcpConnection(ClientConnection):
     """Calls told apart by a serial number in the metadata part."""
 
     transport: Dealer

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 
 from polydomo.dialects.mdp.client import MdpClientProtocol
-from polydomo.sdk.channel import CLOSED, Channel, ClientCall
+from polydomo.sdk.channel import CLOSED, Channel, ClientCall, ClientConnection
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.failover import EndpointSelector
-from polydomo.sdk.transport import ConnectionLost
 from polydomo.wire.frames import Message
 
 
@@ -24,98 +23,81 @@ class MdpChannel(Channel):
     ) -> None:
         super().__init__(selector, connect_timeout, ping)
         self._slots = asyncio.Semaphore(connections)
-        self._reusable: set[MdpConnection] = set()
+        self._connections: set[ClientConnection] = set()
+        self._retired: set[ClientConnection] = set()  # with a call outstanding
         self._idle: list[MdpConnection] = []
-        self._busy: set[MdpConnection] = set()
 
     async def exchange(self, call: ClientCall) -> bytes:
         async with self._slots:
             connection = self._idle.pop() if self._idle else await self._open()
-            self._busy.add(connection)
             try:
                 body = await connection.exchange(call)
             except BaseException:
-                self.drop(connection)
-                connection.dealer.close()
+                connection.close()
                 raise
-            finally:
-                self._busy.discard(connection)
-            if connection in self._reusable:
+            if connection in self._connections:
                 self._idle.append(connection)
-            else:
-                connection.dealer.close()
             return body
 
     def retire(self) -> None:
-        for connection in self._reusable:
-            self.selector.failed(connection.dealer.address)
+        for connection in self._connections:
+            self.selector.failed(connection.transport.address)
         self.renew()
 
     def renew(self) -> None:
-        for connection in self._idle:
-            connection.dealer.close()
-        self._idle.clear()
-        self._reusable.clear()  # busy connections are closed when their call ends
+        connections, self._connections = self._connections, set()
+        self._retired |= connections
+        for connection in connections:
+            connection.retire()
 
     def close(self) -> None:
         self.closed = True
         self.selector.close()
-        for connection in self._reusable | self._busy:
+        for connection in self._connections | self._retired:
             connection.lost(CLOSED)
-            connection.dealer.close()
+            connection.close()
 
-    def drop(self, connection: MdpConnection) -> None:
-        """Do not use the connection for another call."""
-        self._reusable.discard(connection)
-        if connection in self._idle:
-            self._idle.remove(connection)
+    def drop(self, connection: ClientConnection) -> None:
+        self._connections.discard(connection)
+        self._retired.discard(connection)
+        self._idle = [idle for idle in self._idle if idle is not connection]
 
     async def _open(self) -> MdpConnection:
         connection = MdpConnection(self)
-        connection.dealer = await self._connect(connection.received, connection.lost)
-        self._reusable.add(connection)
+        connection.transport = await self._connect(connection.received, connection.lost)
+        self._connections.add(connection)
         return connection
 
 
-class MdpConnection:
+class MdpConnection(ClientConnection):
     """One connection and the call on it."""
 
+    transport: Dealer
+
     def __init__(self, channel: MdpChannel) -> None:
-        self.dealer: Dealer
-        self._channel = channel
+        super().__init__(channel)
         self._protocol = MdpClientProtocol()
         self._call: ClientCall | None = None
         self._reply: asyncio.Future[bytes] | None = None
 
     async def exchange(self, call: ClientCall) -> bytes:
         """Send the request and return its final body. The pool makes sure that there is one call at a time."""
-        dealer = self.dealer
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._reply = reply
-        self._call = call
-        call.native = dealer.native
+        self._call, self._reply = call, reply
+        call.native = self.transport.native
         call.sent += 1
-        dealer.send(self._protocol.request(call.service, call.body))
-        dealer.expect(1)
+        self.transport.send(self._protocol.request(call.service, call.body))
         try:
-            return await reply
+            return await self._wait(reply)
         finally:
-            dealer.expect(-1)
-            self._reply = self._call = None
+            self._call = self._reply = None
 
     def received(self, message: Message) -> None:
         found = self._protocol.receive(message)
-        reply = self._reply
-        if found is None or reply is None or reply.done():
+        call, reply = self._call, self._reply
+        if found is None or call is None or reply is None or reply.done():
             return
         if found.final:
             reply.set_result(found.body)
-        elif self._call is not None and self._call.partial is not None:
-            self._call.partial(found.body)
-
-    def lost(self, reason: str) -> None:
-        """Fail the outstanding call, if any, after the connection broke."""
-        self._channel.selector.failed(self.dealer.address)
-        self._channel.drop(self)
-        if self._reply is not None and not self._reply.done():
-            self._reply.set_exception(ConnectionLost(reason))
+        elif call.partial is not None:
+            call.partial(found.body)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Final
 
 from polydomo.dialects.memo.client import MemoClientProtocol
-from polydomo.sdk.channel import ClientCall, MultiplexedChannel, Multiplexer
+from polydomo.sdk.channel import ClientCall, ClientConnection, MultiplexedChannel
 from polydomo.sdk.clock import TimerHandle
 from polydomo.sdk.congestion import CongestionWindow
 from polydomo.sdk.connection_sp import Req, connect
@@ -25,7 +26,7 @@ from polydomo.sdk.url import Address
 RESEND: Final = 10.0
 
 
-class MemoChannel(MultiplexedChannel["MemoMultiplexer"]):
+class MemoChannel(MultiplexedChannel["MemoConnection"]):
     """Channel with a congestion window on one MemoDB connection."""
 
     def __init__(
@@ -41,44 +42,42 @@ class MemoChannel(MultiplexedChannel["MemoMultiplexer"]):
         answered = False
         await self.window.enter()
         try:
-            multiplexer = self._multiplexer or await self._open()
-            body = await multiplexer.exchange(call)
+            connection = self._connection or await self._open()
+            body = await connection.exchange(call)
             answered = True
         finally:
             self.window.leave(answered)
         return body
 
-    async def _dial(self) -> MemoMultiplexer:
+    async def _dial(self) -> MemoConnection:
         self._check_open()
-        multiplexer = MemoMultiplexer(self)
+        connection = MemoConnection(self)
 
         def dial(address: Address, timeout: float) -> Awaitable[Req]:
             return connect(
                 address,
-                multiplexer.received,
-                multiplexer.lost,
+                connection.received,
+                connection.lost,
                 clock=self.selector.clock,
                 ping=self._ping,
                 timeout=timeout,
             )
 
-        multiplexer.transport = self._adopt(await self.selector.find(dial, self._connect_timeout))
-        return multiplexer
+        connection.transport = self._adopt(await self.selector.find(dial, self._connect_timeout))
+        return connection
 
 
+@dataclass(slots=True, eq=False)
 class PendingRequest:
     """A request without a reply yet."""
 
-    __slots__ = ("call", "interval", "reply", "resend_at")
-
-    def __init__(self, call: ClientCall, reply: asyncio.Future[bytes], interval: float, now: float) -> None:
-        self.call = call
-        self.reply = reply
-        self.interval = interval  # until the next repetition; infinity: never
-        self.resend_at = now + interval
+    call: ClientCall
+    reply: asyncio.Future[bytes]
+    interval: float  # until the next repetition; infinity: never
+    resend_at: float
 
 
-class MemoMultiplexer(Multiplexer):
+class MemoConnection(ClientConnection):
     """Calls told apart by their request IDs, and repeated while they have no reply."""
 
     transport: Req
@@ -95,8 +94,8 @@ class MemoMultiplexer(Multiplexer):
     async def exchange(self, call: ClientCall) -> bytes:
         await self._writable()
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        interval = float("inf") if call.send_once or self._resend <= 0 else self._resend
-        self._requests[call.request_id] = PendingRequest(call, reply, interval, self._clock.time())
+        interval = float("inf") if call.retries == 0 or self._resend <= 0 else self._resend
+        self._requests[call.request_id] = PendingRequest(call, reply, interval, self._clock.time() + interval)
         call.sent += 1
         self._send(call)
         if self._timer is None and interval < float("inf"):
@@ -145,9 +144,9 @@ class MemoMultiplexer(Multiplexer):
             self._send(request.call)
         self._timer = self._clock.call_later(self._resend / 2, self._resend_overdue)
 
-    def _close(self) -> None:
+    def close(self) -> None:
         self._stop_timer()
-        super()._close()
+        super().close()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -20,7 +20,7 @@ from polydomo.core import job as reasons
 from polydomo.core.gather import unpack
 from polydomo.dialects.nfp.client import NfpAnswer, NfpClientProtocol
 from polydomo.dialects.nfp.messages import EVENT, OPEN, STREAM
-from polydomo.sdk.channel import CLOSED, ClientCall, MultiplexedChannel, Multiplexer, NoResult
+from polydomo.sdk.channel import CLOSED, ClientCall, ClientConnection, MultiplexedChannel, NoResult
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.failover import EndpointSelector
 from polydomo.sdk.failures import FailureInfo
@@ -44,7 +44,7 @@ class _FailureBody(msgspec.Struct):
     traceback: str = ""
 
 
-class NfpChannel(MultiplexedChannel["NfpMultiplexer"]):
+class NfpChannel(MultiplexedChannel["NfpConnection"]):
     """Channel with one connection for jobs and one for queries, each opened on first use."""
 
     def __init__(
@@ -55,12 +55,12 @@ class NfpChannel(MultiplexedChannel["NfpMultiplexer"]):
         self._slots = asyncio.Semaphore(window)
         self._open_reply: dict[str, Any] = {}  # the broker's latest answer to OPEN
         self._querying = asyncio.Lock()
-        self._queries: NfpMultiplexer | None = None
+        self._queries: NfpConnection | None = None
 
     async def exchange(self, call: ClientCall) -> bytes:
         async with self._slots:
-            multiplexer = self._multiplexer or await self._open()
-            return await multiplexer.exchange(call)
+            connection = self._connection or await self._open()
+            return await connection.exchange(call)
 
     async def ask(self, message: bytes) -> NfpAnswer:
         """Send a query, made with `NfpClientProtocol`, and return its response. One query at a time."""
@@ -77,15 +77,15 @@ class NfpChannel(MultiplexedChannel["NfpMultiplexer"]):
 
     async def open(self) -> dict[str, Any]:
         """Connect if necessary, and return the broker's answer to OPEN."""
-        if self._multiplexer is None:
+        if self._connection is None:
             await self._open()
         return self._open_reply
 
     @property
     def host(self) -> str:
         """The host of the connected broker; empty if it has none."""
-        multiplexer = self._multiplexer
-        endpoint = None if multiplexer is None else multiplexer.transport.address.endpoint
+        connection = self._connection
+        endpoint = None if connection is None else connection.transport.address.endpoint
         return "" if endpoint is None or endpoint.is_ipc else endpoint.host
 
     def renew(self) -> None:
@@ -96,22 +96,22 @@ class NfpChannel(MultiplexedChannel["NfpMultiplexer"]):
 
     def close(self) -> None:
         super().close()
-        if self._queries is not None:
-            transport = self._queries.transport
-            self._queries.lost(CLOSED)
-            transport.close()
+        queries = self._queries
+        if queries is not None:
+            queries.lost(CLOSED)
+            queries.close()
 
-    def drop(self, multiplexer: NfpMultiplexer) -> None:
-        super().drop(multiplexer)
-        if self._queries is multiplexer:
+    def drop(self, connection: ClientConnection) -> None:
+        super().drop(connection)
+        if self._queries is connection:
             self._queries = None
 
-    async def _dial(self) -> NfpMultiplexer:
+    async def _dial(self) -> NfpConnection:
         return await self._connect_nfp(push=True)
 
-    async def _connect_nfp(self, push: bool) -> NfpMultiplexer:
+    async def _connect_nfp(self, push: bool) -> NfpConnection:
         """Return a connection whose OPEN was answered (NFP §OPEN)."""
-        connection = NfpMultiplexer(self)
+        connection = NfpConnection(self)
         connection.transport = await self._connect(connection.received, connection.lost)
         properties: dict[str, Any] = {"version": __version__}
         if push:
@@ -133,7 +133,7 @@ class NfpChannel(MultiplexedChannel["NfpMultiplexer"]):
         return connection
 
 
-class NfpMultiplexer(Multiplexer):
+class NfpConnection(ClientConnection):
     """One connection, and the jobs or the query outstanding on it."""
 
     transport: Dealer

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import Any, Final, Literal, Unpack
@@ -166,12 +167,11 @@ class Client:
         `wait=False`: raise UnknownService instead of queueing for a service that has no worker now. The options are
         NFP's; with a target of several workers the result is a dict as from `gather`.
         """
-        used = self._codec_for(body, codec)
-        call = self._call(service, codecs.encode(body, used), options)
-        reply = await self._perform(call, service, used, timeout, retries, wait, has_handle=False)
+        call = self._encoded_call(service, body, timeout, retries, codec, options)
+        reply = await self._perform(call, wait)
         if self._is_gathered(call):
-            return gather_codec.decode(reply, used, service)
-        return codecs.decode(reply, used)
+            return gather_codec.decode(reply, call.codec, service)
+        return codecs.decode(reply, call.codec)
 
     async def stream(
         self,
@@ -203,9 +203,7 @@ class Client:
         **options: Unpack[JobOptions],
     ) -> Handle:
         """Submit a job and return its `Handle` at once. Needs a running event loop."""
-        used = self._codec_for(body, codec)
-        call = self._call(service, codecs.encode(body, used), options)
-        return self._handle(call, service, used, timeout, retries)
+        return self._submit(self._encoded_call(service, body, timeout, retries, codec, options))
 
     async def request(
         self,
@@ -217,10 +215,10 @@ class Client:
         **options: Unpack[JobOptions],
     ) -> list[bytes]:
         """Send raw frames to one worker and return the frames of its reply, without a codec."""
-        call = self._call(service, join(frames), options)
+        call = self._call(service, join(frames), timeout, retries, codecs.RAW, options)
         if self._is_gathered(call):
             raise ValueError("request() returns one worker's frames; for several use gather() or broadcast()")
-        return split(await self._perform(call, service, codecs.RAW, timeout, retries, has_handle=False))
+        return split(await self._perform(call))
 
     def broadcast(
         self,
@@ -310,8 +308,9 @@ class Client:
                 codec = codecs.find(job.codec)
             except ValueError:  # a Codec of the user's
                 codec = self.codec
-            call = ClientCall(parse_name(job.service), job.body, uid=job.id, target=job.target.encode())
-            handle = self._handle(call, job.service, codec, None, None)
+            call = ClientCall(parse_name(job.service), job.body, job.service, codec, None, self.retries)
+            call.uid, call.target = job.id, job.target.encode()
+            handle = self._submit(call)
             recovered.append(Gather(handle) if self._is_gathered(call) else handle)
         return recovered
 
@@ -353,9 +352,9 @@ class Client:
     ) -> bytes:
         """Send a canonical body (`wire.frames`) and return that of the result; `partial` gets those of partial
         results. For libraries built on this one."""
-        call = self._call(service, body, options)
+        call = self._call(service, body, timeout, retries, codecs.RAW, options)
         call.partial = partial
-        return await self._perform(call, service, codecs.RAW, timeout, retries, has_handle=False)
+        return await self._perform(call)
 
     async def close(self) -> None:
         """Close the connections. Outstanding calls fail with Unreachable; in a `store` they stay unfinished."""
@@ -376,29 +375,50 @@ class Client:
     async def _ask(self, task: str, **kwargs: Any) -> Any:
         return await self.call(CATALOGUE, {"task": task, "kwargs": kwargs}, codec=codecs.JSON)
 
-    def _codec_for(self, body: Any, codec: str | Codec | None) -> Codec:
+    def _encoded_call(
+        self,
+        service: str,
+        body: Any,
+        timeout: TimeLimit,
+        retries: int | None,
+        codec: str | Codec | None,
+        options: JobOptions,
+    ) -> ClientCall:
         if codec is not None:
-            return codecs.find(codec)
-        return codecs.RAW if isinstance(body, bytes | bytearray | memoryview) else self.codec
+            used = codecs.find(codec)
+        else:
+            used = codecs.RAW if isinstance(body, bytes | bytearray | memoryview) else self.codec
+        return self._call(service, codecs.encode(body, used), timeout, retries, used, options)
 
-    def _call(self, service: str, body: bytes, options: JobOptions) -> ClientCall:
+    def _call(
+        self,
+        service: str,
+        body: bytes,
+        timeout: TimeLimit,
+        retries: int | None,
+        codec: Codec,
+        options: JobOptions,
+    ) -> ClientCall:
         prepared = prepare(self.url.dialect, options, body)
-        call = ClientCall(service_name(service), prepared.body, uid=prepared.uid, target=prepared.target)
-        call.run_timeout = prepared.run_timeout
-        return call
+        return ClientCall(
+            service_name(service),
+            prepared.body,
+            service,
+            codec,
+            self.timeout if timeout is DEFAULT else timeout,
+            self.retries if retries is None else retries,
+            uid=prepared.uid,
+            target=prepared.target,
+            run_timeout=prepared.run_timeout,
+        )
 
     def _is_gathered(self, call: ClientCall) -> bool:
         return self._nfp is not None and not is_single(call.service, call.target)
 
-    def _handle(
-        self, call: ClientCall, service: str, codec: Codec, timeout: TimeLimit, retries: int | None
-    ) -> Handle:
-        def perform(call: ClientCall) -> Coroutine[Any, Any, bytes]:
-            return self._perform(call, service, codec, timeout, retries)
-
+    def _submit(self, call: ClientCall) -> Handle:
         self._with_handle.add(call.uid)
         put = None if self._queries is None else self._queries.put
-        return Handle(service, codec, call, perform, put, self._is_gathered(call))
+        return Handle(call, partial(self._perform, has_handle=True), put, self._is_gathered(call))
 
     def _gather(
         self,
@@ -410,11 +430,10 @@ class Client:
         options: JobOptions,
     ) -> Gather:
         self._require_nfp("broadcast and gather")
-        used = self._codec_for(body, codec)
-        call = self._call(service, codecs.encode(body, used), options)
+        call = self._encoded_call(service, body, timeout, retries, codec, options)
         if call.service.startswith(RESERVED):
             raise ValueError(f"{service} returns one result for all targets: use call() with a target=")
-        handle = self._handle(call, service, used, timeout, retries)
+        handle = self._submit(call)
         return Gather(handle, "" if self._is_gathered(call) else first_name(call.target))
 
     def _require_nfp(self, what: str) -> NfpChannel:
@@ -422,26 +441,16 @@ class Client:
             raise RuntimeError(f"{what}: not supported by {self.url.dialect}; use an nfp:// URL")
         return self._nfp
 
-    async def _perform(
-        self,
-        call: ClientCall,
-        service: str,
-        codec: Codec,
-        timeout: TimeLimit,
-        retries: int | None,
-        wait: bool = True,
-        *,
-        has_handle: bool = True,
-    ) -> bytes:
+    async def _perform(self, call: ClientCall, wait: bool = True, has_handle: bool = False) -> bytes:
         """Return the final body within the time limit, and record the job if there is a store. A job with a handle
         stays unfinished in the store after a time-out, because its result can still be queried."""
         store = self._store
         if store is None or call.service.startswith(RESERVED):
-            return await self._limited(call, service, timeout, retries, wait)
+            return await self._limited(call, wait)
         target = call.target.decode()
-        await store.add(ClientJob(call.uid, service, target, call.body, codec.name, time()))
+        await store.add(ClientJob(call.uid, call.name, target, call.body, call.codec.name, time()))
         try:
-            body = await self._limited(call, service, timeout, retries, wait)
+            body = await self._limited(call, wait)
         except (JobFailed, Refused, UnknownService) as error:
             await store.end(call.uid, None, getattr(error, "reason", error.code))
             raise
@@ -456,7 +465,7 @@ class Client:
         await store.end(call.uid, body)
         return body
 
-    def _finish_later(self, work: Coroutine[Any, Any, None]) -> None:
+    def _finish_later(self, work: Coroutine[Any, Any, object]) -> None:
         if self._channel.closed:
             work.close()
             return
@@ -471,36 +480,29 @@ class Client:
         self._last_tasks.add(task)
         task.add_done_callback(self._last_tasks.discard)
 
-    async def _limited(
-        self, call: ClientCall, service: str, timeout: TimeLimit, retries: int | None, wait: bool
-    ) -> bytes:
-        limit = self.timeout if timeout is DEFAULT else timeout
-        most = self.retries if retries is None else retries
-        call.timeout, call.send_once = limit, most == 0
+    async def _limited(self, call: ClientCall, wait: bool) -> bytes:
         try:
-            async with self.clock.timeout(limit):
-                if not wait and not await self._is_offered(call.service, most):
-                    raise UnknownService(f"no worker offers {service!r}")
-                return await self._exchange(call, service, most)
+            async with self.clock.timeout(call.timeout):
+                if not wait and not await self._is_offered(call):
+                    raise UnknownService(f"no worker offers {call.name!r}")
+                return await self._exchange(call)
         except TimeoutError:
             trouble = self._channel.selector.trouble
+            within = f"within {call.timeout:g} s"
             if call.sent or not trouble:
-                raise Timeout(f"{service}: no answer within {limit:g} s") from None
-            raise Unreachable(f"{service}: it could not be sent within {limit:g} s ({trouble})") from None
+                raise Timeout(f"{call.name}: no answer {within}") from None
+            raise Unreachable(f"{call.name}: it could not be sent {within} ({trouble})") from None
         except asyncio.CancelledError:
             # Cancelled between two connections: the DELETE has not been sent yet.
             if call.cancelled and call.sent and not call.delete_sent and self._queries is not None:
-                self._finish_later(self._delete(self._queries, call, service))
+                self._finish_later(self._queries.delete(call.name, call.uid, call.target))
             raise
 
-    async def _delete(self, queries: JobQueries, call: ClientCall, service: str) -> None:
-        await queries.delete(service, call.uid, call.target)
+    async def _is_offered(self, call: ClientCall) -> bool:
+        query = self._call(PRESENCE, join([call.service]), None, call.retries, codecs.RAW, {})
+        return split(await self._exchange(query)) == [b"200"]
 
-    async def _is_offered(self, name: bytes, retries: int) -> bool:
-        query = self._call(PRESENCE, join([name]), {})
-        return split(await self._exchange(query, PRESENCE, retries)) == [b"200"]
-
-    async def _exchange(self, call: ClientCall, service: str, retries: int) -> bytes:
+    async def _exchange(self, call: ClientCall) -> bytes:
         """Return the final body. Repeat a call that was lost; send one that a stopping broker refused to the next."""
         channel = self._channel
         other_brokers = len(self.url.addresses) - 1
@@ -515,10 +517,10 @@ class Client:
                 failure = error.info
             except ConnectionLost as lost:
                 if channel.closed:
-                    raise Unreachable(f"{service}: the client was closed", hint="") from None
-                if call.sent > retries:
+                    raise Unreachable(f"{call.name}: the client was closed", hint="") from None
+                if call.sent > call.retries:
                     raise Unreachable(
-                        f"{service}: sent {call.sent} times, and each time the connection was lost ({lost})",
+                        f"{call.name}: sent {call.sent} times, and each time the connection was lost ({lost})",
                         hint="the job may have been run; allow more retries= or give a second endpoint",
                     ) from None
                 if backoff is None:  # the first time without a pause: the broker may just have been restarted
@@ -531,4 +533,4 @@ class Client:
                 call.sent -= 1  # not accepted, so it cannot be run twice
                 channel.retire()
                 continue
-            raise failures.error_of(failure, service)
+            raise failures.error_of(failure, call.name)

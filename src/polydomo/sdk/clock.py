@@ -9,6 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from time import monotonic
@@ -120,24 +121,20 @@ class VirtualClock(AsyncClock):
         return self._timers[0][0] if self._timers else float("inf")
 
 
+@dataclass(slots=True, eq=False)
 class VirtualTimer:
     """A callback scheduled on a virtual clock, called on the loop that scheduled it."""
 
-    __slots__ = ("_args", "_callback", "_loop", "cancelled")
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, callback: Callable[..., object], args: tuple[Any, ...]
-    ) -> None:
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self.cancelled = False
+    loop: asyncio.AbstractEventLoop
+    callback: Callable[..., object]
+    args: tuple[Any, ...]
+    cancelled: bool = False
 
     def fire(self) -> None:
-        if asyncio.get_running_loop() is self._loop:
-            self._callback(*self._args)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._callback, *self._args)
+        if asyncio.get_running_loop() is self.loop:
+            self.callback(*self.args)
+        elif not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.callback, *self.args)
 
     def cancel(self) -> None:
         self.cancelled = True

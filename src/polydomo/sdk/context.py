@@ -15,7 +15,7 @@ from polydomo.errors import Timeout
 from polydomo.sdk import codecs
 from polydomo.sdk.client import DEFAULT, Client, TimeLimit
 from polydomo.sdk.codecs import Codec
-from polydomo.sdk.worker_connection import JobPort
+from polydomo.sdk.worker_connection import RunningJob
 
 
 class Forward(NamedTuple):
@@ -35,14 +35,16 @@ class BaseContext:
         codec: Codec,
         client: Client,
         emit: Callable[[bytes], None],
-        port: JobPort | None = None,
+        running: RunningJob | None = None,
     ) -> None:
         self.service = service  # the requested name
         self.job = job  # the broker's id of this attempt; each attempt has another
         self.deadline: float | None = None  # always None: no dialect transmits it yet
-        self.id = "" if port is None else port.id  # the client's UUID (NFP only), the same for every attempt
+        self.id = (
+            "" if running is None else running.id
+        )  # the client's UUID (NFP only), the same for every attempt
         self.forwarded: Forward | None = None
-        self._port = port
+        self._running = running
         self._codec = codec
         self._client = client
         self._emit = emit
@@ -52,13 +54,13 @@ class BaseContext:
     @property
     def resources(self) -> list[str]:
         """The worker's resources: its own (`Worker(resources=…)`) and those that the broker has assigned to it."""
-        return [] if self._port is None else self._port.resources
+        return [] if self._running is None else self._running.resources
 
     @property
     def cancelled(self) -> bool:
         """Whether the client has cancelled the job (NFP only). An async function is interrupted; a plain one goes on in
         its thread, so a long-running one should check this now and then."""
-        return self._port is not None and self._port.cancelled
+        return self._running is not None and self._running.cancelled
 
     def progress(self, value: Any) -> None:
         """Send a partial result at once. Thread-safe. (Ignored on DCP, which has no partial results.)"""
@@ -67,9 +69,9 @@ class BaseContext:
     def event(self, kind: str, body: Any = None) -> None:
         """Send a progress event at once to the client and all subscribers. Thread-safe. `bytes` are sent unchanged, any
         other value as JSON. (NFP only; ignored elsewhere.)"""
-        if self._port is not None:
+        if self._running is not None:
             data = b"" if body is None else body if isinstance(body, bytes) else codecs.JSON.encode(body)
-            self._send(self._port.event, kind, data)
+            self._send(self._running.event, kind, data)
 
     def forward(self, service: str, body: Any) -> None:
         """Forward the job to `service` when the function ends; that service's result is the client's result, and the
@@ -84,11 +86,11 @@ class BaseContext:
             self._loop.call_soon_threadsafe(send, *args)
 
     async def _input(self, timeout: float | None) -> Any:
-        if self._port is None:
+        if self._running is None:
             raise RuntimeError("only NFP has a way to add to a running job")
         try:
             async with self._client.clock.timeout(timeout):
-                body = await self._port.input()
+                body = await self._running.input()
         except TimeoutError:
             raise Timeout(f"{self.service}: no input within {timeout:g} s", hint="") from None
         return codecs.decode(body, self._codec)

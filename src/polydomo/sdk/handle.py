@@ -50,16 +50,14 @@ class Handle:
 
     def __init__(
         self,
-        service: str,
-        codec: Codec,
         call: ClientCall,
         perform: Callable[[ClientCall], Coroutine[Any, Any, bytes]],
         put: Put | None = None,
         gathers: bool = False,
     ) -> None:
-        self.service = service
+        self.service = call.name
         self.id = call.uid
-        self.codec = codec
+        self.codec = call.codec
         self.workers: list[str] = []  # the workers the job is for, if the broker named them
         self._gathers = gathers  # the result combines several workers' replies
         self._put = put

@@ -98,9 +98,6 @@ class LocalTransport(asyncio.Transport):
         for data in unread:
             self._receive(data)
 
-    def is_reading(self) -> bool:
-        return self._reading
-
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Do nothing: this end never buffers output."""
 
@@ -118,9 +115,6 @@ class LocalTransport(asyncio.Transport):
 
     def abort(self) -> None:
         self.close()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
 
     def _receive(self, data: bytes) -> None:
         if not self._reading:

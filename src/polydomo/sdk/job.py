@@ -10,6 +10,7 @@ from polydomo.errors import JobFailed, Timeout, Unreachable
 from polydomo.sdk import codecs, failures
 from polydomo.sdk.channel_nfp import NfpChannel, failure_info
 from polydomo.sdk.codecs import Codec
+from polydomo.sdk.failover import FIRST_PAUSE, Backoff
 from polydomo.sdk.transport import ConnectionLost
 from polydomo.wire.frames import EMPTY_BODY
 
@@ -17,10 +18,6 @@ PENDING: Final = "pending"
 DONE: Final = "done"
 FAILED: Final = "failed"
 UNKNOWN: Final = "unknown"
-
-# Seconds between two polls of a job, doubled each time.
-FIRST_POLL: Final = 0.05
-LONGEST_POLL: Final = 2.0
 
 # Attempts of a query, each on a new connection after the last one's was lost.
 ATTEMPTS: Final = 3
@@ -48,7 +45,7 @@ class JobQueries:
         """Send input to a job. While no worker runs it, repeat until one does or the job has ended."""
         body = codecs.encode(value, codec) or EMPTY_BODY
         message = self._protocol.put(parse_name(service), b"all", uid.encode(), body)
-        pause = FIRST_POLL
+        backoff = Backoff()
         try:
             async with self.clock.timeout(self.timeout):
                 while True:
@@ -57,8 +54,7 @@ class JobQueries:
                         return
                     if (await self.get(service, uid, b"any")).status != 300:
                         break
-                    await self.clock.sleep(pause)
-                    pause = min(pause * 2, LONGEST_POLL)
+                    await self.clock.sleep(backoff.pause())
         except TimeoutError:
             raise Timeout(f"{uid}: no worker has it within {self.timeout:g} s") from None
         info = failure_info(answer)
@@ -73,7 +69,7 @@ class JobQueries:
                     except ConnectionLost as lost:
                         if self._channel.closed or not left:
                             raise Unreachable(f"{uid}: {lost}") from None
-                        await self.clock.sleep(FIRST_POLL)
+                        await self.clock.sleep(FIRST_PAUSE)
         except TimeoutError:
             raise Timeout(f"{uid}: no answer within {self.timeout:g} s") from None
         raise AssertionError
@@ -110,12 +106,11 @@ class Job:
         """Wait for the final result, at most `timeout` seconds, and return it decoded, or raise the job's error.
         Results of several workers are a dict of JSON values."""
         clock = self._queries.clock
-        pause = FIRST_POLL
+        backoff = Backoff()
         try:
             async with clock.timeout(timeout):
                 while await self.refresh() == PENDING:
-                    await clock.sleep(pause)
-                    pause = min(pause * 2, LONGEST_POLL)
+                    await clock.sleep(backoff.pause())
         except TimeoutError:
             raise Timeout(f"{self.id}: no result within {timeout:g} s") from None
         answer = self._last

@@ -86,13 +86,7 @@ class SyncClient:
     ) -> SyncHandle:
         """Submit a job and return its handle at once."""
         handle = self._loop.call(
-            self._client.submit,
-            service,
-            body,
-            timeout=timeout,
-            retries=retries,
-            codec=codec,
-            **options,
+            self._client.submit, service, body, timeout=timeout, retries=retries, codec=codec, **options
         )
         return SyncHandle(handle)
 
@@ -122,13 +116,7 @@ class SyncClient:
     ) -> SyncGather:
         """Submit a job to all connected workers of the service (NFP)."""
         gather = self._loop.call(
-            self._client.broadcast,
-            service,
-            body,
-            timeout=timeout,
-            retries=retries,
-            codec=codec,
-            **options,
+            self._client.broadcast, service, body, timeout=timeout, retries=retries, codec=codec, **options
         )
         return SyncGather(gather)
 

@@ -413,16 +413,15 @@ class Worker:
             raise LookupError(f"this worker does not offer {request.service!r}")
         emit = partial(sink.partial, request)
         job = request.address.decode("ascii", "backslashreplace")
-        port = sink.job_port
-        if port is not None:
-            port.in_thread = service.context is SyncContext
-        context = service.context(service.name, job, service.codec, self._client, emit, port)
+        running = sink.running_job
+        if running is not None:
+            running.in_thread = service.context is SyncContext
+        context = service.context(service.name, job, service.codec, self._client, emit, running)
         body = await service.run(request.body, context, self._executor)
         forward = context.forwarded
         if forward is None:
             return body
-        if sink.forwards:
-            sink.forward(request, service_name(forward.service), forward.body)
+        if sink.forward(request, service_name(forward.service), forward.body):
             return None
         return await self._client.exchange(forward.service, forward.body, emit, timeout=None)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -54,39 +55,61 @@ class MessageWorkerProtocol(WorkerProtocol, Protocol):
     def receive(self, message: Message, now: float) -> WorkerRequest | None: ...
 
 
-class JobPort(Protocol):
-    """What a job's function can do besides returning a result (NFP and WMP)."""
-
-    id: str  # the client's UUID
-    in_thread: bool  # the function cannot be interrupted and must check for cancellation itself
-
-    @property
-    def resources(self) -> list[str]: ...
-    @property
-    def cancelled(self) -> bool: ...
-    def event(self, kind: str, body: bytes) -> None: ...
-    async def input(self) -> bytes: ...
-
-
 class ReplySink(Protocol):
     """The destination of a job's replies."""
 
     @property
     def address(self) -> Address: ...
     @property
-    def forwards(self) -> bool: ...
-    @property
-    def job_port(self) -> JobPort | None: ...
+    def running_job(self) -> RunningJob | None: ...
     def partial(self, request: Any, body: bytes) -> None: ...
     def final(self, request: Any, body: bytes) -> None: ...
     def failed(self, request: Any, info: FailureInfo) -> None: ...
-    def forward(self, request: Any, service: bytes, body: bytes) -> None: ...
+    def forward(self, request: Any, service: bytes, body: bytes) -> bool: ...
+
+
+class RunningJob(ABC):
+    """A `ReplySink` of one job, in dialects where a running job has events, input or cancellation (NFP and WMP)."""
+
+    def __init__(self, uuid: bytes) -> None:
+        self.id = uuid.decode(errors="replace")  # the client's
+        self.in_thread = False  # the function cannot be interrupted and must check for cancellation itself
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def running_job(self) -> RunningJob:
+        return self
+
+    @property
+    def resources(self) -> list[str]:
+        return []
+
+    @property
+    @abstractmethod
+    def cancelled(self) -> bool:
+        """Return whether the job was cancelled."""
+
+    @abstractmethod
+    def event(self, kind: str, body: bytes) -> None:
+        """Send a progress event."""
+
+    @abstractmethod
+    async def input(self) -> bytes:
+        """Wait for the client's next input and return its body."""
+
+    def forward(self, request: Any, service: bytes, body: bytes) -> bool:
+        return False
+
+    def interrupt(self) -> None:
+        """Cancel the function, unless it runs in a thread."""
+        if self.task is not None and not self.in_thread:
+            self.task.cancel()
 
 
 class WorkerConnection:
     """A registered connection. The transport may call `received` and `lost` before `begin`."""
 
-    job_port: JobPort | None = None  # MDP, DCP and MemoDB have none
+    running_job: RunningJob | None = None  # MDP, DCP and MemoDB have none
 
     def __init__(self, on_job: Callable[[WorkerConnection, WorkerRequest], None]) -> None:
         self.transport: PeerTransport
@@ -119,11 +142,6 @@ class WorkerConnection:
         """The broker's address."""
         return self.transport.address
 
-    @property
-    def forwards(self) -> bool:
-        """Whether a job can be handed over to another service."""
-        return isinstance(self.protocol, DcpWorkerProtocol)
-
     def partial(self, request: WorkerRequest, body: bytes) -> None:
         """Send a partial reply."""
         self.protocol.partial(request, body, self._now())
@@ -138,11 +156,13 @@ class WorkerConnection:
         """Report a failure, in a final reply because the dialect has no failures."""
         self.final(request, failures.body_of(info, self.transport.native))
 
-    def forward(self, request: Any, service: bytes, body: bytes) -> None:
-        """Hand the job over to another service (DCP only)."""
-        if isinstance(self.protocol, DcpWorkerProtocol):
-            self.protocol.forward(request, service, body, self._now())
-            self._pump()
+    def forward(self, request: Any, service: bytes, body: bytes) -> bool:
+        """Hand the job over to another service. Return False if the dialect cannot: only DCP can."""
+        if not isinstance(self.protocol, DcpWorkerProtocol):
+            return False
+        self.protocol.forward(request, service, body, self._now())
+        self._pump()
+        return True
 
     def send_nfp(self, send: Callable[[NfpWorkerProtocol, float], None]) -> bool:
         """Let `send` make an NFP command and send it. Return False if the connection is over or not ready."""

@@ -25,7 +25,7 @@ from polydomo.sdk.failures import FailureInfo
 from polydomo.sdk.options import without_options
 from polydomo.sdk.persistence import NfpResult, NotKept, RecentResults, WorkerStore
 from polydomo.sdk.url import Address
-from polydomo.sdk.worker_connection import JobPort, WorkerConnection
+from polydomo.sdk.worker_connection import RunningJob, WorkerConnection
 from polydomo.sdk.worker_session import MakeProtocol, SessionSettings, SingleBrokerSession
 from polydomo.wire.frames import frame
 
@@ -54,19 +54,15 @@ class UnsentReply(NamedTuple):
     result: NfpResult
 
 
-class NfpJob(JobPort):
-    """One running job: its `ReplySink`, and what its function can do besides returning a result."""
-
-    forwards = False
+class NfpJob(RunningJob):
+    """One job on NFP."""
 
     def __init__(self, session: NfpWorkerSession, connection: WorkerConnection, request: NfpRequest) -> None:
+        super().__init__(request.uuid)
         self.request = request
-        # The tokens under which the job is to be answered, and where. One execution has several if the broker assigned
-        # the job to this worker again or was restarted.
+        # The tokens of the replies, and their connections. One execution has several if the broker assigned the job to
+        # this worker again or was restarted.
         self.tokens: dict[bytes, WorkerConnection] = {request.address: connection}
-        self.id = request.uuid.decode(errors="replace")
-        self.in_thread = False
-        self.task: asyncio.Task[None] | None = None
         self.result: NfpResult | None = None
         self._session = session
         self._cancelled = False
@@ -75,10 +71,6 @@ class NfpJob(JobPort):
     @property
     def address(self) -> Address:
         return self._latest()[1].address
-
-    @property
-    def job_port(self) -> JobPort | None:
-        return self
 
     @property
     def resources(self) -> list[str]:
@@ -105,11 +97,7 @@ class NfpJob(JobPort):
         body = frame(msgspec.json.encode(info), True) + failures.plain_body(info)
         self.result = NfpResult(ERROR.decode(), body)
 
-    def forward(self, request: Any, service: bytes, body: bytes) -> None:
-        raise NotImplementedError("NFP hands no job over")
-
     async def input(self) -> bytes:
-        """Return the body of the next PUT."""
         body = None if self._cancelled else await self._inputs.get()
         if body is None:
             self._inputs.put_nowait(None)  # for the next call
@@ -121,11 +109,10 @@ class NfpJob(JobPort):
         self._inputs.put_nowait(body)
 
     def cancel(self) -> None:
-        """Cancel the job after a DELETE. A function in a thread is not interrupted."""
+        """Cancel the job after a DELETE."""
         self._cancelled = True
         self._inputs.put_nowait(None)
-        if self.task is not None and not self.in_thread:
-            self.task.cancel()
+        self.interrupt()
 
     def add_token(self, token: bytes, connection: WorkerConnection) -> None:
         """Answer the job under this token, too, and send its events there."""

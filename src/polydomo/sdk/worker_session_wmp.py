@@ -25,32 +25,20 @@ from polydomo.sdk.connection import Dealer
 from polydomo.sdk.failures import FailureInfo
 from polydomo.sdk.reconnect import ConnectionOwner, maintain_connection
 from polydomo.sdk.url import Address
-from polydomo.sdk.worker_connection import JobPort
+from polydomo.sdk.worker_connection import RunningJob
 from polydomo.sdk.worker_session import SessionSettings, WorkerSession
 from polydomo.wire.frames import Message
 
 
-class WmpJob(JobPort):
-    """One running job: its `ReplySink`, and what its function can do besides returning a result."""
-
-    forwards = False
+class WmpJob(RunningJob):
+    """One job on WMP."""
 
     def __init__(self, session: WmpWorkerSession, request: WmpRequest, address: Address) -> None:
+        super().__init__(request.job)
         self.request = request
         self.address = address
-        self.id = request.job.decode(errors="replace")
-        self.in_thread = False
-        self.task: asyncio.Task[None] | None = None
         self.answered = False
         self._session = session
-
-    @property
-    def job_port(self) -> JobPort | None:
-        return self
-
-    @property
-    def resources(self) -> list[str]:
-        return []
 
     @property
     def cancelled(self) -> bool:
@@ -74,16 +62,8 @@ class WmpJob(JobPort):
         body = failures.plain_body(info)
         self._session.drive(lambda protocol, now: protocol.failed(self.request, status, headers, body, now))
 
-    def forward(self, request: Any, service: bytes, body: bytes) -> None:
-        raise NotImplementedError("WMP hands no job over")
-
     async def input(self) -> bytes:
         raise JobFailed("WMP has no way to add to a running job", reason="not-supported")
-
-    def cancel(self) -> None:
-        """Cancel the job for the manager. A function in a thread is not interrupted."""
-        if self.task is not None and not self.in_thread:
-            self.task.cancel()
 
 
 class WmpWorkerSession(WorkerSession, ConnectionOwner):
@@ -173,7 +153,7 @@ class WmpWorkerSession(WorkerSession, ConnectionOwner):
         if request is None:
             return
         if request.cancelled:
-            self._wmp_jobs[request.address].cancel()
+            self._wmp_jobs[request.address].interrupt()
             return
         job = self._wmp_jobs[request.address] = WmpJob(self, request, self._dealers[number].address)
         job.task = self._start_job(self._run_job(job), None)
