@@ -1,4 +1,4 @@
-"""After a failover: everybody goes back to the first broker when it returns, and nobody is missed meanwhile."""
+"""Failback: all peers return to the first broker when it is back, and no job is lost in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which broker is tried when, and how long one waits in between."""
+"""The order in which brokers are tried, and the pauses in between."""
 
 from __future__ import annotations
 

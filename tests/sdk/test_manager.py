@@ -1,4 +1,4 @@
-"""A WMP manager in one's own process, and workers over real sockets."""
+"""A WMP manager in the test's process, and workers over real sockets."""
 
 from __future__ import annotations
 

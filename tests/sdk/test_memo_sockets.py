@@ -1,4 +1,4 @@
-"""The SDK's MemoDB peers in front of a broker that is not ours: NNG's own REP socket, through pynng."""
+"""The SDK's MemoDB peers with a foreign broker: NNG's own REP socket, through pynng."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only NFP can: several workers at once, names and resources, options, events, input, jobs by their UUID."""
+"""NFP's own features: several workers at once, names and resources, options, events, input, jobs by their UUID."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker that is not ours sees of the SDK's NFP peers, and what it can make them do: a bare pyzmq ROUTER."""
+"""The SDK's NFP peers with a foreign broker, a bare pyzmq ROUTER: every message they send and obey."""
 
 from __future__ import annotations
 

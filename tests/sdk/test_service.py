@@ -1,4 +1,4 @@
-"""Functions as services: the four ways of running one."""
+"""Functions as services: the four ways to run one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a broker's URL is read."""
+"""Parsing of broker URLs."""
 
 from __future__ import annotations
 

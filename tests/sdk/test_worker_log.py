@@ -1,4 +1,4 @@
-"""What a worker says about its brokers: once for all its stations, and not at every attempt."""
+"""A worker's log about its brokers: once for all its sessions, and not at every attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two workers with one name: the second is told, and goes on under a name of its own."""
+"""Two workers with one name: the second is refused, and continues under another name."""
 
 from __future__ import annotations
 

@@ -232,8 +232,9 @@ class Client:
     ) -> Gather:
         """Submit a job to all connected workers of the service (NFP) and return its `Gather`. Needs a running event
         loop."""
+        self._require_nfp("broadcast")
         options["target"] = "all"
-        return self._gather(service, body, timeout, retries, codec, options)
+        return self._gather(self._encoded_call(service, body, timeout, retries, codec, options))
 
     def gather(
         self,
@@ -249,13 +250,14 @@ class Client:
     ) -> Gather:
         """Submit a job to the named workers, or to those with these resources (NFP), and return its `Gather`. The job
         waits for workers that are not connected."""
+        self._require_nfp("gather")
         if (targets is None) == (resources is None):
             raise ValueError("give targets= or resources=: names of workers, or of their resources")
         if targets is not None:
             options["target"] = targets
         if resources is not None:
             options["resource"] = resources
-        return self._gather(service, body, timeout, retries, codec, options)
+        return self._gather(self._encoded_call(service, body, timeout, retries, codec, options))
 
     def events(
         self, service: str | None = None, worker: str | None = None, kind: str | None = None
@@ -420,19 +422,9 @@ class Client:
         put = None if self._queries is None else self._queries.put
         return Handle(call, partial(self._perform, has_handle=True), put, self._is_gathered(call))
 
-    def _gather(
-        self,
-        service: str,
-        body: Any,
-        timeout: TimeLimit,
-        retries: int | None,
-        codec: str | Codec | None,
-        options: JobOptions,
-    ) -> Gather:
-        self._require_nfp("broadcast and gather")
-        call = self._encoded_call(service, body, timeout, retries, codec, options)
+    def _gather(self, call: ClientCall) -> Gather:
         if call.service.startswith(RESERVED):
-            raise ValueError(f"{service} returns one result for all targets: use call() with a target=")
+            raise ValueError(f"{call.name} returns one result for all targets: use call() with a target=")
         handle = self._submit(call)
         return Gather(handle, "" if self._is_gathered(call) else first_name(call.target))
 

@@ -58,8 +58,8 @@ class BaseContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the client has cancelled the job (NFP only). An async function is interrupted; a plain one goes on in
-        its thread, so a long-running one should check this now and then."""
+        """True after the client has cancelled the job (NFP only). An async function is interrupted; a plain one goes on
+        in its thread, so a long-running one should check this now and then."""
         return self._running is not None and self._running.cancelled
 
     def progress(self, value: Any) -> None:
@@ -68,7 +68,7 @@ class BaseContext:
 
     def event(self, kind: str, body: Any = None) -> None:
         """Send a progress event at once to the client and all subscribers. Thread-safe. `bytes` are sent unchanged, any
-        other value as JSON. (NFP only; ignored elsewhere.)"""
+        other value as JSON. (NFP only; ignored in other dialects.)"""
         if self._running is not None:
             data = b"" if body is None else body if isinstance(body, bytes) else codecs.JSON.encode(body)
             self._send(self._running.event, kind, data)

@@ -61,6 +61,9 @@ CREATE INDEX IF NOT EXISTS jobs_ended ON jobs (ended);
 """
 
 
+FIND_RESULT: Final = "SELECT status, result FROM jobs WHERE service = ? AND id = ? AND ended >= ?"
+
+
 class NotKept(PolydomoError):
     """The file given as `store=` cannot be used, so a job was not sent."""
 
@@ -233,9 +236,12 @@ class WorkerStore:
         """Record a job before it is run. Return its result if the same job succeeded before."""
 
         def work(file: sqlite3.Connection) -> NfpResult | None:
-            known = self._result(file, service, uid)
-            if known is not None and known.status == "200" and self._is_same(file, service, uid, body):
-                return known
+            # A UUID that is used again with another body is another job.
+            row = file.execute(
+                f"{FIND_RESULT} AND status = '200' AND body = ?", (service, uid, self._file.oldest(), body)
+            ).fetchone()
+            if row is not None:
+                return NfpResult(*row)
             self._file.execute(
                 file,
                 "INSERT OR REPLACE INTO jobs (service, id, body, received) VALUES (?, ?, ?, ?)",
@@ -254,21 +260,13 @@ class WorkerStore:
 
     async def find(self, service: str, uid: str) -> NfpResult | None:
         """Return a job's result, if it has ended and is kept."""
-        return await self._file.run(lambda file: self._result(file, service, uid))
+        values = (service, uid, self._file.oldest())
+        row = await self._file.run(lambda file: file.execute(FIND_RESULT, values).fetchone())
+        return None if row is None else NfpResult(*row)
 
     async def close(self) -> None:
         """Wait until everything is written, then close the file."""
         await self._file.close()
-
-    def _result(self, file: sqlite3.Connection, service: str, uid: str) -> NfpResult | None:
-        query = "SELECT status, result FROM jobs WHERE service = ? AND id = ? AND ended >= ?"
-        row = file.execute(query, (service, uid, self._file.oldest())).fetchone()
-        return None if row is None else NfpResult(*row)
-
-    def _is_same(self, file: sqlite3.Connection, service: str, uid: str, body: bytes) -> bool:
-        """Compare the bodies: a UUID that is used again with another body is another job."""
-        query = "SELECT 1 FROM jobs WHERE service = ? AND id = ? AND body = ?"
-        return file.execute(query, (service, uid, body)).fetchone() is not None
 
 
 class RecentResults:
@@ -278,41 +276,42 @@ class RecentResults:
     MOST_BYTES: Final = 16 * 1024 * 1024
 
     def __init__(self) -> None:
-        self._results: dict[tuple[str, str], NfpResult] = {}
-        self._requests: dict[tuple[str, str], int] = {}  # the hash of each body
+        # The hash of each job's body, and its result; None: not finished, or cancelled.
+        self._jobs: dict[tuple[str, str], tuple[int, NfpResult | None]] = {}
         self._bytes = 0
 
     async def begin(self, service: str, uid: str, body: bytes) -> NfpResult | None:
         """Return a job's result if the same job succeeded before."""
-        known = self._results.get((service, uid))
-        if known is not None and known.status == "200" and self._requests.get((service, uid)) == hash(body):
+        known_hash, known = self._jobs.get((service, uid), (0, None))
+        if known is not None and known.status == "200" and known_hash == hash(body):
             return known
-        self._drop((service, uid))
-        self._requests[service, uid] = hash(body)
+        self._set((service, uid), hash(body), None)
         return None
 
     async def finish(self, service: str, uid: str, result: NfpResult) -> None:
         """Record a job's result."""
-        self._results[service, uid] = result
-        self._bytes += len(result.body)
-        while len(self._results) > self.MOST or self._bytes > self.MOST_BYTES:
-            self._drop(next(iter(self._results)))
+        known_hash, _ = self._jobs.get((service, uid), (0, None))
+        self._set((service, uid), known_hash, result)
 
     async def find(self, service: str, uid: str) -> NfpResult | None:
         """Return a job's result, if it is among the latest."""
-        return self._results.get((service, uid))
+        return self._jobs.get((service, uid), (0, None))[1]
 
     async def close(self) -> None:
         """Do nothing: there is no file."""
 
     def clear(self) -> None:
-        """Drop all results."""
-        self._results.clear()
-        self._requests.clear()
+        """Drop all results, as a restart of the worker would."""
+        self._jobs.clear()
         self._bytes = 0
 
+    def _set(self, key: tuple[str, str], body_hash: int, result: NfpResult | None) -> None:
+        self._drop(key)
+        self._jobs[key] = body_hash, result
+        self._bytes += 0 if result is None else len(result.body)
+        while len(self._jobs) > self.MOST or self._bytes > self.MOST_BYTES:
+            self._drop(next(iter(self._jobs)))
+
     def _drop(self, key: tuple[str, str]) -> None:
-        self._requests.pop(key, None)
-        dropped = self._results.pop(key, None)
-        if dropped is not None:
-            self._bytes -= len(dropped.body)
+        _, dropped = self._jobs.pop(key, (0, None))
+        self._bytes -= 0 if dropped is None else len(dropped.body)

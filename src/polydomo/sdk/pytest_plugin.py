@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the marker `polydomo`."""
     config.addinivalue_line(
         "markers", "polydomo(virtual=False, dialect='mdp'): the broker's clock, and its peers' dialect"
     )

@@ -31,7 +31,7 @@ class ConnectionOwner(ABC):
 
     @abstractmethod
     def on_message(self, number: int, message: Message) -> None:
-        """Handle a message."""
+        """Handle a message from the peer."""
 
     def on_settled(self, number: int) -> None:  # noqa: B027
         """Continue after the peer has processed everything sent by `on_connected`."""

@@ -175,7 +175,7 @@ class SyncClient:
         return self._loop.run(self._client.offered(service))
 
     def services(self) -> list[dict[str, Any]]:
-        """Return all services."""
+        """Return all services with their workers and jobs."""
         return self._loop.run(self._client.services())
 
     def workers(self, service: str | None = None) -> list[dict[str, Any]]:
@@ -370,7 +370,7 @@ class SyncWorker:
 
     @property
     def worker(self) -> Worker:
-        """The async worker."""
+        """The async worker behind this one."""
         return self._worker
 
     @property

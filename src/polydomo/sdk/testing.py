@@ -216,7 +216,7 @@ class SyncLocalBroker:
         self._loop.run(self._broker.join(timeout=timeout, check=check))
 
     def drain(self) -> None:
-        """Refuse new jobs."""
+        """Refuse new jobs, as a stopping broker does."""
         self._loop.loop.call_soon_threadsafe(self._broker.drain)
 
     def freeze(self) -> None:

@@ -77,7 +77,7 @@ class PeerTransport(asyncio.Protocol):
 
     @property
     def congested(self) -> bool:
-        """Whether more than `HIGH_WATER` bytes are unsent."""
+        """True while more than `HIGH_WATER` bytes are unsent."""
         return self._drained is not None
 
     async def writable(self) -> None:
@@ -151,7 +151,7 @@ class PeerTransport(asyncio.Protocol):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Start the handshake."""
+        """Start the wire's handshake."""
 
     @abstractmethod
     def _receive(self, data: bytes) -> None:
@@ -172,7 +172,7 @@ class PeerTransport(asyncio.Protocol):
         self._out = []
 
     def _check_silence(self) -> None:
-        """Check the peer after `ping` seconds of silence; abort if the last check was in vain."""
+        """Check the peer after `ping` seconds of silence; abort if the last check had no answer."""
         self._timer = None
         if self.closed or not self._expected:
             return

@@ -36,7 +36,7 @@ MakeProtocol = Callable[[PeerTransport], WorkerProtocol]
 
 
 class SessionSettings(NamedTuple):
-    """What a worker gives to each of its sessions."""
+    """Settings and shared objects that a worker gives to each of its sessions."""
 
     selector: EndpointSelector
     slots: int  # jobs at the same time
@@ -60,7 +60,7 @@ class WorkerSession(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Serve until `stop`."""
+        """Serve until `stop` or `abandon`."""
 
     @abstractmethod
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What NFP's peers keep on their own disk, and what it is good for: they, or the broker, are killed and come back."""
+"""The job files of NFP's peers: jobs survive when the peer or the broker is killed and restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everybody's events: the SDK's SUB side with a pyzmq PUB socket, and through a broker with one of its own."""
+"""Subscriptions to events: with a pyzmq PUB socket, and with a Polydomo broker."""
 
 from __future__ import annotations
 
