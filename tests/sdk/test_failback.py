@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,9 @@ from polydomo.sdk import Client
 from polydomo.sdk.failover import EndpointSelector
 from polydomo.sdk.testing import LocalBroker
 from polydomo.sdk.url import parse
+from polydomo.sdk.worker_log import WorkerLog
+from polydomo.sdk.worker_name import WorkerName
+from polydomo.sdk.worker_session import SessionSettings, SingleBrokerSession
 from tests.sdk.support import gated_worker, until
 from tests.sdk.test_outages import calling, start
 from tests.support.broker import BrokerProcess
@@ -20,6 +24,10 @@ from tests.support.broker import BrokerProcess
 
 def ignore(*anything: object) -> None:
     pass
+
+
+def unused(*arguments: object) -> Any:
+    raise AssertionError
 
 
 @pytest.fixture
@@ -82,6 +90,16 @@ async def test_nobody_is_looked_for_if_not_told_to_or_no_more(
     await virtual.advance(60)
     assert not selector.is_behind(dealer.address)
     dealer.close()
+
+
+async def test_a_session_that_is_still_connecting_ignores_a_broker_that_is_back(both: str):
+    """All sessions of a worker share a selector, so one may be notified before its own first connection."""
+    url = parse(both)
+    selector = EndpointSelector(url)
+    settings = SessionSettings(selector, 1, unused, WorkerLog(selector.clock, [], 1), WorkerName(""))
+    session = SingleBrokerSession(settings, unused)
+    session.reconsider()
+    assert not session.registered.is_set()
 
 
 async def test_a_broker_that_does_not_speak_is_not_back(virtual: LocalBroker, second: LocalBroker, both: str):

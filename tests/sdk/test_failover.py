@@ -41,7 +41,7 @@ async def test_the_first_that_answers_is_kept():
         dealer = await selector.connect(ignore, ignore, timeout=1, on_failure=failures.append)
         assert dealer.address.local == two.name
         assert failures == [f"local://{one.name}: {one.name} is down"]
-        assert selector.trouble == ""
+        assert selector.last_error == ""
         again = await selector.connect(ignore, ignore, timeout=1)
         assert again.address.local == two.name
         for found in (dealer, again):

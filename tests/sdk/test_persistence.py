@@ -117,6 +117,13 @@ async def test_a_workers_memory_is_bounded():
     assert await store.find("svc", "u-100") is None
 
 
+async def test_jobs_that_never_finish_are_bounded_too():
+    store = RecentResults()
+    for number in range(RecentResults.MOST + 10):
+        await store.begin("svc", f"u-{number}", b"")
+    assert len(store._jobs) == RecentResults.MOST
+
+
 # The client
 
 

@@ -1,4 +1,4 @@
-"""DCP channel: one connection, many requests outstanding, told apart by a metadata part.
+"""DCP channel: one connection, many requests outstanding, distinguished by a metadata part.
 
 A broker stops reading from a client that has too many requests unanswered, and then answers no PING either. So the
 number outstanding is bounded here, below the broker's own bound (`limits.client_jobs`, 1,000 unless configured);
@@ -35,7 +35,7 @@ class DcpChannel(MultiplexedChannel["DcpConnection"]):
 
 
 class DcpConnection(ClientConnection):
-    """Calls told apart by a serial number in the metadata part."""
+    """Calls distinguished by a serial number in the metadata part."""
 
     transport: Dealer
 

@@ -1,4 +1,4 @@
-"""MemoDB channel: one connection, many requests outstanding, told apart by NNG's request IDs.
+"""MemoDB channel: one connection, many requests outstanding, distinguished by NNG's request IDs.
 
 A request that was lost with its connection is sent again under the same ID, so a broker that still has the job
 continues it. A request without a reply for long is sent again as well, because brokers do not report jobs that they
@@ -78,7 +78,7 @@ class PendingRequest:
 
 
 class MemoConnection(ClientConnection):
-    """Calls told apart by their request IDs, and repeated while they have no reply."""
+    """Calls distinguished by their request IDs, and repeated while they have no reply."""
 
     transport: Req
 

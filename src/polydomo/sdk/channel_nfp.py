@@ -1,4 +1,4 @@
-"""NFP channel: one connection for jobs, many outstanding, told apart by their UUIDs, and one for queries about jobs.
+"""NFP channel: one connection for jobs, many outstanding, distinguished by their UUIDs, and one for queries about jobs.
 
 The connection for jobs asks the broker to push everything about them (`"push": true`). A job whose connection was lost
 is sent again under its UUID: the broker takes it for the same job, so it is run once if the broker still knows it.

@@ -479,11 +479,11 @@ class Client:
                     raise UnknownService(f"no worker offers {call.name!r}")
                 return await self._exchange(call)
         except TimeoutError:
-            trouble = self._channel.selector.trouble
+            last_error = self._channel.selector.last_error
             within = f"within {call.timeout:g} s"
-            if call.sent or not trouble:
+            if call.sent or not last_error:
                 raise Timeout(f"{call.name}: no answer {within}") from None
-            raise Unreachable(f"{call.name}: it could not be sent {within} ({trouble})") from None
+            raise Unreachable(f"{call.name}: it could not be sent {within} ({last_error})") from None
         except asyncio.CancelledError:
             # Cancelled between two connections: the DELETE has not been sent yet.
             if call.cancelled and call.sent and not call.delete_sent and self._queries is not None:

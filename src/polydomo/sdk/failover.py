@@ -60,7 +60,7 @@ class EndpointSelector:
         self.addresses = url.addresses
         self._speaks_sp = url.dialect == "memo"
         self.clock = _clock_of(url.addresses[0])
-        self.trouble = ""  # why the last attempt to connect failed; empty after a success
+        self.last_error = ""  # why the last attempt to connect failed; empty after a success
         self.failback = failback  # seconds between two checks of earlier brokers; 0: never
         self.on_return: Callable[[], None] = (
             _ignore  # called when an earlier broker has become the current one
@@ -135,12 +135,12 @@ class EndpointSelector:
                 try:
                     transport = await dial(address, each)
                 except ConnectionLost as lost:
-                    self.trouble = f"{address}: {lost}"
+                    self.last_error = f"{address}: {lost}"
                     self.failed(address)
                     if on_failure is not None:
-                        on_failure(self.trouble)
+                        on_failure(self.last_error)
                     continue
-                self.trouble = ""
+                self.last_error = ""
                 if self.is_behind(address):  # an earlier broker answered in the meantime
                     transport.close()
                     continue
@@ -148,7 +148,7 @@ class EndpointSelector:
                 return transport
             pause = backoff.pause()
             if end is not None and clock.time() + pause > end:
-                raise Unreachable(f"no broker could be reached ({self.trouble})")
+                raise Unreachable(f"no broker could be reached ({self.last_error})")
             await clock.sleep(pause)
 
     def _schedule_check(self) -> None:

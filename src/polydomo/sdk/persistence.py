@@ -77,7 +77,7 @@ class JobFile:
 
     def __init__(self, path: str | Path, schema: str, synchronous: str, keep: float, sweep: str) -> None:
         if keep < 0:
-            raise ConfigError(f"keep={keep:g}: jobs cannot be kept for less than no time", hint="")
+            raise ConfigError(f"keep={keep:g}: it must not be negative", hint="")
         self.path = Path(path)
         self.keep = keep
         self._schema = schema

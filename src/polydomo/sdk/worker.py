@@ -217,7 +217,7 @@ class Worker:
         self._url_text = url
 
     def set_resources(self, resources: Sequence[str]) -> None:
-        """Replace the worker's resources (NFP). The broker is told now, or when it is connected again."""
+        """Replace the worker's resources (NFP). It is sent to the broker now, or when that is connected again."""
         self.resources = list(resources)
         task = msgspec.json.encode({"task": "set_resources", "kwargs": {"resources": self.resources}})
         uuid = uuid4().hex.encode()

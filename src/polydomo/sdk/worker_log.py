@@ -40,9 +40,9 @@ class WorkerLog:
             str, float
         ] = {}  # problems since the last full registration, and when they were logged
 
-    def unreachable(self, trouble: str) -> None:
+    def unreachable(self, last_error: str) -> None:
         """Log a failed attempt to connect."""
-        self._warn(f"no broker at {trouble}; still looking")
+        self._warn(f"no broker at {last_error}; still looking")
 
     def lost(self, session: object, address: Address, reason: str) -> None:
         """Log the end of a session's connection, unless the worker ended it."""
