@@ -54,7 +54,7 @@ LINKS = {
     "polydomo.server.settings": "[settings](configuration.md)",
     "polydomo.errors": "[these](errors.md)",
     "polydomo.sdk.options": "[these](#options-of-a-call)",
-    "polydomo.sdk.management": "[how](../how-to/nfp.md#manage-workers)",
+    "polydomo.sdk.worker_management": "[how](../how-to/nfp.md#manage-workers)",
 }
 
 
@@ -287,7 +287,7 @@ def _reason_rows() -> list[list[str]]:
         sys.exit(f"MEANINGS in {__file__} must explain exactly {', '.join(found)}")
     rows = []
     for name, value in found.items():
-        error = failures.error_of(failures.Account(reason=value), "")
+        error = failures.error_of(failures.FailureInfo(reason=value), "")
         raised = "–" if value == reasons.CLIENT_GONE else f"`{type(error).__name__}`"
         rows.append([f"`{value}`", MEANINGS[name], raised])
     return rows

@@ -1,4 +1,4 @@
-"""Short name of the test kit `polydomo.sdk.testing`."""
+"""The test kit (`polydomo.sdk.testing`) under a shorter name."""
 
 from polydomo.sdk.testing import LocalBroker, SyncLocalBroker
 

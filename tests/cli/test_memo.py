@@ -55,4 +55,4 @@ def test_a_service_that_nobody_offers(url: str):
 def test_what_memodb_cannot_say(url: str):
     done = run("call", "double", "21", "-u", url, "--priority", "3")
     assert done.returncode == 2
-    assert "memo has no words for it" in done.stderr
+    assert "not supported by memo" in done.stderr

@@ -1,4 +1,4 @@
-"""Time that stands still until it is moved."""
+"""The virtual clock: time that moves only when a test advances it."""
 
 from __future__ import annotations
 

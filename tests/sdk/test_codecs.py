@@ -1,4 +1,4 @@
-"""Bodies: what is sent for a value, and what is read from a body."""
+"""Encoding values as bodies, and decoding them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""After a failover: everybody goes back to the first broker when it returns, and nobody is missed meanwhile."""
+"""Failback: all peers return to the first broker when it is back, and no job is lost in between."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,9 @@ from polydomo.sdk import Client
 from polydomo.sdk.failover import EndpointSelector
 from polydomo.sdk.testing import LocalBroker
 from polydomo.sdk.url import parse
+from polydomo.sdk.worker_log import WorkerLog
+from polydomo.sdk.worker_name import WorkerName
+from polydomo.sdk.worker_session import SessionSettings, SingleBrokerSession
 from tests.sdk.support import gated_worker, until
 from tests.sdk.test_outages import calling, start
 from tests.support.broker import BrokerProcess
@@ -20,6 +24,10 @@ from tests.support.broker import BrokerProcess
 
 def ignore(*anything: object) -> None:
     pass
+
+
+def unused(*arguments: object) -> Any:
+    raise AssertionError
 
 
 @pytest.fixture
@@ -44,44 +52,54 @@ async def offered(broker: LocalBroker) -> bool:
 
 async def test_an_earlier_broker_is_noticed_when_it_is_back(virtual: LocalBroker, second: LocalBroker):
     async with LocalBroker(clock=virtual.clock) as third:
-        roster = EndpointSelector(
+        selector = EndpointSelector(
             parse(f"mdp+local://{virtual.name},{second.name},{third.name}"), failback=10
         )
         returns: list[bool] = []
-        roster.on_return = lambda: returns.append(True)
+        selector.on_return = lambda: returns.append(True)
         for broker in (virtual, second):
             await broker.crash()
-        dealer = await roster.connect(ignore, ignore, patience=1)
-        assert dealer.place.local == third.name
-        assert not roster.is_behind(dealer.place)
+        dealer = await selector.connect(ignore, ignore, timeout=1)
+        assert dealer.address.local == third.name
+        assert not selector.is_behind(dealer.address)
         await third.advance(60)
         assert returns == []
         await second.restart()
         await third.advance(13)
         assert returns == [True]
-        assert roster.is_behind(dealer.place)
+        assert selector.is_behind(dealer.address)
         await virtual.restart()
         await third.advance(13)
         assert returns == [True, True]
-        again = await roster.connect(ignore, ignore, patience=1)
-        assert again.place.local == virtual.name
+        again = await selector.connect(ignore, ignore, timeout=1)
+        assert again.address.local == virtual.name
         for found in (dealer, again):
             found.close()
-        roster.close()
+        selector.close()
 
 
 @pytest.mark.parametrize("failback", [0, 10])
 async def test_nobody_is_looked_for_if_not_told_to_or_no_more(
     virtual: LocalBroker, second: LocalBroker, failback: float
 ):
-    roster = EndpointSelector(parse(f"mdp+local://{virtual.name},{second.name}"), failback)
+    selector = EndpointSelector(parse(f"mdp+local://{virtual.name},{second.name}"), failback)
     await virtual.crash()
-    dealer = await roster.connect(ignore, ignore, patience=1)
-    roster.close()
+    dealer = await selector.connect(ignore, ignore, timeout=1)
+    selector.close()
     await virtual.restart()
     await virtual.advance(60)
-    assert not roster.is_behind(dealer.place)
+    assert not selector.is_behind(dealer.address)
     dealer.close()
+
+
+async def test_a_session_that_is_still_connecting_ignores_a_broker_that_is_back(both: str):
+    """All sessions of a worker share a selector, so one may be notified before its own first connection."""
+    url = parse(both)
+    selector = EndpointSelector(url)
+    settings = SessionSettings(selector, 1, unused, WorkerLog(selector.clock, [], 1), WorkerName(""))
+    session = SingleBrokerSession(settings, unused)
+    session.reconsider()
+    assert not session.registered.is_set()
 
 
 async def test_a_broker_that_does_not_speak_is_not_back(virtual: LocalBroker, second: LocalBroker, both: str):

@@ -1,4 +1,4 @@
-"""Which broker is tried when, and how long one waits in between."""
+"""The order in which brokers are tried, and the pauses in between."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ def test_pauses_have_a_sane_default():
 
 async def test_the_first_that_answers_is_kept():
     async with LocalBroker() as one, LocalBroker() as two, LocalBroker() as three:
-        roster = EndpointSelector(parse(f"mdp+local://{one.name},{two.name},{three.name}"))
+        selector = EndpointSelector(parse(f"mdp+local://{one.name},{two.name},{three.name}"))
         await one.crash()
         failures: list[str] = []
-        dealer = await roster.connect(ignore, ignore, patience=1, on_failure=failures.append)
-        assert dealer.place.local == two.name
+        dealer = await selector.connect(ignore, ignore, timeout=1, on_failure=failures.append)
+        assert dealer.address.local == two.name
         assert failures == [f"local://{one.name}: {one.name} is down"]
-        assert roster.trouble == ""
-        again = await roster.connect(ignore, ignore, patience=1)
-        assert again.place.local == two.name
+        assert selector.last_error == ""
+        again = await selector.connect(ignore, ignore, timeout=1)
+        assert again.address.local == two.name
         for found in (dealer, again):
             found.close()
 
 
 async def test_those_who_find_out_together_move_on_once():
     async with LocalBroker() as one, LocalBroker() as two, LocalBroker() as three:
-        roster = EndpointSelector(parse(f"mdp+local://{one.name},{two.name},{three.name}"))
-        first = roster.places[0]
+        selector = EndpointSelector(parse(f"mdp+local://{one.name},{two.name},{three.name}"))
+        first = selector.addresses[0]
         for _ in range(5):
-            roster.failed(first)
-        dealer = await roster.connect(ignore, ignore, patience=1)
-        assert dealer.place.local == two.name
+            selector.failed(first)
+        dealer = await selector.connect(ignore, ignore, timeout=1)
+        assert dealer.address.local == two.name
         dealer.close()
 
 
@@ -63,19 +63,19 @@ async def test_a_place_that_swallows_everything_leaves_time_for_the_next():
     """It listens and never says a word: the handshake runs out of time."""
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as other:
         ports = [server.getsockname()[1] for server in (silent, other)]
-        roster = EndpointSelector(parse(f"mdp://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"))
+        selector = EndpointSelector(parse(f"mdp://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"))
         tried: list[str] = []
         with pytest.raises(Unreachable, match=r"no handshake within 0\.1 s"):
-            await roster.connect(ignore, ignore, patience=0.2, on_failure=tried.append)
+            await selector.connect(ignore, ignore, timeout=0.2, on_failure=tried.append)
         assert {text.split(": ")[0] for text in tried} == {f"tcp://127.0.0.1:{port}" for port in ports}
 
 
 async def test_a_refused_connection_is_named():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    roster = EndpointSelector(parse(f"mdp://127.0.0.1:{port}"))
+    selector = EndpointSelector(parse(f"mdp://127.0.0.1:{port}"))
     with pytest.raises(Unreachable, match=f"127.0.0.1:{port}: .*[Rr]efused"):
-        await roster.connect(ignore, ignore, patience=0.05)
+        await selector.connect(ignore, ignore, timeout=0.05)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ async def test_why_it_failed_is_said_in_the_systems_words(
         raise error
 
     monkeypatch.setattr("polydomo.sdk.transport._dial", dial)
-    roster = EndpointSelector(parse("mdp://nowhere:1"))
+    selector = EndpointSelector(parse("mdp://nowhere:1"))
     with pytest.raises(Unreachable) as told:
-        await roster.connect(ignore, ignore, patience=0)
+        await selector.connect(ignore, ignore, timeout=0)
     assert told.value.message == f"no broker could be reached (tcp://nowhere:1: {words})"
 
 
@@ -115,6 +115,6 @@ async def test_something_else_behind_the_port_is_told_apart():
 
     server = await asyncio.start_server(web, "127.0.0.1", 0)
     async with server:
-        roster = EndpointSelector(parse(f"mdp://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+        selector = EndpointSelector(parse(f"mdp://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
         with pytest.raises(Unreachable, match="does not speak ZMTP"):
-            await roster.connect(ignore, ignore, patience=0.05)
+            await selector.connect(ignore, ignore, timeout=0.05)

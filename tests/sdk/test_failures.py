@@ -21,7 +21,7 @@ def raised() -> ValueError:
 
 
 def test_an_exception_travels_with_kind_message_and_traceback():
-    body = failures.body_of(failures.account_of(raised(), True), native=True)
+    body = failures.body_of(failures.describe_error(raised(), True), native=True)
     failure = wire.from_worker(body)
     assert failure is not None
     arrived = wire.to_client(failure)
@@ -35,7 +35,7 @@ def test_an_exception_travels_with_kind_message_and_traceback():
 
 def test_foreign_clients_get_the_plain_body():
     """They are told by the broker, which takes the mark off; a broker that is not ours never sees it."""
-    account = failures.account_of(raised(), True)
+    account = failures.describe_error(raised(), True)
     failure = wire.from_worker(failures.body_of(account, native=True))
     assert failure is not None
     plain = failures.body_of(account, native=False)
@@ -45,18 +45,18 @@ def test_foreign_clients_get_the_plain_body():
 
 def test_a_name_of_a_file_that_is_no_text_can_be_told():
     """Such names come from the operating system with lone surrogates in them, which are no UTF-8."""
-    account = failures.account_of(FileNotFoundError("no caf\udce9"), True)
+    account = failures.describe_error(FileNotFoundError("no caf\udce9"), True)
     (plain,) = split(failures.body_of(account, native=False))
     assert json.loads(plain) == {"error": "no caf\\udce9"}
 
 
 def test_tracebacks_can_be_kept_back():
-    assert failures.account_of(raised(), False).traceback == ""
+    assert failures.describe_error(raised(), False).traceback == ""
 
 
 def test_an_error_from_another_worker_keeps_its_first_account():
     first = WorkerError("inner: KeyError: 'x'", kind="KeyError", traceback="there")
-    account = failures.account_of(first, True)
+    account = failures.describe_error(first, True)
     assert (account.kind, account.traceback) == ("KeyError", "there")
 
 

@@ -1,4 +1,4 @@
-"""A WMP manager in one's own process, and workers over real sockets."""
+"""A WMP manager in the test's process, and workers over real sockets."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_wrong_words_are_refused():
         Manager(rule="best")
     with pytest.raises(ConfigError, match="no clients"):
         Client("wmp://127.0.0.1:5555")
-    with pytest.raises(RuntimeError, match="nowhere yet"):
+    with pytest.raises(RuntimeError, match="not listening yet"):
         Manager().worker_url  # noqa: B018
 
 

@@ -215,7 +215,7 @@ async def test_what_only_nfp_has_words_for(local: LocalBroker):
     with pytest.raises(ValueError, match="are for nfp:// URLs, not for memo"):
         Client(url, name="me")
     async with Client(url) as client:
-        with pytest.raises(RuntimeError, match="memo has no words for it"):
+        with pytest.raises(RuntimeError, match="not supported by memo"):
             client.broadcast("echo")
 
 
@@ -232,8 +232,8 @@ async def test_what_has_not_left_yet_is_not_repeated():
                     await call.result()
                 channel = client._channel
                 assert isinstance(channel, MemoChannel)
-                assert channel._pipe is not None
-                transport = channel._pipe.link._transport
+                assert channel._connection is not None
+                transport = channel._connection.transport._transport
                 assert transport is not None
                 assert transport.get_write_buffer_size() < 1 << 25
 
@@ -249,7 +249,7 @@ async def test_what_has_not_left_yet_is_not_repeated():
 )
 def test_urls(text: str, place: str):
     url = parse(text)
-    assert (url.dialect, [str(found) for found in url.places]) == ("memo", [place])
+    assert (url.dialect, [str(found) for found in url.addresses]) == ("memo", [place])
 
 
 class Cutter:

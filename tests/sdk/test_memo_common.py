@@ -1,4 +1,4 @@
-"""What holds for clients and workers of every dialect holds for MemoDB's: the same tests once more."""
+"""The tests of all dialects' clients and workers, repeated for MemoDB."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.sdk.test_failback import (  # noqa: F401
 from tests.sdk.test_nfp import (  # noqa: F401
     test_what_other_dialects_cannot_say_is_told_at_once,
 )
-from tests.sdk.test_nfp_persistence import (  # noqa: F401
+from tests.sdk.test_persistence import (  # noqa: F401
     test_a_workers_records,
 )
 from tests.sdk.test_testing import (  # noqa: F401

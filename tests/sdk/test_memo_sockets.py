@@ -1,4 +1,4 @@
-"""The SDK's MemoDB peers in front of a broker that is not ours: NNG's own REP socket, through pynng."""
+"""The SDK's MemoDB peers with a foreign broker: NNG's own REP socket, through pynng."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_how_long_a_worker_may_take_can_be_said(rep: Rep):
         assert asked.header[4] == 3_600_000
         await asked.result(b"1")
         assert await call.result() == 1
-        with pytest.raises(ValueError, match=r"key=, priority=: memo has no words for it"):
+        with pytest.raises(ValueError, match=r"key=, priority=: not supported by memo"):
             await client.call("echo", key="k", priority=3)
 
 
@@ -253,7 +253,7 @@ async def test_the_last_result_of_a_worker_says_so(rep: Rep):
 
     async with offer(rep, echo) as worker:
         await (await rep.next()).job(b"1")
-        await until(lambda: worker._stations[0]._jobs)
+        await until(lambda: worker._sessions[0]._jobs)
         worker.stop()
         gate.set()
         last = await rep.next()

@@ -1,4 +1,4 @@
-"""What only NFP can: several workers at once, names and resources, options, events, input, jobs by their UUID."""
+"""NFP's own features: several workers at once, names and resources, options, events, input, jobs by their UUID."""
 
 from __future__ import annotations
 
@@ -348,11 +348,11 @@ async def test_workers_are_managed_through_the_broker(url: str, client: Client):
         assert [row["dialect"] for row in (await manage("show_clients"))["w1"]] == ["nfp/0.1"]
         for task in ("disconnect", "restart"):
             assert "status" in (await manage(task))["w1"]
-            await until(lambda: not worker._stations[0].registered.is_set())
+            await until(lambda: not worker._sessions[0].registered.is_set())
             await worker.ready()
             assert await client.call("who", 1, target="w1") == ["w1", 1]
         assert "status" in (await manage("shutdown"))["w1"]
-        await until(lambda: not worker._stations)
+        await until(lambda: not worker._sessions)
         assert [row["name"] for row in await client.workers("who")] == ["w2"]
 
 

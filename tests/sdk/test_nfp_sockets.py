@@ -1,4 +1,4 @@
-"""What a broker that is not ours sees of the SDK's NFP peers, and what it can make them do: a bare pyzmq ROUTER."""
+"""The SDK's NFP peers with a foreign broker, a bare pyzmq ROUTER: every message they send and obey."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ async def test_cancel_says_delete_behind_the_post(router: Router):
         call.cancel()
         assert await router.next() == [b"NFPC01", DELETE, b"svc", b"any", b"u-1", b""]
         router.send(RESPONSE, b"svc", b"u-1", b"200", b"{}")
-        with pytest.raises(JobFailed, match="given up"):
+        with pytest.raises(JobFailed, match="cancelled by the client"):
             await call
         again = client.submit("svc", {}, id="u-2")
         assert (await router.next())[1] == POST

@@ -1,4 +1,4 @@
-"""The SDK over real sockets with peers we did not write, through a broker in a process of its own."""
+"""The SDK over real sockets with foreign peers, through a broker in a process of its own."""
 
 from __future__ import annotations
 

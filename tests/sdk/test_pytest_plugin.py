@@ -1,4 +1,4 @@
-"""The fixtures, as a user's own tests see them: in a pytest of their own."""
+"""The plugin's fixtures, in a pytest process of their own as users run it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions as services: the four ways of running one."""
+"""Functions as services: the four ways to run one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from polydomo.sdk import codecs
 from polydomo.sdk.codecs import BodyError
 from polydomo.sdk.context import BaseContext, Context, SyncContext
-from polydomo.sdk.service import Service
+from polydomo.sdk.service import ServiceFunction
 from polydomo.wire.frames import join
 
 color = contextvars.ContextVar("color", default="none")
@@ -24,7 +24,7 @@ color = contextvars.ContextVar("color", default="none")
 async def run(function: Callable[..., Any], value: Any, codec: str = "json") -> tuple[list[Any], Any]:
     """Its partial answers and its final one."""
     used = codecs.find(codec)
-    service = Service("test", function, used)
+    service = ServiceFunction("test", function, used)
     partials: list[bytes] = []
     context = service.context("test", "job-1", used, None, partials.append)  # type: ignore[arg-type]
     with ThreadPoolExecutor(1) as executor:
@@ -128,7 +128,7 @@ async def test_a_second_parameter_with_a_default_is_the_functions_own_affair():
 @pytest.mark.parametrize("function", [lambda: 1, lambda a, b, c: 1, lambda a, *, must: 1])
 def test_other_signatures_are_refused_early(function: Callable[..., Any]):
     with pytest.raises(TypeError, match=r"must take \(body\) or \(body, ctx\)"):
-        Service("test", function, codecs.JSON)
+        ServiceFunction("test", function, codecs.JSON)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ async def test_context_variables_go_along():
 
 
 async def test_a_body_that_cannot_be_read_never_reaches_the_function():
-    service = Service("test", lambda value: pytest.fail("called"), codecs.JSON)
+    service = ServiceFunction("test", lambda value: pytest.fail("called"), codecs.JSON)
     context = service.context("test", "job-1", codecs.JSON, None, print)  # type: ignore[arg-type]
     with ThreadPoolExecutor(1) as executor, pytest.raises(BodyError):
         await service.run(join([b"not json"]), context, executor)

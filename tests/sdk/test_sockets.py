@@ -1,4 +1,4 @@
-"""What a broker that is not ours sees of the SDK's peers: their sockets, and every message they send."""
+"""The SDK's peers with a foreign broker: their sockets, and every message they send."""
 
 from __future__ import annotations
 

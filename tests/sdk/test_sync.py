@@ -27,7 +27,7 @@ from polydomo.sdk import (
     SyncWorker,
     Worker,
 )
-from polydomo.sdk.background_loop import portal
+from polydomo.sdk.background_loop import shared_loop
 from polydomo.sdk.context import BaseContext, Context
 from polydomo.sdk.testing import LocalBroker, SyncLocalBroker
 
@@ -124,7 +124,7 @@ def test_time_runs_out_and_waiting_can_be_given_up(local: SyncLocalBroker):
             client.call("nobody", timeout=0.05)
         handle = client.submit("nobody")
         handle.cancel()
-        with pytest.raises(JobFailed, match="given up"):
+        with pytest.raises(JobFailed, match="cancelled by the client"):
             handle.result()
         stream = client.stream("nobody", timeout=0.05)
         with pytest.raises(Timeout):
@@ -169,15 +169,15 @@ def test_waiting_on_the_loop_one_runs_on_is_an_error_not_a_deadlock(local: SyncL
         client.call("double", 1)
 
     with pytest.raises(RuntimeError, match="use the async class there"):
-        portal().run(inside())
+        shared_loop().run(inside())
 
 
 def test_all_share_one_loop_and_a_forked_child_gets_its_own():
-    assert portal() is portal()
+    assert shared_loop() is shared_loop()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        before = portal()
+        before = shared_loop()
         os.write(writing, b"y" if before.pid == os.getpid() else b"n")
         os._exit(0)
     os.waitpid(pid, 0)

@@ -1,4 +1,4 @@
-"""How a broker's URL is read."""
+"""Parsing of broker URLs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from polydomo.sdk.url import parse
 
 def places(text: str | None) -> tuple[str, list[str]]:
     url = parse(text)
-    return url.dialect, [str(place) for place in url.places]
+    return url.dialect, [str(place) for place in url.addresses]
 
 
 @pytest.mark.parametrize(

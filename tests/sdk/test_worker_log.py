@@ -1,4 +1,4 @@
-"""What a worker says about its brokers: once for all its stations, and not at every attempt."""
+"""A worker's log about its brokers: once for all its sessions, and not at every attempt."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from polydomo.sdk import Worker
 from polydomo.sdk.clock import VirtualClock
 from polydomo.sdk.testing import LocalBroker
 from polydomo.sdk.url import parse
-from polydomo.sdk.worker_log import AGAIN, WorkerLog
+from polydomo.sdk.worker_log import REPEAT_AFTER, WorkerLog
 from tests.sdk.support import until
 from tests.support.broker import BrokerProcess
 
-ONE, TWO = parse("mdp://one:1,two:2").places
+ONE, TWO = parse("mdp://one:1,two:2").addresses
 
 
 @pytest.fixture
@@ -27,31 +27,31 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 def test_the_same_trouble_is_told_again_only_after_a_while(said: pytest.LogCaptureFixture):
     clock = VirtualClock()
-    notices = WorkerLog(clock, ["greet"], 1)
+    worker_log = WorkerLog(clock, ["greet"], 1)
     for _ in range(10):
-        notices.unreachable("tcp://one:1: Connection refused")
+        worker_log.unreachable("tcp://one:1: Connection refused")
         clock.move_to(clock.time() + 1)
-    notices.unreachable("tcp://one:1: No route to host")
+    worker_log.unreachable("tcp://one:1: No route to host")
     assert said.messages == [
         "no broker at tcp://one:1: Connection refused; still looking",
         "no broker at tcp://one:1: No route to host; still looking",
     ]
-    clock.move_to(clock.time() + AGAIN)
-    notices.unreachable("tcp://one:1: Connection refused")
+    clock.move_to(clock.time() + REPEAT_AFTER)
+    worker_log.unreachable("tcp://one:1: Connection refused")
     assert len(said.messages) == 3
     assert {record.levelname for record in said.records} == {"WARNING"}
 
 
 def test_what_all_stations_notice_is_told_once(said: pytest.LogCaptureFixture):
-    notices = WorkerLog(VirtualClock(), ["greet", "count"], 2)
-    notices.registered("a", ONE)
+    worker_log = WorkerLog(VirtualClock(), ["greet", "count"], 2)
+    worker_log.registered("a", ONE)
     assert said.messages == []
-    notices.registered("b", ONE)
-    for station in ("a", "b"):
-        notices.lost(station, ONE, "the broker closed the connection")
-    notices.unreachable("tcp://one:1: Connection refused")
-    for station in ("a", "b"):
-        notices.registered(station, TWO)
+    worker_log.registered("b", ONE)
+    for session in ("a", "b"):
+        worker_log.lost(session, ONE, "the broker closed the connection")
+    worker_log.unreachable("tcp://one:1: Connection refused")
+    for session in ("a", "b"):
+        worker_log.registered(session, TWO)
     assert said.messages == [
         "offering greet, count at tcp://one:1",
         "tcp://one:1: the broker closed the connection; connecting again",
@@ -62,18 +62,18 @@ def test_what_all_stations_notice_is_told_once(said: pytest.LogCaptureFixture):
 
 
 def test_after_it_was_well_the_same_trouble_is_news(said: pytest.LogCaptureFixture):
-    notices = WorkerLog(VirtualClock(), ["greet"], 1)
+    worker_log = WorkerLog(VirtualClock(), ["greet"], 1)
     for _ in range(2):
-        notices.lost("a", ONE, "gone")
-        notices.registered("a", ONE)
+        worker_log.lost("a", ONE, "gone")
+        worker_log.registered("a", ONE)
     assert said.messages == ["tcp://one:1: gone; connecting again", "offering greet at tcp://one:1"] * 2
 
 
 def test_somebody_else_may_tell_it(said: pytest.LogCaptureFixture):
     told: list[str] = []
-    notices = WorkerLog(VirtualClock(), ["greet"], 2, told.append)
-    notices.registered("a", ONE)
-    notices.registered("b", TWO)
+    worker_log = WorkerLog(VirtualClock(), ["greet"], 2, told.append)
+    worker_log.registered("a", ONE)
+    worker_log.registered("b", TWO)
     assert (told, said.messages) == (["tcp://one:1, tcp://two:2"], [])
 
 

@@ -45,5 +45,5 @@ def above(urls: list[str]) -> Url:
         url = parse(text)
         if url.dialect != "wmp":
             raise ConfigError(f"{text!r}: a device speaks WMP only", hint="write wmp://HOST:PORT")
-        places += url.places
+        places += url.addresses
     return Url("wmp", tuple(dict.fromkeys(places)))

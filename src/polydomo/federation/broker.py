@@ -31,7 +31,7 @@ from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerProtocol
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.reconnect import Above, keep
+from polydomo.sdk.reconnect import ConnectionOwner, maintain_connection
 from polydomo.sdk.url import Address, Url, parse
 from polydomo.server.extensions import Extension, Metric
 from polydomo.server.log import Log
@@ -47,7 +47,7 @@ log = Log()
 LOOK: Final = 0.05
 
 
-class FederationExtension(Extension, Above):
+class FederationExtension(Extension, ConnectionOwner):
     """See the module's text."""
 
     name = "join"
@@ -74,8 +74,8 @@ class FederationExtension(Extension, Above):
     async def open(self) -> None:
         self.identity = self.server.context.broker_id
         self._tasks = [
-            asyncio.create_task(keep(number, place, self, REAL_TIME))
-            for number, place in enumerate(self.url.places)
+            asyncio.create_task(maintain_connection(number, place, self, REAL_TIME))
+            for number, place in enumerate(self.url.addresses)
         ]
         self._look()
 
@@ -96,7 +96,7 @@ class FederationExtension(Extension, Above):
     def show(self) -> dict[str, Any]:
         return {
             "bound": [],
-            "above": [str(self.url.places[number]) for number in sorted(self._up)],
+            "above": [str(self.url.addresses[number]) for number in sorted(self._up)],
             "offers": [role.decode(errors="replace") for role in self.side.roles],
             "slots": self.side.slots,
             "running": len(self.lent),
@@ -116,30 +116,30 @@ class FederationExtension(Extension, Above):
 
     # The uplinks' side
 
-    def up(self, number: int, dealer: Dealer) -> None:
+    def on_connected(self, number: int, dealer: Dealer) -> None:
         self._up[number] = dealer
         self._troubled.discard(number)
         self.server.advance()
-        self.guests[number] = RemoteBroker(self, f"join:{self.url.places[number]}".encode())
-        log.info("joined", broker=str(self.url.places[number]))
+        self.guests[number] = RemoteBroker(self, f"join:{self.url.addresses[number]}".encode())
+        log.info("joined", broker=str(self.url.addresses[number]))
         self.side.connected(number, self._now())
         self._pump()
 
-    def down(self, number: int, reason: str) -> None:
+    def on_disconnected(self, number: int, reason: str) -> None:
         del self._up[number]
         self.server.advance()
         self.side.disconnected(number, self._now())
         self._cancel_all(number)
         self.server.broker.client_gone(self.guests.pop(number).core)
         self._pump()
-        log.warning("joined broker lost", broker=str(self.url.places[number]), reason=reason)
+        log.warning("joined broker lost", broker=str(self.url.addresses[number]), reason=reason)
 
-    def unreachable(self, number: int, reason: str) -> None:
+    def on_unreachable(self, number: int, reason: str) -> None:
         if number not in self._troubled:
             self._troubled.add(number)
-            log.warning("no broker to join", broker=str(self.url.places[number]), reason=reason)
+            log.warning("no broker to join", broker=str(self.url.addresses[number]), reason=reason)
 
-    def said(self, number: int, message: Message) -> None:
+    def on_message(self, number: int, message: Message) -> None:
         self.server.advance()
         request = self.side.receive(number, message, self._now())
         if request is not None and request.cancelled:
@@ -351,5 +351,5 @@ def join(server: BrokerServer) -> Extension | None:
         url = parse(text)
         if url.dialect != "wmp":
             raise ConfigError(f"join.up: {text!r} is not a broker's wmp:// URL", hint="write wmp://HOST:PORT")
-        places += url.places
+        places += url.addresses
     return FederationExtension(server, Url("wmp", tuple(dict.fromkeys(places)))) if places else None

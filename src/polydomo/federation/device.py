@@ -18,7 +18,7 @@ from polydomo.dialects.wmp.device import Device
 from polydomo.errors import ProtocolError
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.reconnect import Above, keep
+from polydomo.sdk.reconnect import ConnectionOwner, maintain_connection
 from polydomo.sdk.url import Url
 from polydomo.server.extensions import Extension, Metric
 from polydomo.server.log import Log
@@ -33,7 +33,7 @@ def make_name() -> bytes:
     return b"device-" + os.urandom(6).hex().encode()
 
 
-class DeviceExtension(Extension, Above):
+class DeviceExtension(Extension, ConnectionOwner):
     """See the module's text."""
 
     name = "device"
@@ -56,8 +56,8 @@ class DeviceExtension(Extension, Above):
 
     async def open(self) -> None:
         self._tasks = [
-            asyncio.create_task(keep(number, place, self, REAL_TIME))
-            for number, place in enumerate(self.url.places)
+            asyncio.create_task(maintain_connection(number, place, self, REAL_TIME))
+            for number, place in enumerate(self.url.addresses)
         ]
 
     def shut(self) -> None:
@@ -73,7 +73,7 @@ class DeviceExtension(Extension, Above):
         return {
             "bound": [],
             "name": device.name.decode(),
-            "above": [str(self.url.places[number]) for number in sorted(self._up)],
+            "above": [str(self.url.addresses[number]) for number in sorted(self._up)],
             "below": len(device.below),
             "passed": sum(device.passed),
             "lost": device.lost,
@@ -97,27 +97,27 @@ class DeviceExtension(Extension, Above):
 
     # The uplinks' side
 
-    def up(self, number: int, dealer: Dealer) -> None:
+    def on_connected(self, number: int, dealer: Dealer) -> None:
         self._up[number] = dealer
         self._troubled.discard(number)
-        log.info("connected", manager=str(self.url.places[number]))
+        log.info("connected", manager=str(self.url.addresses[number]))
         self.device.join_above(hop_of(number), dealer.send)
 
-    def down(self, number: int, reason: str) -> None:
+    def on_disconnected(self, number: int, reason: str) -> None:
         del self._up[number]
         self.device.part_above(hop_of(number))
-        log.warning("manager lost", manager=str(self.url.places[number]), reason=reason)
+        log.warning("manager lost", manager=str(self.url.addresses[number]), reason=reason)
 
-    def unreachable(self, number: int, reason: str) -> None:
+    def on_unreachable(self, number: int, reason: str) -> None:
         if number not in self._troubled:
             self._troubled.add(number)
-            log.warning("no manager", manager=str(self.url.places[number]), reason=reason)
+            log.warning("no manager", manager=str(self.url.addresses[number]), reason=reason)
 
-    def said(self, number: int, message: Message) -> None:
+    def on_message(self, number: int, message: Message) -> None:
         try:
             self.device.from_above(hop_of(number), message)
         except ProtocolError as error:
-            log.warning("message dropped", manager=str(self.url.places[number]), reason=error.message)
+            log.warning("message dropped", manager=str(self.url.addresses[number]), reason=error.message)
 
     def _open_session(self, context: SessionContext, link: PeerConnection) -> Session:
         return DeviceSession(context, link, self.device)

@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 from polydomo.errors import ConfigError
 from polydomo.pipeline.bulk_partition import BODY, KEY, Order
 from polydomo.sdk.channel import service_name
-from polydomo.sdk.url import DEFAULT, VARIABLE, parse
+from polydomo.sdk.url import DEFAULT_URL, VARIABLE, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -140,7 +140,7 @@ def address(url: str | None, durable: bool) -> str:
 
     Called on the driver, because executors have a different environment.
     """
-    text = url or os.environ.get(VARIABLE) or DEFAULT
+    text = url or os.environ.get(VARIABLE) or DEFAULT_URL
     found = parse(text)
     if not durable and found.dialect == "nfp":
         return f"dcp{text[3:]}"  # NFP jobs are always durable

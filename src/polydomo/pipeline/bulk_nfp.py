@@ -32,11 +32,11 @@ from polydomo.pipeline.bulk_carrier import (
     Errand,
     failure,
 )
-from polydomo.sdk.channel_nfp import account_of
+from polydomo.sdk.channel_nfp import failure_info
 from polydomo.sdk.client import CATALOGUE, PRESENCE
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.failover import Backoff, EndpointSelector
-from polydomo.sdk.transport import Lost
+from polydomo.sdk.transport import ConnectionLost
 from polydomo.wire.frames import Message, frame, split
 
 # Seconds for a connected broker to answer the OPEN message.
@@ -93,10 +93,10 @@ class NfpCarrier(Carrier):
             self._start(self._look())
 
     async def ask(self, service: str, body: bytes) -> bytes:
-        """Query the broker itself and return the canonical body of its reply. Raise Lost if the connection fails."""
+        """Query the broker itself and return the canonical body of its reply. Raise ConnectionLost if the connection fails."""
         dealer = self._dealer
         if dealer is None:
-            raise Lost("not connected")
+            raise ConnectionLost("not connected")
         uuid = uuid4().hex.encode()
         question: asyncio.Future[NfpAnswer] = asyncio.get_running_loop().create_future()
         self._questions[uuid] = question
@@ -108,7 +108,7 @@ class NfpCarrier(Carrier):
             dealer.expect(-1)
             self._questions.pop(uuid, None)
         if answer.status != 200:
-            account = account_of(answer)
+            account = failure_info(answer)
             raise Refused(account.message, hint="")
         return answer.body
 
@@ -188,12 +188,12 @@ class NfpCarrier(Carrier):
             self._questions[uuid].set_result(answer)
 
     def _failed(self, uuid: bytes, answer: NfpAnswer) -> None:
-        account = account_of(answer)
+        account = failure_info(answer)
         flight = self._flights[uuid]
         if account.reason in LATER and self._clock.time() < flight.due:
             if flight.backoff is None:
                 flight.backoff = Backoff()
-            if account.reason == reasons.DRAINING and len(self.errand.url.places) > 1:
+            if account.reason == reasons.DRAINING and len(self.errand.url.addresses) > 1:
                 self._elsewhere()
                 return
             flight.lands()
@@ -217,16 +217,16 @@ class NfpCarrier(Carrier):
         while not self._closed:
             try:
                 left = max(end - self._clock.time(), 0.1)
-                dealer = await self._roster.connect(self._received, self._lost, patience=left)
+                dealer = await self._roster.connect(self._received, self._lost, timeout=left)
             except Unreachable as error:
                 why = error.message
                 break
             try:
                 await self._open(dealer)
-            except (Lost, TimeoutError) as error:
-                why = str(error) or f"{dealer.place} did not answer OPEN: does it speak NFP?"
+            except (ConnectionLost, TimeoutError) as error:
+                why = str(error) or f"{dealer.address} did not answer OPEN: does it speak NFP?"
                 dealer.close()
-                self._roster.failed(dealer.place)
+                self._roster.failed(dealer.address)
                 if self._clock.time() < end:
                     await self._clock.sleep(LOOK)
                     continue
@@ -247,7 +247,7 @@ class NfpCarrier(Carrier):
         async with self._clock.timeout(HELLO):
             while not self._hello.done():
                 if dealer.closed:
-                    raise Lost("the broker closed the connection")
+                    raise ConnectionLost("the broker closed the connection")
                 await asyncio.wait({self._hello}, timeout=LOOK)
 
     def _lost(self, reason: str) -> None:
@@ -255,14 +255,14 @@ class NfpCarrier(Carrier):
         self._unanswered(reason)
         if dealer is None or self._closed:
             return
-        self._roster.failed(dealer.place)
+        self._roster.failed(dealer.address)
         self._start(self._connect())
 
     def _unanswered(self, reason: str) -> None:
         """Fail pending queries. Unlike rows they are not sent again."""
         for question in self._questions.values():
             if not question.done():
-                question.set_exception(Lost(reason))
+                question.set_exception(ConnectionLost(reason))
 
     def _elsewhere(self) -> None:
         """Leave a draining broker: another one may accept what it refuses."""
@@ -281,7 +281,7 @@ class NfpCarrier(Carrier):
             said = f"jobs would not be durable: {refused.message}"
             self._give_up(End(REFUSED, NOT_KEPT, f"{said}; or call with durable=False"))
             return False
-        except Lost:
+        except ConnectionLost:
             pass  # the connection is restored; the broker had its store a moment ago
         return True
 
@@ -292,7 +292,7 @@ class NfpCarrier(Carrier):
             try:
                 if split(await self.ask(PRESENCE, frame(self._service))) == [b"200"]:
                     return True
-            except Lost:  # reconnecting has its own patience
+            except ConnectionLost:  # reconnecting has its own patience
                 end = self._clock.time() + self.errand.patience
             except Refused:
                 return True  # the broker does not tell

@@ -29,10 +29,10 @@ from polydomo.pipeline.bulk_carrier import (
 )
 from polydomo.pipeline.bulk_client import ClientCarrier
 from polydomo.pipeline.bulk_nfp import NfpCarrier
-from polydomo.sdk.background_loop import portal
+from polydomo.sdk.background_loop import shared_loop
 from polydomo.sdk.client import Client
 from polydomo.sdk.options import prepare
-from polydomo.sdk.transport import Lost
+from polydomo.sdk.transport import ConnectionLost
 from polydomo.sdk.url import parse
 from polydomo.wire.frames import frame, split
 
@@ -112,7 +112,7 @@ class Partition:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send all rows and yield them with their results."""
-        loop = portal()
+        loop = shared_loop()
         under_way: deque[Piece] = deque()
         try:
             for batch in batches:
@@ -181,7 +181,7 @@ class Partition:
 
     def _finish(self, piece: Piece) -> pa.RecordBatch:
         piece.done.result()
-        portal().run(self._trace_rest(piece))
+        shared_loop().run(self._trace_rest(piece))
         found = with_ends(piece, self._records, self.order)
         for uid in piece.ids:
             self._records.pop(uid, None)
@@ -208,7 +208,7 @@ class Partition:
         assert isinstance(self._carrier, NfpCarrier)
         try:
             said = await self._carrier.ask_catalogue("trace_jobs", client=self.name, ids=ids)
-        except (Lost, Refused):
+        except (ConnectionLost, Refused):
             return
         for row in msgspec.json.decode(said):
             self._records[row[0]] = row

@@ -1,7 +1,7 @@
-"""What users import: clients, workers, their sync twins, and a test kit.
+"""The SDK: clients, workers, their sync twins, and a test kit.
 
-Names are loaded when they are first used, so that `import polydomo` costs nothing to those who run a broker,
-and pytest can look at the plugin without loading an SDK.
+Names are loaded on first use, so that `import polydomo` stays cheap for a broker, and pytest can load the plugin
+without the rest of the SDK.
 """
 
 from __future__ import annotations
@@ -43,31 +43,22 @@ __all__ = [
     "Worker",
 ]
 
-_HOMES = {
-    "BodyError": "codecs",
-    "Client": "client",
-    "Codec": "codecs",
-    "Context": "context",
-    "Event": "handle",
-    "Gather": "gather",
-    "Handle": "handle",
-    "Job": "job",
-    "Manager": "manager",
-    "Subscription": "subscription",
-    "SyncClient": "sync",
-    "SyncContext": "context",
-    "SyncGather": "sync",
-    "SyncHandle": "sync",
-    "SyncJob": "sync",
-    "SyncManager": "manager",
-    "SyncSubscription": "sync",
-    "SyncWorker": "sync",
-    "Worker": "worker",
+_MODULES = {
+    "client": ["Client"],
+    "codecs": ["BodyError", "Codec"],
+    "context": ["Context", "SyncContext"],
+    "gather": ["Gather"],
+    "handle": ["Event", "Handle"],
+    "job": ["Job"],
+    "manager": ["Manager", "SyncManager"],
+    "subscription": ["Subscription"],
+    "sync": ["SyncClient", "SyncGather", "SyncHandle", "SyncJob", "SyncSubscription", "SyncWorker"],
+    "worker": ["Worker"],
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""The event loop behind the sync twins: one for the whole process, in a thread of its own.
+"""Event loop of the sync twins: one for the whole process, in a thread of its own.
 
-All sync clients, workers and test brokers share it, so they cost no thread each, and a test with all three of
-them runs on one loop as its async counterpart would.
+All sync clients, workers and test brokers share this loop, so none of them needs a thread, and a test that uses all
+three runs on one loop, as its async counterpart does.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _lock = threading.Lock()
-_portal: BackgroundLoop | None = None
+_shared: BackgroundLoop | None = None
 
 
 class BackgroundLoop:
-    """A loop in a thread."""
+    """An event loop in a daemon thread."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -31,7 +32,7 @@ class BackgroundLoop:
         atexit.register(self.close)
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin something there."""
+        """Schedule a coroutine on the loop. Raises RuntimeError when called from the loop's own thread."""
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError(
@@ -40,7 +41,7 @@ class BackgroundLoop:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something there and wait for it. Interrupting the wait gives it up."""
+        """Run a coroutine on the loop and return its result. Interrupting the wait cancels the coroutine."""
         future = self.start(work)
         try:
             return future.result()
@@ -48,8 +49,16 @@ class BackgroundLoop:
             future.cancel()
             raise
 
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a plain function that needs a running event loop, and return its result."""
+
+        async def call() -> T:
+            return function(*args, **kwargs)
+
+        return self.run(call())
+
     def close(self) -> None:
-        """At the end of the process."""
+        """Stop the loop and join its thread; registered with `atexit`."""
         if self.pid == os.getpid() and self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(5.0)
@@ -62,17 +71,17 @@ class BackgroundLoop:
             self.loop.close()
 
 
-def portal() -> BackgroundLoop:
-    """The process's own; a forked child gets a new one."""
-    global _portal
+def shared_loop() -> BackgroundLoop:
+    """Return the process's loop; a forked child gets a new one."""
+    global _shared
     with _lock:
-        if _portal is None or _portal.pid != os.getpid():
-            _portal = BackgroundLoop()
-        return _portal
+        if _shared is None or _shared.pid != os.getpid():
+            _shared = BackgroundLoop()
+        return _shared
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """Uvloop's where there is one."""
+    """Return a new event loop: uvloop's if it is installed."""
     try:
         import uvloop
     except ImportError:

@@ -1,7 +1,7 @@
-"""The way of a client's requests to its broker and back, whatever the dialect.
+"""Transfer of a client's requests to its broker, in any dialect.
 
-A channel carries one call at a time per connection, or many, as its dialect allows. It either brings the
-final body or raises Lost; whether the call is sent again is the client's decision, not the channel's.
+A channel carries one call at a time per connection, or many, as its dialect allows. It returns the final body or
+raises ConnectionLost; whether the call is sent again is the client's decision, not the channel's.
 """
 
 from __future__ import annotations
@@ -9,87 +9,70 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from polydomo.core.gather import Piece
 from polydomo.core.names import parse_name
 from polydomo.core.registry import SERVICE_NAME_MAX
-from polydomo.sdk.connection import Dealer, Lost
-from polydomo.sdk.failover import AnyLink, EndpointSelector
-from polydomo.sdk.failures import Account
-from polydomo.sdk.transport import PeerTransport
+from polydomo.sdk.codecs import Codec
+from polydomo.sdk.connection import Dealer
+from polydomo.sdk.failover import AnyTransport, EndpointSelector
+from polydomo.sdk.failures import FailureInfo
+from polydomo.sdk.transport import ConnectionLost, PeerTransport
 from polydomo.wire.frames import Message
+
+T = TypeVar("T")
+
+CLOSED = "the client was closed"
 
 
 class NoResult(Exception):
-    """The broker says, in its dialect's own words, that a job has no result."""
+    """A broker's report, in its dialect's own terms, that a job has no result."""
 
-    def __init__(self, account: Account) -> None:
-        super().__init__(account.message)
-        self.account = account
-
-
-class Watch:
-    """Who wants to know how a job goes on, where a dialect tells it (NFP). Nobody has to."""
-
-    def accepted(self, workers: list[str]) -> None:
-        """The broker has taken it; it is on disk there if it is durable. `workers`: whom it is for, if known."""
-
-    def event(self, worker: str, kind: str, body: bytes) -> None:
-        """A worker says how it goes on (one frame)."""
-
-    def gathered(self, piece: Piece) -> None:
-        """One of several workers has answered or failed."""
+    def __init__(self, info: FailureInfo) -> None:
+        super().__init__(info.message)
+        self.info = info
 
 
-class Call:
+class JobObserver(NamedTuple):
+    """Callbacks about a job's progress, for dialects that report it (NFP)."""
+
+    accepted: Callable[
+        [list[str]], None
+    ]  # the workers the job is for, if known; a durable job is on disk by now
+    event: Callable[[str, str, bytes], None]  # worker, kind, body (one frame)
+    gathered: Callable[[Piece], None]  # the reply or failure of one of several workers
+
+
+@dataclass(slots=True, eq=False)
+class ClientCall:
     """One request as the channels see it."""
 
-    __slots__ = (
-        "body",
-        "deleted",
-        "limit",
-        "native",
-        "once",
-        "partial",
-        "request",
-        "run_limit",
-        "sent",
-        "service",
-        "target",
-        "uid",
-        "watch",
-        "withdrawn",
-    )
+    service: bytes
+    body: bytes  # canonical (wire.frames)
+    name: str  # the service's, for records and messages
+    codec: Codec
+    timeout: float | None  # seconds for the whole call
+    retries: int
+    partial: Callable[[bytes], None] | None = None  # called with the canonical body of each partial reply
+    sent: int = 0  # how many times
+    native: bool = False  # sent to a Polydomo broker, so marked failures can be trusted
 
-    def __init__(
-        self,
-        service: bytes,
-        body: bytes,
-        partial: Callable[[bytes], None] | None = None,
-        *,
-        uid: str = "",
-        target: bytes = b"any",
-        watch: Watch | None = None,
-    ) -> None:
-        self.service = service
-        self.body = body  # canonical (wire.frames)
-        self.partial = partial  # gets the canonical bodies of partial answers; None: nobody wants them
-        self.sent = 0  # how often
-        self.native = False  # the broker it was sent to is one of ours, so its failures can be believed
-        self.uid = uid  # NFP only, as all that follows
-        self.target = target
-        self.watch = watch
-        self.withdrawn = False  # given up by somebody who wants the job itself ended
-        self.deleted = False  # and the broker was told
-        self.limit: float | None = None  # seconds it may take in all
-        self.once = False  # it must not be sent twice
-        self.run_limit: float | None = None  # MemoDB only: seconds a worker may take, if fewer
-        self.request = b""  # MemoDB only: its ID, the same however often it is sent
+    # NFP only
+    uid: str = ""
+    target: bytes = b"any"
+    observer: JobObserver | None = None
+    cancelled: bool = False  # by a caller that wants the job itself ended
+    delete_sent: bool = False
+
+    # MemoDB only
+    run_timeout: float | None = None  # seconds for one worker, if fewer than `timeout`
+    request_id: bytes = b""  # the same for every repetition
 
 
 def service_name(name: str) -> bytes:
-    """A name as the wire wants it; neither MDP nor DCP could tell the sender that it is a bad one."""
+    """Encode a service's name. Checked here because neither MDP nor DCP can report a bad one to its sender."""
     encoded = parse_name(name)
     if not 0 < len(encoded) <= SERVICE_NAME_MAX:
         raise ValueError(f"a service name has 1 to {SERVICE_NAME_MAX} bytes, {name!r} has {len(encoded)}")
@@ -97,107 +80,148 @@ def service_name(name: str) -> bytes:
 
 
 class Channel(ABC):
-    """One client's connection or connections."""
+    """The connections of one client."""
 
-    def __init__(self, roster: EndpointSelector, connect_timeout: float, ping: float) -> None:
-        self.roster = roster
-        roster.on_return = self.renew
+    def __init__(self, selector: EndpointSelector, connect_timeout: float, ping: float) -> None:
+        self.selector = selector
+        selector.on_return = self.renew
         self.closed = False
         self._connect_timeout = connect_timeout
         self._ping = ping
 
     @abstractmethod
-    async def exchange(self, call: Call) -> bytes:
-        """Send the request and wait for its final body. Lost if the connection breaks meanwhile."""
+    async def exchange(self, call: ClientCall) -> bytes:
+        """Send the request and return its final body. Raises ConnectionLost if the connection breaks first."""
 
     @abstractmethod
     def retire(self) -> None:
-        """The broker is stopping: new calls go to the next one, those under way may still be answered."""
+        """Send new calls to the next broker because this one is stopping; outstanding calls may still be answered."""
 
     @abstractmethod
     def renew(self) -> None:
-        """The roster has another broker now: the same for new calls, and for those under way."""
+        """Send new calls to the selector's current broker; outstanding calls may still be answered."""
 
     @abstractmethod
     def close(self) -> None:
-        """For good; whoever still waits gets Lost."""
+        """Close all connections; outstanding calls raise ConnectionLost."""
+
+    @abstractmethod
+    def drop(self, connection: ClientConnection) -> None:
+        """Forget a connection that is closed or lost."""
 
     async def _connect(self, on_message: Callable[[Message], None], on_lost: Callable[[str], None]) -> Dealer:
-        self._check()
-        dealer = await self.roster.connect(
-            on_message, on_lost, patience=self._connect_timeout, ping=self._ping
+        self._check_open()
+        dealer = await self.selector.connect(
+            on_message, on_lost, timeout=self._connect_timeout, ping=self._ping
         )
-        return self._keep(dealer)
+        return self._adopt(dealer)
 
-    def _keep(self, link: AnyLink) -> AnyLink:
-        """A connection that was just made, unless the client was closed meanwhile."""
+    def _adopt(self, transport: AnyTransport) -> AnyTransport:
+        """Return a new connection, or close it if the client was closed while connecting."""
         if self.closed:
-            link.close()
-        self._check()
-        return link
+            transport.close()
+        self._check_open()
+        return transport
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if self.closed:
-            raise Lost("the client was closed")
+            raise ConnectionLost(CLOSED)
 
 
-class Multiplexer(ABC):
-    """One connection and the calls on it, many at a time."""
+class ClientConnection(ABC):
+    """One connection and the calls outstanding on it."""
 
-    link: PeerTransport
+    transport: PeerTransport
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._retired = False
+        self._pending: set[asyncio.Future[Any]] = set()
 
     @abstractmethod
+    async def exchange(self, call: ClientCall) -> bytes:
+        """Send the request and return its final body. Raises ConnectionLost if the connection breaks first."""
+
     def retire(self) -> None:
-        """Close when the calls that are on it have been answered."""
+        """Close the connection as soon as no call is outstanding."""
+        self._retired = True
+        if not self._pending:
+            self.close()
 
-    @abstractmethod
+    def close(self) -> None:
+        """Close the connection at once."""
+        self.transport.close()
+        self._channel.drop(self)
+
     def lost(self, reason: str) -> None:
-        """The connection broke, with or without calls on it."""
+        """Fail the outstanding calls after the connection broke."""
+        self._channel.selector.failed(self.transport.address)
+        self._channel.drop(self)
+        for reply in self._pending:
+            if not reply.done():
+                reply.set_exception(ConnectionLost(reason))
+
+    async def _writable(self) -> None:
+        await self.transport.writable()
+        if self.transport.closed:
+            raise ConnectionLost("the connection broke before the request was sent")
+
+    async def _wait(self, reply: asyncio.Future[T]) -> T:
+        """Wait for the reply to a request that was sent."""
+        self._pending.add(reply)
+        self.transport.expect(1)
+        try:
+            return await reply
+        finally:
+            self.transport.expect(-1)
+            self._pending.discard(reply)
+            if self._retired and not self._pending:
+                self.close()
 
 
-AnyPipe = TypeVar("AnyPipe", bound=Multiplexer)
+AnyConnection = TypeVar("AnyConnection", bound=ClientConnection)
 
 
-class MultiplexedChannel(Channel, Generic[AnyPipe]):
-    """One pipe, opened when it is first needed and again after it was lost."""
+class MultiplexedChannel(Channel, Generic[AnyConnection]):
+    """A channel with one multiplexed connection, opened on first use and again after it was lost."""
 
-    def __init__(self, roster: EndpointSelector, connect_timeout: float, ping: float) -> None:
-        super().__init__(roster, connect_timeout, ping)
+    def __init__(self, selector: EndpointSelector, connect_timeout: float, ping: float) -> None:
+        super().__init__(selector, connect_timeout, ping)
         self._opening = asyncio.Lock()
-        self._pipe: AnyPipe | None = None
-        self._retired: set[AnyPipe] = set()  # with calls under way
+        self._connection: AnyConnection | None = None
+        self._retired: set[ClientConnection] = set()  # with calls outstanding
 
     def retire(self) -> None:
-        if self._pipe is not None:
-            self.roster.failed(self._pipe.link.place)
+        if self._connection is not None:
+            self.selector.failed(self._connection.transport.address)
         self.renew()
 
     def renew(self) -> None:
-        pipe, self._pipe = self._pipe, None
-        if pipe is not None:
-            self._retired.add(pipe)
-            pipe.retire()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._retired.add(connection)
+            connection.retire()
 
     def close(self) -> None:
         self.closed = True
-        self.roster.close()
-        for pipe in [*self._retired, *([self._pipe] if self._pipe is not None else [])]:
-            pipe.lost("the client was closed")
-            pipe.link.close()
+        self.selector.close()
+        for connection in (*self._retired, self._connection):
+            if connection is not None:
+                connection.lost(CLOSED)
+                connection.close()
 
-    def drop(self, pipe: AnyPipe) -> None:
-        """It is of no use any more."""
-        self._retired.discard(pipe)
-        if self._pipe is pipe:
-            self._pipe = None
+    def drop(self, connection: ClientConnection) -> None:
+        self._retired.discard(connection)
+        if self._connection is connection:
+            self._connection = None
 
-    async def _open(self) -> AnyPipe:
-        """Whoever comes first opens it, the others wait."""
+    async def _open(self) -> AnyConnection:
+        """Return the connection. The first caller opens it while the others wait."""
         async with self._opening:
-            if self._pipe is None:
-                self._pipe = await self._dial()
-            return self._pipe
+            if self._connection is None:
+                self._connection = await self._dial()
+            return self._connection
 
     @abstractmethod
-    async def _dial(self) -> AnyPipe:
-        """A pipe that is connected. Lost if the client is closed, or was meanwhile."""
+    async def _dial(self) -> AnyConnection:
+        """Return a new connection. Raises ConnectionLost if the client is closed before it is ready."""

@@ -1,7 +1,7 @@
-"""MDP's way: one request at a time per connection, so calls at the same time need connections of their own.
+"""MDP channel: one request at a time per connection, so concurrent calls need connections of their own.
 
-Connections are opened as they are needed, up to a bound; calls beyond it wait their turn. A connection whose
-call was given up is closed, because the answer to that call would be taken for the next one's.
+Connections are opened as needed, up to a bound; further calls wait for one. The connection of a cancelled call is
+closed, because the reply to that call would be taken for the next one's.
 """
 
 from __future__ import annotations
@@ -9,112 +9,95 @@ from __future__ import annotations
 import asyncio
 
 from polydomo.dialects.mdp.client import MdpClientProtocol
-from polydomo.sdk.channel import Call, Channel
-from polydomo.sdk.connection import Dealer, Lost
+from polydomo.sdk.channel import CLOSED, Channel, ClientCall, ClientConnection
+from polydomo.sdk.connection import Dealer
 from polydomo.sdk.failover import EndpointSelector
 from polydomo.wire.frames import Message
 
 
 class MdpChannel(Channel):
-    """A pool of lines."""
+    """A pool of connections."""
 
     def __init__(
-        self, roster: EndpointSelector, connect_timeout: float, ping: float, connections: int
+        self, selector: EndpointSelector, connect_timeout: float, ping: float, connections: int
     ) -> None:
-        super().__init__(roster, connect_timeout, ping)
-        self._turns = asyncio.Semaphore(connections)
-        self._lines: set[MdpConnection] = set()  # all that may be used again
+        super().__init__(selector, connect_timeout, ping)
+        self._slots = asyncio.Semaphore(connections)
+        self._connections: set[ClientConnection] = set()
+        self._retired: set[ClientConnection] = set()  # with a call outstanding
         self._idle: list[MdpConnection] = []
-        self._busy: set[MdpConnection] = set()
 
-    async def exchange(self, call: Call) -> bytes:
-        async with self._turns:
-            line = self._idle.pop() if self._idle else await self._open()
-            self._busy.add(line)
+    async def exchange(self, call: ClientCall) -> bytes:
+        async with self._slots:
+            connection = self._idle.pop() if self._idle else await self._open()
             try:
-                body = await line.exchange(call)
+                body = await connection.exchange(call)
             except BaseException:
-                self.drop(line)
-                line.dealer.close()
+                connection.close()
                 raise
-            finally:
-                self._busy.discard(line)
-            if line in self._lines:
-                self._idle.append(line)
-            else:
-                line.dealer.close()
+            if connection in self._connections:
+                self._idle.append(connection)
             return body
 
     def retire(self) -> None:
-        for line in self._lines:
-            self.roster.failed(line.dealer.place)
+        for connection in self._connections:
+            self.selector.failed(connection.transport.address)
         self.renew()
 
     def renew(self) -> None:
-        for line in self._idle:
-            line.dealer.close()
-        self._idle.clear()
-        self._lines.clear()  # those in use are closed when their call is over
+        connections, self._connections = self._connections, set()
+        self._retired |= connections
+        for connection in connections:
+            connection.retire()
 
     def close(self) -> None:
         self.closed = True
-        self.roster.close()
-        for line in self._lines | self._busy:
-            line.lost("the client was closed")
-            line.dealer.close()
+        self.selector.close()
+        for connection in self._connections | self._retired:
+            connection.lost(CLOSED)
+            connection.close()
 
-    def drop(self, line: MdpConnection) -> None:
-        """It will not be used again."""
-        self._lines.discard(line)
-        if line in self._idle:
-            self._idle.remove(line)
+    def drop(self, connection: ClientConnection) -> None:
+        self._connections.discard(connection)
+        self._retired.discard(connection)
+        self._idle = [idle for idle in self._idle if idle is not connection]
 
     async def _open(self) -> MdpConnection:
-        line = MdpConnection(self)
-        line.dealer = await self._connect(line.received, line.lost)
-        self._lines.add(line)
-        return line
+        connection = MdpConnection(self)
+        connection.transport = await self._connect(connection.received, connection.lost)
+        self._connections.add(connection)
+        return connection
 
 
-class MdpConnection:
+class MdpConnection(ClientConnection):
     """One connection and the call on it."""
 
-    def __init__(self, channel: MdpChannel) -> None:
-        self.dealer: Dealer
-        self._channel = channel
-        self._side = MdpClientProtocol()
-        self._call: Call | None = None
-        self._answer: asyncio.Future[bytes] | None = None
+    transport: Dealer
 
-    async def exchange(self, call: Call) -> bytes:
-        """Only one at a time: the pool sees to it."""
-        dealer = self.dealer
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._answer = answer
-        self._call = call
-        call.native = dealer.native
+    def __init__(self, channel: MdpChannel) -> None:
+        super().__init__(channel)
+        self._protocol = MdpClientProtocol()
+        self._call: ClientCall | None = None
+        self._reply: asyncio.Future[bytes] | None = None
+
+    async def exchange(self, call: ClientCall) -> bytes:
+        """Send the request and return its final body. The pool makes sure that there is one call at a time."""
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._call, self._reply = call, reply
+        call.native = self.transport.native
         call.sent += 1
-        dealer.send(self._side.request(call.service, call.body))
-        dealer.expect(1)
+        self.transport.send(self._protocol.request(call.service, call.body))
         try:
-            return await answer
+            return await self._wait(reply)
         finally:
-            dealer.expect(-1)
-            self._answer = self._call = None
+            self._call = self._reply = None
 
     def received(self, message: Message) -> None:
-        found = self._side.receive(message)
-        answer = self._answer
-        if found is None or answer is None or answer.done():
+        found = self._protocol.receive(message)
+        call, reply = self._call, self._reply
+        if found is None or call is None or reply is None or reply.done():
             return
         if found.final:
-            answer.set_result(found.body)
-        elif self._call is not None and self._call.partial is not None:
-            self._call.partial(found.body)
-
-    def lost(self, reason: str) -> None:
-        """The connection broke, with or without a call on it."""
-        self._channel.roster.failed(self.dealer.place)
-        self._channel.drop(self)
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(Lost(reason))
+            reply.set_result(found.body)
+        elif call.partial is not None:
+            call.partial(found.body)

@@ -1,18 +1,17 @@
-"""The client: calls a service by name and gets its answer.
+"""The client: calls services by name.
 
     async with Client("mdp://127.0.0.1:5555") as client:
         print(await client.call("echo", {"x": 1}, timeout=5))
         async for part in client.stream("report", {"year": 2026}):
             print(part)
 
-What happens when something is lost: a request whose connection breaks is sent again, to the next endpoint if
-there are several, `retries` times at most (jobs are idempotent by MDP's assumption; `retries=0` never sends
-one twice). No call outlives its `timeout`; whatever the end, it is a result or one error of
-`polydomo.errors`.
+A request whose connection breaks is sent again, to the next endpoint if there are several, at most `retries` times (MDP
+assumes that jobs are idempotent; `retries=0` never sends a request twice). No call takes longer than its `timeout`; it
+ends with a result or with one error of `polydomo.errors`.
 
-Over NFP (`nfp://`) calls take options (`polydomo.sdk.options`) and there is more: `broadcast` and `gather` ask several
-workers at once, `events` listens to what workers say, `job` finds any job by its UUID, and a client with a `store`
-goes on with its unfinished jobs after a restart of its own (`recover`).
+Over NFP (`nfp://`) calls take options (`polydomo.sdk.options`), `broadcast` and `gather` call several workers at once,
+`events` subscribes to the workers' events, `job` finds any job by its UUID, and a client with a `store` continues its
+unfinished jobs after a restart (`recover`).
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import Any, Final, Literal, Unpack
@@ -37,20 +37,20 @@ from polydomo.errors import (
     Unreachable,
 )
 from polydomo.sdk import codecs, failures, gather_codec
-from polydomo.sdk.channel import Call, Channel, NoResult, service_name
+from polydomo.sdk.channel import Channel, ClientCall, NoResult, service_name
 from polydomo.sdk.channel_dcp import DcpChannel
 from polydomo.sdk.channel_mdp import MdpChannel
 from polydomo.sdk.channel_memo import RESEND, MemoChannel
 from polydomo.sdk.channel_nfp import NfpChannel
 from polydomo.sdk.codecs import Codec
-from polydomo.sdk.connection import Lost
 from polydomo.sdk.failover import Backoff, EndpointSelector
 from polydomo.sdk.gather import Gather
 from polydomo.sdk.handle import Handle
 from polydomo.sdk.job import Job, JobQueries
 from polydomo.sdk.options import JobOptions, first_name, is_single, prepare, target_frame
-from polydomo.sdk.persistence import DAY, ClientStore, KeptJob
-from polydomo.sdk.subscription import Subscription, places_of
+from polydomo.sdk.persistence import DAY, ClientJob, ClientStore
+from polydomo.sdk.subscription import Subscription, event_endpoints
+from polydomo.sdk.transport import ConnectionLost
 from polydomo.sdk.url import parse
 from polydomo.server.endpoints import Endpoint
 from polydomo.wire.frames import join, split
@@ -59,44 +59,46 @@ from polydomo.wire.frames import join, split
 PRESENCE: Final = "mmi.service"
 CATALOGUE: Final = "mmi.service.broker"
 
-# Seconds that what a closed client has still to write may take.
-FAREWELL: Final = 5.0
+# Seconds that a closing client waits for its last records and cancellations.
+CLOSE_TIMEOUT: Final = 5.0
 
 
-class Usual(Enum):
-    """Stands for "as the client was told", where None means something else."""
+class Default(Enum):
+    """Stands for the client's own setting, where None has another meaning."""
 
-    USUAL = "usual"
+    DEFAULT = "usual"
 
 
-USUAL: Final = Usual.USUAL
-TimeLimit = float | None | Literal[Usual.USUAL]
+DEFAULT: Final = Default.DEFAULT
+TimeLimit = float | None | Literal[Default.DEFAULT]
 
 
 class Client:
-    """See the module's text. Connects when it is first used; `async with` or `close` ends it.
+    """A client of one broker, or of several in order of preference. It connects on first use; end it with `close` or
+    `async with`.
 
-    - `url`: which dialect, which broker or brokers (see `polydomo.sdk.url`); default: the environment's
+    - `url`: the dialect and the broker or brokers (see `polydomo.sdk.url`); default: the environment's
       `POLYDOMO_URL`, else a broker on this machine.
-    - `codec`: "json", "msgpack", "cbor", "raw" or a `Codec`; `bytes` are always sent as they are.
-    - `timeout`: seconds a call may take in all, from first to last; None: for ever.
-    - `retries`: how often a call is sent again after its connection was lost.
-    - `connections`: MDP only: calls at the same time; more wait their turn.
-    - `window`: DCP and NFP: calls outstanding on the one connection; more wait their turn. MemoDB: the most there may
-      be; how many there are follows the rate of the answers.
-    - `resend`: MemoDB only: seconds after which a call that has had no answer is sent again under its ID, then after
-      twice as many, and so on (with `retries=0` it never is). Brokers of other makes may take it for another job.
-    - `connect_timeout`: seconds to look for a broker at all endpoints before a call is Unreachable.
-    - `ping`: seconds of silence, while an answer is awaited, before the broker is asked whether it is there.
-    - `failback`: with several brokers, seconds between two looks whether an earlier one than ours is back; new
-      calls go there then. 0: they do not.
+    - `codec`: "json", "msgpack", "cbor", "raw" or a `Codec`; `bytes` are always sent unchanged.
+    - `timeout`: seconds for a whole call, all retries included; None: no limit.
+    - `retries`: how many times a call is sent again after its connection was lost.
+    - `connections`: MDP only: concurrent calls; further ones wait.
+    - `window`: DCP and NFP: calls outstanding on the connection; further ones wait. MemoDB: the upper limit; the actual
+      number follows the rate of the replies.
+    - `resend`: MemoDB only: seconds after which a call without a reply is sent again under its ID, then after twice as
+      many, and so on (never with `retries=0`). Brokers of other makes may take it for another job.
+    - `connect_timeout`: seconds to try all endpoints before a call fails with Unreachable.
+    - `ping`: seconds of silence, while a reply is awaited, before the broker is checked.
+    - `failback`: with several brokers, seconds between two checks whether an earlier one is back; new calls then go
+      there. 0: never.
 
     NFP only:
 
-    - `name`: how the broker calls this client.
+    - `name`: the client's name at the broker.
     - `store`: a file in which jobs are recorded before they are sent (SQLite); see `recover`.
-    - `keep`: seconds that ended jobs stay in it.
-    - `events`: where the broker publishes events (`tcp://HOST:PORT`), if it does not say so itself.
+    - `keep`: seconds for which finished jobs stay in that file.
+    - `events`: the endpoint at which the broker publishes events (`tcp://HOST:PORT`); default: the broker's own
+      announcement.
     """
 
     def __init__(
@@ -124,26 +126,28 @@ class Client:
         if self.url.dialect == "wmp":
             raise ConfigError(
                 "WMP has workers and managers, and no clients",
-                hint="ask the broker over mdp://, or be a manager: polydomo.Manager",
+                hint="use mdp:// with the same broker, or run a manager: polydomo.Manager",
             )
-        roster = EndpointSelector(self.url, failback)
-        self.clock = roster.clock
+        selector = EndpointSelector(self.url, failback)
+        self.clock = selector.clock
         self._channel: Channel
         self._nfp: NfpChannel | None = None
         self._store = None if store is None else ClientStore(store, keep)
-        self._recovered: set[str] = set()
+        self._with_handle: set[str] = set()
         self._events = events
-        self._questions: JobQueries | None = None
-        self._later: set[asyncio.Task[None]] = set()  # small things to finish before the end
+        self._queries: JobQueries | None = None
+        self._last_tasks: set[asyncio.Task[None]] = (
+            set()
+        )  # records and cancellations to finish before closing
         if self.url.dialect == "mdp":
-            self._channel = MdpChannel(roster, connect_timeout, ping, connections)
+            self._channel = MdpChannel(selector, connect_timeout, ping, connections)
         elif self.url.dialect == "dcp":
-            self._channel = DcpChannel(roster, connect_timeout, ping, window)
+            self._channel = DcpChannel(selector, connect_timeout, ping, window)
         elif self.url.dialect == "memo":
-            self._channel = MemoChannel(roster, connect_timeout, ping, window, resend)
+            self._channel = MemoChannel(selector, connect_timeout, ping, window, resend)
         else:
-            self._channel = self._nfp = NfpChannel(roster, connect_timeout, ping, window, name)
-            self._questions = JobQueries(self._nfp, timeout)
+            self._channel = self._nfp = NfpChannel(selector, connect_timeout, ping, window, name)
+            self._queries = JobQueries(self._nfp, timeout)
         if self._nfp is None and (name or store is not None or events is not None):
             raise ValueError(f"name=, store= and events= are for nfp:// URLs, not for {self.url.dialect}://")
 
@@ -152,35 +156,34 @@ class Client:
         service: str,
         body: Any = None,
         *,
-        timeout: TimeLimit = USUAL,
+        timeout: TimeLimit = DEFAULT,
         retries: int | None = None,
         codec: str | Codec | None = None,
         wait: bool = True,
         **options: Unpack[JobOptions],
     ) -> Any:
-        """Ask and wait for the final answer. `bytes` bring back `bytes` unless a codec is named.
+        """Call a service and return its final result. A `bytes` body has a `bytes` result unless a codec is named.
 
-        `wait=False`: do not queue for a service that nobody offers now; UnknownService instead. The options are NFP's;
-        with a target of several workers the answer is a dict as from `gather`.
+        `wait=False`: raise UnknownService instead of queueing for a service that has no worker now. The options are
+        NFP's; with a target of several workers the result is a dict as from `gather`.
         """
-        used = self._codec_for(body, codec)
-        call = self._call(service, codecs.encode(body, used), options)
-        answer = await self._perform(call, service, used, timeout, retries, wait, patient=False)
-        if self._nfp is not None and not is_single(call.service, call.target):
-            return gather_codec.decode(answer, used, service)
-        return codecs.decode(answer, used)
+        call = self._encoded_call(service, body, timeout, retries, codec, options)
+        reply = await self._perform(call, wait)
+        if self._is_gathered(call):
+            return gather_codec.decode(reply, call.codec, service)
+        return codecs.decode(reply, call.codec)
 
     async def stream(
         self,
         service: str,
         body: Any = None,
         *,
-        timeout: TimeLimit = USUAL,
+        timeout: TimeLimit = DEFAULT,
         retries: int | None = None,
         codec: str | Codec | None = None,
         **options: Unpack[JobOptions],
     ) -> AsyncIterator[Any]:
-        """Every partial answer as it comes, then the final one."""
+        """Call a service and yield each partial result as it arrives, then the final one."""
         handle = self.submit(service, body, timeout=timeout, retries=retries, codec=codec, **options)
         try:
             async for part in handle.partials():
@@ -194,44 +197,44 @@ class Client:
         service: str,
         body: Any = None,
         *,
-        timeout: TimeLimit = USUAL,
+        timeout: TimeLimit = DEFAULT,
         retries: int | None = None,
         codec: str | Codec | None = None,
         **options: Unpack[JobOptions],
     ) -> Handle:
-        """Ask now, wait later: see `Handle`. Needs a running event loop."""
-        used = self._codec_for(body, codec)
-        call = self._call(service, codecs.encode(body, used), options)
-        return self._handle(call, service, used, timeout, retries)
+        """Submit a job and return its `Handle` at once. Needs a running event loop."""
+        return self._submit(self._encoded_call(service, body, timeout, retries, codec, options))
 
     async def request(
         self,
         service: str,
         frames: Sequence[bytes],
         *,
-        timeout: TimeLimit = USUAL,
+        timeout: TimeLimit = DEFAULT,
         retries: int | None = None,
         **options: Unpack[JobOptions],
     ) -> list[bytes]:
-        """Raw frames there and back, with no codec in between. For one worker only."""
-        call = self._call(service, join(frames), options)
-        if self._nfp is not None and not is_single(call.service, call.target):
-            raise ValueError("request() brings one worker's frames; ask several with gather() or broadcast()")
-        return split(await self._perform(call, service, codecs.RAW, timeout, retries, patient=False))
+        """Send raw frames to one worker and return the frames of its reply, without a codec."""
+        call = self._call(service, join(frames), timeout, retries, codecs.RAW, options)
+        if self._is_gathered(call):
+            raise ValueError("request() returns one worker's frames; for several use gather() or broadcast()")
+        return split(await self._perform(call))
 
     def broadcast(
         self,
         service: str,
         body: Any = None,
         *,
-        timeout: TimeLimit = USUAL,
+        timeout: TimeLimit = DEFAULT,
         retries: int | None = None,
         codec: str | Codec | None = None,
         **options: Unpack[JobOptions],
     ) -> Gather:
-        """Ask every worker of the service that is there (NFP): see `Gather`. Needs a running event loop."""
+        """Submit a job to all connected workers of the service (NFP) and return its `Gather`. Needs a running event
+        loop."""
+        self._require_nfp("broadcast")
         options["target"] = "all"
-        return self._gather(service, body, timeout, retries, codec, options)
+        return self._gather(self._encoded_call(service, body, timeout, retries, codec, options))
 
     def gather(
         self,
@@ -240,35 +243,39 @@ class Client:
         targets: Sequence[str] | None = None,
         *,
         resources: Sequence[str] | None = None,
-        timeout: TimeLimit = USUAL,
+        timeout: TimeLimit = DEFAULT,
         retries: int | None = None,
         codec: str | Codec | None = None,
         **options: Unpack[JobOptions],
     ) -> Gather:
-        """Ask these workers, or those that have these resources (NFP): see `Gather`. Workers that are not there are
-        waited for."""
+        """Submit a job to the named workers, or to those with these resources (NFP), and return its `Gather`. The job
+        waits for workers that are not connected."""
+        self._require_nfp("gather")
         if (targets is None) == (resources is None):
-            raise ValueError("give targets= or resources=: names of workers or of what they have")
+            raise ValueError("give targets= or resources=: names of workers, or of their resources")
         if targets is not None:
             options["target"] = targets
         if resources is not None:
             options["resource"] = resources
-        return self._gather(service, body, timeout, retries, codec, options)
+        return self._gather(self._encoded_call(service, body, timeout, retries, codec, options))
 
     def events(
         self, service: str | None = None, worker: str | None = None, kind: str | None = None
     ) -> Subscription:
-        """What workers say about anybody's jobs (NFP), all of it or of one service, worker, kind: see
-        `Subscription`."""
-        channel = self._needs_nfp("events")
+        """Subscribe to the workers' events about any client's jobs (NFP); all, or those of one service, worker or kind.
+        See `Subscription`."""
+        channel = self._require_nfp("events")
 
         async def find() -> list[Endpoint]:
             if self._events is not None:
-                return places_of(self._events, "")
-            said = (await self._meet(channel)).get("events")
-            if said is None:
-                said = (await self.broker()).get("events", {}).get("endpoints")
-            return places_of(said, channel.host)
+                return event_endpoints(self._events, "")
+            try:
+                announced = (await channel.open()).get("events")
+            except ConnectionLost as lost:
+                raise Unreachable(str(lost)) from None
+            if announced is None:
+                announced = (await self.broker()).get("events", {}).get("endpoints")
+            return event_endpoints(announced, channel.host)
 
         return Subscription(find, self.clock, service, worker, kind)
 
@@ -280,59 +287,59 @@ class Client:
         target: str | Sequence[str] = "any",
         codec: str | Codec | None = None,
     ) -> Job:
-        """Any client's job by its UUID (NFP): see `Job`. What the broker does not know any more one of its workers may:
-        all that have the `service` and `target` are asked, and the first answer is taken; with the target "all", or
-        several names, it is a dict of all their answers."""
-        self._needs_nfp("job")
-        assert self._questions is not None
+        """Return any client's job by its UUID (NFP), see `Job`. A job that the broker has dropped is looked up at the
+        workers of `service` and `target`, and the first reply is used; with the target "all", or several names, the
+        result is a dict of all replies."""
+        self._require_nfp("job")
+        assert self._queries is not None
         used = self.codec if codec is None else codecs.find(codec)
-        found = Job(self._questions, uuid, service, used, target_frame(target, None))
+        found = Job(self._queries, uuid, service, used, target_frame(target, None))
         await found.refresh()
         return found
 
     async def recover(self) -> list[Handle | Gather]:
-        """The jobs in this client's `store` whose end is not known, as if submitted again just now, oldest first. Each
-        is sent again under its UUID: to a broker that still knows it that is the same job. Once per client."""
+        """Submit the unfinished jobs in this client's `store` again, oldest first, and return their handles. Each keeps
+        its UUID, so a broker that still knows the job continues it. Each job is recovered once per client."""
         if self._store is None:
             raise RuntimeError("only a client with a store= has something to recover")
-        found: list[Handle | Gather] = []
-        for kept in await self._store.unfinished():
-            if kept.id in self._recovered:
+        recovered: list[Handle | Gather] = []
+        for job in await self._store.unfinished():
+            if job.id in self._with_handle:
                 continue
-            target = kept.target.encode()
             try:
-                codec = codecs.find(kept.codec)
-            except ValueError:  # one of the user's own
+                codec = codecs.find(job.codec)
+            except ValueError:  # a Codec of the user's
                 codec = self.codec
-            call = Call(parse_name(kept.service), kept.body, uid=kept.id, target=target)
-            handle = self._handle(call, kept.service, codec, None, None)
-            found.append(handle if is_single(call.service, target) else Gather(handle))
-        return found
+            call = ClientCall(parse_name(job.service), job.body, job.service, codec, None, self.retries)
+            call.uid, call.target = job.id, job.target.encode()
+            handle = self._submit(call)
+            recovered.append(Gather(handle) if self._is_gathered(call) else handle)
+        return recovered
 
     async def offered(self, service: str) -> bool:
-        """Has the service a worker right now? (RFC 8/MMI)"""
+        """Return whether the service has a worker now (RFC 8/MMI)."""
         return await self.request(PRESENCE, [service_name(service)]) == [b"200"]
 
     async def services(self) -> list[dict[str, Any]]:
-        """What is offered: every service with its workers and its waiting and running jobs."""
+        """Return all services with their workers and their waiting and running jobs."""
         return list(await self._ask("show_services"))
 
     async def workers(self, service: str | None = None) -> list[dict[str, Any]]:
-        """Who offers it: every worker, or those of one service."""
+        """Return all workers, or those of one service."""
         return list(await self._ask("show_workers", service=service))
 
     async def jobs(
         self, service: str | None = None, state: str | None = None, limit: int = 100
     ) -> list[dict[str, Any]]:
-        """Waiting, running and recently ended jobs, newest first."""
+        """Return waiting, running and recently ended jobs, newest first."""
         return list(await self._ask("show_jobs", service=service, state=state, limit=limit))
 
     async def broker(self) -> dict[str, Any]:
-        """The broker as a whole: version, uptime, counts."""
+        """Return the broker's version, uptime and counts."""
         return dict(await self._ask("show_broker"))
 
     async def memos(self, service: str | None = None) -> list[dict[str, Any]]:
-        """What memoised services remember, how often it was asked for, and the time that saved."""
+        """Return the cached results of memoised services, with their hits and the time saved."""
         return list(await self._ask("show_memos", service=service))
 
     async def exchange(
@@ -341,22 +348,22 @@ class Client:
         body: bytes,
         partial: Callable[[bytes], None] | None = None,
         *,
-        timeout: TimeLimit = USUAL,
+        timeout: TimeLimit = DEFAULT,
         retries: int | None = None,
         **options: Unpack[JobOptions],
     ) -> bytes:
-        """For those who build on this: canonical bodies (`wire.frames`) there and back, and one for each
-        partial answer."""
-        call = self._call(service, body, options)
+        """Send a canonical body (`wire.frames`) and return that of the result; `partial` gets those of partial
+        results. For libraries built on this one."""
+        call = self._call(service, body, timeout, retries, codecs.RAW, options)
         call.partial = partial
-        return await self._perform(call, service, codecs.RAW, timeout, retries, patient=False)
+        return await self._perform(call)
 
     async def close(self) -> None:
-        """Calls still under way end with Unreachable; in a `store` they stay unfinished."""
+        """Close the connections. Outstanding calls fail with Unreachable; in a `store` they stay unfinished."""
         for _ in range(2):
-            await asyncio.sleep(0)  # calls that were just given up have something to say
-        if self._later:
-            await asyncio.wait(self._later, timeout=FAREWELL)
+            await asyncio.sleep(0)  # for calls that were just cancelled and still send a DELETE
+        if self._last_tasks:
+            await asyncio.wait(self._last_tasks, timeout=CLOSE_TIMEOUT)
         self._channel.close()
         if self._store is not None:
             await self._store.close()
@@ -370,28 +377,7 @@ class Client:
     async def _ask(self, task: str, **kwargs: Any) -> Any:
         return await self.call(CATALOGUE, {"task": task, "kwargs": kwargs}, codec=codecs.JSON)
 
-    def _codec_for(self, body: Any, codec: str | Codec | None) -> Codec:
-        if codec is not None:
-            return codecs.find(codec)
-        return codecs.RAW if isinstance(body, bytes | bytearray | memoryview) else self.codec
-
-    def _call(self, service: str, body: bytes, options: JobOptions) -> Call:
-        prepared = prepare(self.url.dialect, options, body)
-        call = Call(service_name(service), prepared.body, uid=prepared.uid, target=prepared.target)
-        call.run_limit = prepared.run_limit
-        return call
-
-    def _handle(
-        self, call: Call, service: str, codec: Codec, timeout: TimeLimit, retries: int | None
-    ) -> Handle:
-        def perform(call: Call) -> Coroutine[Any, Any, bytes]:
-            return self._perform(call, service, codec, timeout, retries)
-
-        self._recovered.add(call.uid)  # it has a handle
-        several = self._nfp is not None and not is_single(call.service, call.target)
-        return Handle(service, codec, call, perform, self._questions, several)
-
-    def _gather(
+    def _encoded_call(
         self,
         service: str,
         body: Any,
@@ -399,135 +385,144 @@ class Client:
         retries: int | None,
         codec: str | Codec | None,
         options: JobOptions,
-    ) -> Gather:
-        self._needs_nfp("broadcast and gather")
-        used = self._codec_for(body, codec)
-        call = self._call(service, codecs.encode(body, used), options)
-        if call.service.startswith(RESERVED):
-            raise ValueError(f"{service} answers for all it is asked about: call() it with a target=")
-        handle = self._handle(call, service, used, timeout, retries)
-        return Gather(handle, first_name(call.target) if is_single(call.service, call.target) else "")
+    ) -> ClientCall:
+        if codec is not None:
+            used = codecs.find(codec)
+        else:
+            used = codecs.RAW if isinstance(body, bytes | bytearray | memoryview) else self.codec
+        return self._call(service, codecs.encode(body, used), timeout, retries, used, options)
 
-    def _needs_nfp(self, what: str) -> NfpChannel:
-        if self._nfp is None:
-            raise RuntimeError(f"{what}: {self.url.dialect} has no words for it; use an nfp:// URL")
-        return self._nfp
-
-    async def _meet(self, channel: NfpChannel) -> dict[str, Any]:
-        try:
-            return await channel.open()
-        except Lost as lost:
-            raise Unreachable(str(lost)) from None
-
-    async def _perform(
+    def _call(
         self,
-        call: Call,
         service: str,
-        codec: Codec,
+        body: bytes,
         timeout: TimeLimit,
         retries: int | None,
-        wait: bool = True,
-        *,
-        patient: bool = True,
-    ) -> bytes:
-        """The final body, within the time allowed; on record, if there is a store. `patient`: somebody has a handle, so
-        that a job whose time is over may still be asked for."""
+        codec: Codec,
+        options: JobOptions,
+    ) -> ClientCall:
+        prepared = prepare(self.url.dialect, options, body)
+        return ClientCall(
+            service_name(service),
+            prepared.body,
+            service,
+            codec,
+            self.timeout if timeout is DEFAULT else timeout,
+            self.retries if retries is None else retries,
+            uid=prepared.uid,
+            target=prepared.target,
+            run_timeout=prepared.run_timeout,
+        )
+
+    def _is_gathered(self, call: ClientCall) -> bool:
+        return self._nfp is not None and not is_single(call.service, call.target)
+
+    def _submit(self, call: ClientCall) -> Handle:
+        self._with_handle.add(call.uid)
+        put = None if self._queries is None else self._queries.put
+        return Handle(call, partial(self._perform, has_handle=True), put, self._is_gathered(call))
+
+    def _gather(self, call: ClientCall) -> Gather:
+        if call.service.startswith(RESERVED):
+            raise ValueError(f"{call.name} returns one result for all targets: use call() with a target=")
+        handle = self._submit(call)
+        return Gather(handle, "" if self._is_gathered(call) else first_name(call.target))
+
+    def _require_nfp(self, what: str) -> NfpChannel:
+        if self._nfp is None:
+            raise RuntimeError(f"{what}: not supported by {self.url.dialect}; use an nfp:// URL")
+        return self._nfp
+
+    async def _perform(self, call: ClientCall, wait: bool = True, has_handle: bool = False) -> bytes:
+        """Return the final body within the time limit, and record the job if there is a store. A job with a handle
+        stays unfinished in the store after a time-out, because its result can still be queried."""
         store = self._store
         if store is None or call.service.startswith(RESERVED):
-            return await self._limited(call, service, timeout, retries, wait)
+            return await self._limited(call, wait)
         target = call.target.decode()
-        await store.add(KeptJob(call.uid, service, target, call.body, codec.name, time()))
+        await store.add(ClientJob(call.uid, call.name, target, call.body, call.codec.name, time()))
         try:
-            body = await self._limited(call, service, timeout, retries, wait)
+            body = await self._limited(call, wait)
         except (JobFailed, Refused, UnknownService) as error:
             await store.end(call.uid, None, getattr(error, "reason", error.code))
             raise
         except Timeout:
-            if not patient:
+            if not has_handle:
                 await store.end(call.uid, None, Timeout.code)
             raise
         except asyncio.CancelledError:
-            if call.withdrawn or not patient:
+            if call.cancelled or not has_handle:
                 self._finish_later(store.end(call.uid, None, CANCELLED))
             raise
         await store.end(call.uid, body)
         return body
 
-    def _finish_later(self, work: Coroutine[Any, Any, None]) -> None:
+    def _finish_later(self, work: Coroutine[Any, Any, object]) -> None:
         if self._channel.closed:
             work.close()
             return
 
-        async def quietly() -> None:
+        async def finish() -> None:
             try:
                 await work
             except PolydomoError:
-                pass  # nobody waits for it
+                pass  # the caller is gone
 
-        task = asyncio.create_task(quietly())
-        self._later.add(task)
-        task.add_done_callback(self._later.discard)
+        task = asyncio.create_task(finish())
+        self._last_tasks.add(task)
+        task.add_done_callback(self._last_tasks.discard)
 
-    async def _limited(
-        self, call: Call, service: str, timeout: TimeLimit, retries: int | None, wait: bool
-    ) -> bytes:
-        limit = self.timeout if timeout is USUAL else timeout
-        most = self.retries if retries is None else retries
-        call.limit, call.once = limit, most == 0
+    async def _limited(self, call: ClientCall, wait: bool) -> bytes:
         try:
-            async with self.clock.timeout(limit):
-                if not wait and not await self._is_offered(call.service, most):
-                    raise UnknownService(f"nobody offers {service!r}")
-                return await self._insist(call, service, most)
+            async with self.clock.timeout(call.timeout):
+                if not wait and not await self._is_offered(call):
+                    raise UnknownService(f"no worker offers {call.name!r}")
+                return await self._exchange(call)
         except TimeoutError:
-            trouble = self._channel.roster.trouble
-            if call.sent or not trouble:
-                raise Timeout(f"{service}: no answer within {limit:g} s") from None
-            raise Unreachable(f"{service}: it could not be sent within {limit:g} s ({trouble})") from None
+            last_error = self._channel.selector.last_error
+            within = f"within {call.timeout:g} s"
+            if call.sent or not last_error:
+                raise Timeout(f"{call.name}: no answer {within}") from None
+            raise Unreachable(f"{call.name}: it could not be sent {within} ({last_error})") from None
         except asyncio.CancelledError:
-            # Between two connections: nobody was told yet.
-            if call.withdrawn and call.sent and not call.deleted and self._questions is not None:
-                self._finish_later(self._withdraw(call, service))
+            # Cancelled between two connections: the DELETE has not been sent yet.
+            if call.cancelled and call.sent and not call.delete_sent and self._queries is not None:
+                self._finish_later(self._queries.delete(call.name, call.uid, call.target))
             raise
 
-    async def _withdraw(self, call: Call, service: str) -> None:
-        assert self._questions is not None
-        await self._questions.delete(service, call.uid, call.target)
+    async def _is_offered(self, call: ClientCall) -> bool:
+        query = self._call(PRESENCE, join([call.service]), None, call.retries, codecs.RAW, {})
+        return split(await self._exchange(query)) == [b"200"]
 
-    async def _is_offered(self, name: bytes, retries: int) -> bool:
-        asked = self._call(PRESENCE, join([name]), {})
-        answer = await self._insist(asked, PRESENCE, retries)
-        return split(answer) == [b"200"]
-
-    async def _insist(self, call: Call, service: str, retries: int) -> bytes:
-        """Send again what was lost, go elsewhere with what was refused by a broker that stops."""
+    async def _exchange(self, call: ClientCall) -> bytes:
+        """Return the final body. Repeat a call that was lost; send one that a stopping broker refused to the next."""
         channel = self._channel
-        elsewhere = len(self.url.places) - 1
+        other_brokers = len(self.url.addresses) - 1
         backoff: Backoff | None = None
         while True:
             try:
                 body = await channel.exchange(call)
                 if not call.native or not failures.is_failure(body):
                     return body
-                account = failures.read(body)
-            except NoResult as told:
-                account = told.account
-            except Lost as lost:
+                failure = failures.read(body)
+            except NoResult as error:
+                failure = error.info
+            except ConnectionLost as lost:
                 if channel.closed:
-                    raise Unreachable(f"{service}: the client was closed", hint="") from None
-                if call.sent > retries:
+                    raise Unreachable(f"{call.name}: the client was closed", hint="") from None
+                if call.sent > call.retries:
                     raise Unreachable(
-                        f"{service}: sent {call.sent} times, and each time the connection was lost ({lost})",
-                        hint="it may have been run; allow more retries= or give a second endpoint",
+                        f"{call.name}: sent {call.sent} times, and each time the connection was lost ({lost})",
+                        hint="the job may have been run; allow more retries= or give a second endpoint",
                     ) from None
-                if backoff is None:  # once at once: it may only have been restarted
+                if backoff is None:  # the first time without a pause: the broker may just have been restarted
                     backoff = Backoff()
                 else:
                     await self.clock.sleep(backoff.pause())
                 continue
-            if account.reason == DRAINING and elsewhere:
-                elsewhere -= 1
-                call.sent -= 1  # it was not taken, so it will not be run twice
+            if failure.reason == DRAINING and other_brokers:
+                other_brokers -= 1
+                call.sent -= 1  # not accepted, so it cannot be run twice
                 channel.retire()
                 continue
-            raise failures.error_of(account, service)
+            raise failures.error_of(failure, call.name)

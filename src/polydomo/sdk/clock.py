@@ -1,6 +1,6 @@
-"""Where the SDK gets its time from: the event loop, or a clock that stands still until it is told to move.
+"""The SDK's time: the event loop's, or a virtual clock that moves only when a test advances it.
 
-Every timer, time-out and pause of clients and workers goes through here, so the whole SDK runs on either.
+Every timer, time-out and pause of clients and workers goes through a clock, so the whole SDK runs on either.
 """
 
 from __future__ import annotations
@@ -9,35 +9,36 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from time import monotonic
 from typing import Any, Protocol
 
 
-class Timer(Protocol):
-    """What `call_at` gives back."""
+class TimerHandle(Protocol):
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None: ...
 
 
-class Clock(ABC):
+class AsyncClock(ABC):
     """Monotonic seconds, and calls at given times."""
 
     @abstractmethod
     def time(self) -> float:
-        """Now."""
+        """Return the current monotonic time in seconds."""
 
     @abstractmethod
-    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> Timer:
-        """Call back on the running loop when the time has come."""
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> TimerHandle:
+        """Schedule a callback on the running loop."""
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
-        """The same, counted from now."""
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TimerHandle:
+        """Schedule a callback `delay` seconds from now."""
         return self.call_at(self.time() + delay, callback, *args)
 
     async def sleep(self, delay: float) -> None:
-        """Pause the calling coroutine."""
+        """Suspend the calling coroutine."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self.call_later(delay, _wake, woken)
         try:
@@ -47,37 +48,37 @@ class Clock(ABC):
 
     @abstractmethod
     def timeout(self, delay: float | None) -> AbstractAsyncContextManager[object]:
-        """`TimeoutError` if the block takes longer; None: no limit."""
+        """Return a context that raises TimeoutError if its block takes longer; None: no limit."""
 
 
-class LoopClock(Clock):
-    """Real time."""
+class LoopClock(AsyncClock):
+    """Real time on the running event loop."""
 
     def time(self) -> float:
         return monotonic()
 
-    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> Timer:
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> TimerHandle:
         return asyncio.get_running_loop().call_later(max(when - monotonic(), 0.0), callback, *args)
 
     def timeout(self, delay: float | None) -> AbstractAsyncContextManager[object]:
         return asyncio.timeout(delay)
 
 
-class Follower(Protocol):
-    """Somebody who has to be told that time has passed, in small steps."""
+class ClockFollower(Protocol):
+    """A component with timers of its own that a virtual clock must drive in small steps."""
 
     def due(self) -> float:
-        """When to tell them next, at the latest."""
+        """Return the time by which `tick` must be called next."""
 
     def tick(self) -> None:
-        """It is later now."""
+        """Process everything due after the clock has moved."""
 
 
-class VirtualClock(Clock):
-    """Stands still until its owner moves it, who sees to it that everybody gets a turn in between."""
+class VirtualClock(AsyncClock):
+    """A clock that moves only by `move_to`. Its owner lets the event loop settle between two steps."""
 
     def __init__(self) -> None:
-        self.followers: list[Follower] = []
+        self.followers: list[ClockFollower] = []
         self._now = monotonic()
         self._timers: list[tuple[float, int, VirtualTimer]] = []
         self._sequence = count()
@@ -85,7 +86,7 @@ class VirtualClock(Clock):
     def time(self) -> float:
         return self._now
 
-    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> Timer:
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> TimerHandle:
         timer = VirtualTimer(asyncio.get_running_loop(), callback, args)
         heappush(self._timers, (when, next(self._sequence), timer))
         return timer
@@ -96,18 +97,18 @@ class VirtualClock(Clock):
             if delay is None:
                 yield
                 return
-            timer = self.call_later(delay, scope.reschedule, 0.0)  # long ago: it fires at once
+            timer = self.call_later(delay, scope.reschedule, 0.0)  # in the past: expires at once
             try:
                 yield
             finally:
                 timer.cancel()
 
     def next(self) -> float:
-        """When the next timer rings or a follower is due; infinity if nobody waits for anything."""
+        """Return when the next timer or follower is due; infinity if there is none."""
         return min([self._next_timer(), *[follower.due() for follower in self.followers]])
 
     def move_to(self, when: float) -> None:
-        """It is `when` now: ring what is due."""
+        """Set the time to `when` and fire the timers that are due."""
         self._now = max(self._now, when)
         while self._next_timer() <= self._now:
             heappop(self._timers)[2].fire()
@@ -120,24 +121,20 @@ class VirtualClock(Clock):
         return self._timers[0][0] if self._timers else float("inf")
 
 
+@dataclass(slots=True, eq=False)
 class VirtualTimer:
-    """One call to come, on the loop that asked for it."""
+    """A callback scheduled on a virtual clock, called on the loop that scheduled it."""
 
-    __slots__ = ("_args", "_callback", "_loop", "cancelled")
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, callback: Callable[..., object], args: tuple[Any, ...]
-    ) -> None:
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self.cancelled = False
+    loop: asyncio.AbstractEventLoop
+    callback: Callable[..., object]
+    args: tuple[Any, ...]
+    cancelled: bool = False
 
     def fire(self) -> None:
-        if asyncio.get_running_loop() is self._loop:
-            self._callback(*self._args)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._callback, *self._args)
+        if asyncio.get_running_loop() is self.loop:
+            self.callback(*self.args)
+        elif not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.callback, *self.args)
 
     def cancel(self) -> None:
         self.cancelled = True

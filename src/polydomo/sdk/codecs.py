@@ -1,15 +1,15 @@
-"""How Python values become bodies and bodies become values.
+"""Conversion between Python values and message bodies.
 
-The rule, on both sides of the broker:
+The rules, for clients and workers alike:
 
-- `bytes`, `bytearray` and `memoryview` are one frame, sent as they are, whatever the codec;
-- anything else is encoded with the codec: that of the call or service, else that of the client or worker,
-  which is JSON unless it was told otherwise;
-- what arrives is decoded with the codec. `raw` does not decode: one frame is `bytes`, several are a list of
-  `bytes` (and it sends such a list as several frames). An empty frame is `None` to all others.
+- `bytes`, `bytearray` and `memoryview` are sent as one frame, unchanged, with any codec;
+- any other value is encoded with the codec of the call or service, else with that of the client or worker, which is
+  JSON by default;
+- received bodies are decoded with the codec. `raw` does not decode: one frame is `bytes`, several are a list of
+  `bytes` (and such a list is sent as several frames). All other codecs decode an empty frame to `None`.
 
-A body that cannot be read is a `BodyError`, never a guess. (JSON has no word for infinity and NaN: they become
-null. The other codecs carry them.)
+A body that cannot be decoded raises `BodyError`; there is no fallback. (JSON cannot express infinity and NaN: they
+become null. The other codecs carry them.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BodyError(PolydomoError):
 
 
 class Codec(NamedTuple):
-    """Bring your own: a name and two functions. Both may raise anything; it becomes a BodyError."""
+    """A name and two functions. Any exception they raise becomes a BodyError."""
 
     name: str
     encode: Callable[[Any], bytes]
@@ -63,17 +63,17 @@ _KNOWN = {codec.name: codec for codec in (JSON, MSGPACK, CBOR, RAW)}
 
 
 def find(codec: str | Codec) -> Codec:
-    """A codec by its name, or the one that was given."""
+    """Return the codec of this name; a `Codec` is returned as it is."""
     if isinstance(codec, Codec):
         return codec
     found = _KNOWN.get(codec)
     if found is None:
-        raise ValueError(f"no codec {codec!r}; there are {', '.join(_KNOWN)}, or bring a Codec")
+        raise ValueError(f"no codec {codec!r}; use one of {', '.join(_KNOWN)}, or a Codec")
     return found
 
 
 def encode(value: Any, codec: Codec) -> bytes:
-    """A value to a canonical body (wire.frames)."""
+    """Encode a value as a canonical body (wire.frames)."""
     if isinstance(value, bytes):
         return frame(value)
     if isinstance(value, bytearray | memoryview):
@@ -93,7 +93,7 @@ def _all_bytes(parts: Sequence[object]) -> bool:
 
 
 def decode(body: bytes, codec: Codec) -> Any:
-    """A canonical body to a value."""
+    """Decode a canonical body (wire.frames)."""
     frames = split(body)
     if codec is RAW:
         return frames[0] if len(frames) == 1 else frames

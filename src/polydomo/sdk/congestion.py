@@ -1,9 +1,9 @@
-"""How many requests a client keeps outstanding where the broker does not say how many it wants.
+"""Congestion window: the number of requests outstanding at a broker that does not state its own limit.
 
-Too few leave workers idle. Too many wait in the broker's queue, which gains nothing, and may be given up there. What is
-right shows in the rate of the answers: it grows with the window up to the right one and no further. So the window moves
-by that rate: it doubles while that pays, then feels its way down as long as nothing is lost and up when something is,
-and rests in between.
+Too few leave workers idle. Too many wait in the broker's queue, which gains nothing, and may be dropped there. The
+reply rate grows with the window up to the right size and no further, so the window follows that rate: it doubles
+while the rate grows, then shrinks in small steps as long as the rate holds, grows when the rate falls, and is held for
+some rounds in between.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from polydomo.sdk.clock import Clock
+from polydomo.sdk.clock import AsyncClock
 
 START: Final = 16
 
-# A round: so many answers at least, and so many seconds. Shorter ones say little about a rate.
-ROUND_ANSWERS: Final = 16
+# A measuring round has at least so many replies and seconds. Shorter ones say little about a rate.
+ROUND_REPLIES: Final = 16
 ROUND_SECONDS: Final = 0.05
 
-# A rate that differs by less is the same.
-SAME: Final = 0.05
+# Rates that differ by a smaller fraction count as equal.
+TOLERANCE: Final = 0.05
 
-# Rounds of rest when the right place seems to be found.
-REST: Final = 10
+# Rounds for which the window is held when it seems to have the right size.
+HOLD_ROUNDS: Final = 10
 
 
 class CongestionWindow:
-    """`enter` before a request is sent, `leave` when it is over. `most`: it never grows beyond."""
+    """A window of at most `most` requests: `enter` before a request is sent, `leave` when it has ended."""
 
-    def __init__(self, most: int, clock: Clock) -> None:
+    def __init__(self, most: int, clock: AsyncClock) -> None:
         if most < 1:
             raise ValueError("a window has room for 1 request at least")
         self.most = most
@@ -38,87 +38,86 @@ class CongestionWindow:
         self.used = 0
         self._clock = clock
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._starting = True
-        self._upwards = True
-        self._rest = 0
-        self._before = 0.0  # the rate of the round before
-        self._answers = 0
-        self._began = -1.0  # the round; -1: there is none
+        self._slow_start = True
+        self._growing = True
+        self._hold = 0  # rounds left
+        self._last_rate = 0.0
+        self._replies = 0  # in this round
+        self._round_start = -1.0  # -1: no round
 
     async def enter(self) -> None:
-        """Wait for room, in order."""
+        """Wait for room, first come, first served."""
         if self.used < self.limit and not self._queue:
             self.used += 1
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(turn)
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(admitted)
         try:
-            await turn
+            await admitted
         except asyncio.CancelledError:
-            if not turn.cancelled():
-                self.leave()  # it was let in, and goes at once
+            if not admitted.cancelled():
+                self.leave()  # admitted in the same turn of the loop
             raise
 
     def leave(self, answered: bool = False) -> None:
-        """A request is over, with an answer or without."""
+        """Release a request's room and count its reply, if it had one."""
         self.used -= 1
         if answered:
             self._count()
         self._admit()
 
     def shrink(self) -> None:
-        """A request was not answered in time: there are too many, most likely."""
+        """Halve the window after a request was not answered in time: probably there are too many."""
         self.limit = max(1, self.limit // 2)
-        self._starting = False
-        self._began = -1.0
+        self._slow_start = False
+        self._round_start = -1.0
 
     def _admit(self) -> None:
         while self._queue and self.used < self.limit:
-            turn = self._queue.popleft()
-            if not turn.done():  # otherwise it was given up
+            admitted = self._queue.popleft()
+            if not admitted.done():  # otherwise the waiter was cancelled
                 self.used += 1
-                turn.set_result(None)
+                admitted.set_result(None)
 
     def _count(self) -> None:
-        """Nobody waits: the window is not what holds us back, and the rate says nothing about it."""
-        if not self._queue:
-            self._began = -1.0
+        if not self._queue:  # the window is not the bottleneck, so the rate says nothing about it
+            self._round_start = -1.0
             return
-        if self._began < 0.0:
-            self._began = self._clock.time()
-            self._answers = 0
+        if self._round_start < 0.0:
+            self._round_start = self._clock.time()
+            self._replies = 0
             return
-        self._answers += 1
-        if self._answers < max(self.limit, ROUND_ANSWERS):
+        self._replies += 1
+        if self._replies < max(self.limit, ROUND_REPLIES):
             return
-        elapsed = self._clock.time() - self._began
+        elapsed = self._clock.time() - self._round_start
         if elapsed >= ROUND_SECONDS:
-            self._move(self._answers / elapsed)
-            self._began = -1.0
+            self._adjust(self._replies / elapsed)
+            self._round_start = -1.0
 
-    def _move(self, rate: float) -> None:
-        before, self._before = self._before, rate
-        if self._rest:
-            self._rest -= 1
+    def _adjust(self, rate: float) -> None:
+        last, self._last_rate = self._last_rate, rate
+        if self._hold:
+            self._hold -= 1
             return
-        if self._upwards and rate > before * (1 + SAME):
+        if self._growing and rate > last * (1 + TOLERANCE):
             self._grow()
-        elif self._upwards:
-            self._upwards = self._starting = False
-            self._fall()
-        elif rate < before * (1 - SAME):
-            self._upwards = True
-            self._rest = REST
+        elif self._growing:
+            self._growing = self._slow_start = False
+            self._reduce()
+        elif rate < last * (1 - TOLERANCE):
+            self._growing = True
+            self._hold = HOLD_ROUNDS
             self._grow()
         else:
-            self._fall()
+            self._reduce()
 
     def _grow(self) -> None:
-        step = self.limit if self._starting else max(1, self.limit // 4)
+        step = self.limit if self._slow_start else max(1, self.limit // 4)
         self.limit = min(self.most, self.limit + step)
         if self.limit == self.most:
-            self._starting = False
-            self._rest = REST
+            self._slow_start = False
+            self._hold = HOLD_ROUNDS
 
-    def _fall(self) -> None:
+    def _reduce(self) -> None:
         self.limit = max(1, self.limit - max(1, self.limit // 8))

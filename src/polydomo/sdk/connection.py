@@ -1,7 +1,7 @@
-"""One connection to a broker: a ZMTP DEALER (`sdk.transport` has the part that is not ZMTP's).
+"""ZMTP connections to a broker (`sdk.transport` has the part that does not depend on ZMTP).
 
-Messages go up to the owner's `on_message`. A broker that says nothing while something is awaited is asked with ZMTP's
-PING.
+Messages are passed to the owner's `on_message`. A broker that is silent while a reply is awaited is checked with
+ZMTP's PING.
 """
 
 from __future__ import annotations
@@ -13,40 +13,39 @@ from typing import Final
 
 from polydomo._version import __version__
 from polydomo.dialects.session import NATIVE_PROPERTY
-from polydomo.errors import ProtocolError
-from polydomo.sdk.clock import Clock
-from polydomo.sdk.transport import Lost, PeerTransport, open_link, release
+from polydomo.sdk.clock import AsyncClock
+from polydomo.sdk.transport import PeerTransport, open_transport, release
 from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
 from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Handler, Limits, Peer
 
-__all__ = ["Dealer", "Lost", "connect"]
-
-# A broker may answer with anything its own limits allow; this only bounds nonsense.
+# A broker may send anything its own limits allow; these only bound malformed input.
 LIMITS: Final = Limits(message_bytes=1 << 31, frames=1 << 16)
 
-# The context of a PING that asks whether all before it was dealt with.
+# The context of a PING that is answered when everything sent before it has been processed.
 _SETTLED: Final = b"settled"
 
 
-class Dealer(PeerTransport, Handler):
-    """See the module's text; made by `connect`."""
+class ZmtpTransport(PeerTransport, Handler):
+    """A ZeroMQ socket with one connection."""
+
+    socket_type: bytes
 
     def __init__(
         self,
-        place: Address,
-        clock: Clock,
+        address: Address,
+        clock: AsyncClock,
         on_message: Callable[[Message], None],
         on_lost: Callable[[str], None],
         properties: dict[bytes, bytes],
         ping: float,
         identity: bytes = b"",
     ) -> None:
-        super().__init__(place, clock, on_lost, ping)
+        super().__init__(address, clock, on_lost, ping)
         self._on_message = on_message
         self._connection = Connection(
             self,
-            b"DEALER",
+            self.socket_type,
             False,
             LIMITS,
             identity=identity,
@@ -55,8 +54,8 @@ class Dealer(PeerTransport, Handler):
         self._settling: deque[asyncio.Future[None]] = deque()
 
     async def settled(self) -> None:
-        """Until the broker has dealt with everything sent before: it answers a PING in its turn. At once if
-        it knows no PING, or is lost meanwhile."""
+        """Wait until the broker has processed everything sent before: it answers a PING in order. Returns at once if
+        the broker does not support PING, and when the connection is lost."""
         peer = self._connection.peer
         if peer is None or peer.minor < 1 or self.closed:
             return
@@ -66,7 +65,7 @@ class Dealer(PeerTransport, Handler):
         self._connection.ping(0.0, _SETTLED)
         await answered
 
-    # The link's side
+    # PeerTransport
 
     def _begin(self) -> None:
         self._connection.start()
@@ -74,11 +73,11 @@ class Dealer(PeerTransport, Handler):
     def _receive(self, data: bytes) -> None:
         self._connection.receive(data)
 
-    def _ask(self) -> bool:
+    def _check_peer(self) -> bool:
         peer = self._connection.peer
         if peer is None or peer.minor < 1 or self._connection.phase != TRAFFIC:
             return False
-        self._connection.ping(0.0)  # no TTL: it would hold us to pinging for ever
+        self._connection.ping(0.0)  # no TTL: it would oblige this side to ping for ever
         return True
 
     def _end(self) -> None:
@@ -86,15 +85,11 @@ class Dealer(PeerTransport, Handler):
         while self._settling:
             release(self._settling.popleft())
 
-    # ZMTP's side
-
-    def transmit(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
+    # wire.zmtp's Handler
 
     def peer_ready(self, peer: Peer) -> None:
         self.native = NATIVE_PROPERTY.lower() in peer.properties
-        # Not before the connection counts itself ready, which is after this call.
+        # The connection's own state is "ready" only after this call.
         self._loop.call_soon(release, self._ready)
 
     def message(self, message: Message) -> None:
@@ -105,22 +100,26 @@ class Dealer(PeerTransport, Handler):
         if context == _SETTLED and self._settling:
             release(self._settling.popleft())
 
-    def failed(self, error: ProtocolError) -> None:
-        self.abort(error.message)
+
+class Dealer(ZmtpTransport):
+    """A DEALER socket; opened by `connect`."""
+
+    socket_type = b"DEALER"
 
 
 async def connect(
-    place: Address,
+    address: Address,
     on_message: Callable[[Message], None],
     on_lost: Callable[[str], None],
     *,
-    clock: Clock,
+    clock: AsyncClock,
     properties: dict[bytes, bytes] | None = None,
     ping: float = 5.0,
     timeout: float | None = 5.0,
     identity: bytes = b"",
 ) -> Dealer:
-    """A connection whose handshake is done, or Lost with the reason. `identity`: what the other side knows us by."""
-    dealer = Dealer(place, clock, on_message, on_lost, properties or {}, ping, identity)
-    await open_link(dealer, timeout)
+    """Connect, complete the handshake and return the connection. Raises ConnectionLost with the reason. `identity` is
+    the routing id that the peer sees."""
+    dealer = Dealer(address, clock, on_message, on_lost, properties or {}, ping, identity)
+    await open_transport(dealer, timeout)
     return dealer

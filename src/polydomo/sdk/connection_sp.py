@@ -1,7 +1,7 @@
-"""One connection to a broker: an NNG REQ on SP (`sdk.transport` has the part that is not SP's).
+"""One NNG REQ connection to a broker over SP (`sdk.transport` has the part that does not depend on SP).
 
-Replies go up to the owner's `on_reply` with their request IDs. SP has no way to ask a silent broker whether it is
-there. A second connection does: whoever still answers SP's hello on that one is.
+Replies are passed to the owner's `on_reply` with their request IDs. SP has no PING. A silent broker is checked with a
+second connection: if SP's handshake succeeds there, the broker is alive.
 """
 
 from __future__ import annotations
@@ -10,38 +10,42 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from polydomo.errors import ProtocolError
-from polydomo.sdk.clock import Clock
-from polydomo.sdk.transport import Lost, PeerTransport, open_link, release
+from polydomo.sdk.clock import AsyncClock
+from polydomo.sdk.transport import ConnectionLost, PeerTransport, open_transport, release
 from polydomo.sdk.url import Address
 from polydomo.wire.sp.connection import Connection, Handler
 from polydomo.wire.sp.hello import REQ
 
-# A broker may answer with anything its own limits allow; this only bounds nonsense.
+# A broker may send anything its own limits allow; this only bounds malformed input.
 LIMIT: Final = 1 << 31
 
-# How long a second connection may take, in parts of the silence that made us look.
-PROBE: Final = 0.9
+# The time limit of a second connection, as a fraction of the silence that made it necessary.
+PROBE_FRACTION: Final = 0.9
 
 # (request IDs, data, start, end)
 OnReply = Callable[[bytes, bytes, int, int], None]
 
 
 class Req(PeerTransport, Handler):
-    """See the module's text; made by `connect`."""
+    """A REQ socket with one connection; opened by `connect`."""
 
     speaks_sp = True
 
     def __init__(
-        self, place: Address, clock: Clock, on_reply: OnReply, on_lost: Callable[[str], None], ping: float
+        self,
+        address: Address,
+        clock: AsyncClock,
+        on_reply: OnReply,
+        on_lost: Callable[[str], None],
+        ping: float,
     ) -> None:
-        super().__init__(place, clock, on_lost, ping)
-        self.ipc = place.endpoint is not None and place.endpoint.is_ipc
+        super().__init__(address, clock, on_lost, ping)
+        self.ipc = address.endpoint is not None and address.endpoint.is_ipc
         self._on_reply = on_reply
         self._connection = Connection(self, REQ, LIMIT, self.ipc)
         self._probe: asyncio.Task[None] | None = None
 
-    # The link's side
+    # PeerTransport
 
     def _begin(self) -> None:
         self._connection.start()
@@ -49,8 +53,8 @@ class Req(PeerTransport, Handler):
     def _receive(self, data: bytes) -> None:
         self._connection.receive(data)
 
-    def _ask(self) -> bool:
-        self._probe = asyncio.create_task(self._knock())
+    def _check_peer(self) -> bool:
+        self._probe = asyncio.create_task(self._probe_broker())
         return True
 
     def _end(self) -> None:
@@ -58,23 +62,18 @@ class Req(PeerTransport, Handler):
         if self._probe is not None and self._probe is not asyncio.current_task():
             self._probe.cancel()
 
-    async def _knock(self) -> None:
+    async def _probe_broker(self) -> None:
         try:
-            await knock(self.place, self.clock, self._ping * PROBE)
-        except Lost as lost:
+            await probe(self.address, self.clock, self._ping * PROBE_FRACTION)
+        except ConnectionLost as lost:
             self.abort(f"it is silent, and a second connection could not be made: {lost}")
         else:
-            self._heard = self.clock.time()
-            self._asked = False
+            self._heard()
 
-    # SP's side
-
-    def transmit(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
+    # wire.sp's Handler
 
     def peer_ready(self) -> None:
-        # Not before the connection counts itself ready, which is after this call.
+        # The connection's own state is "ready" only after this call.
         self._loop.call_soon(release, self._ready)
 
     def message(self, stack: bytes, data: bytes, start: int, end: int) -> None:
@@ -82,36 +81,28 @@ class Req(PeerTransport, Handler):
             self._on_reply(stack, data, start, end)
 
     def dropped(self, reason: str) -> None:
-        """Nothing that was awaited."""
-
-    def failed(self, error: ProtocolError) -> None:
-        self.abort(error.message)
+        """Ignore a message that is no reply."""
 
 
 async def connect(
-    place: Address,
+    address: Address,
     on_reply: OnReply,
     on_lost: Callable[[str], None],
     *,
-    clock: Clock,
+    clock: AsyncClock,
     ping: float = 5.0,
     timeout: float | None = 5.0,
 ) -> Req:
-    """A connection whose handshake is done, or Lost with the reason."""
-    link = Req(place, clock, on_reply, on_lost, ping)
-    await open_link(link, timeout)
-    return link
+    """Connect, complete the handshake and return the connection. Raises ConnectionLost with the reason."""
+    transport = Req(address, clock, on_reply, on_lost, ping)
+    await open_transport(transport, timeout)
+    return transport
 
 
-async def knock(place: Address, clock: Clock, timeout: float) -> None:
-    """Is somebody there? Lost if not."""
-    link = await connect(place, _ignore, _forget, clock=clock, timeout=timeout)
-    link.close()
+async def probe(address: Address, clock: AsyncClock, timeout: float) -> None:
+    """Connect and disconnect again. Raises ConnectionLost if the broker does not complete the handshake."""
+    transport = await connect(address, _ignore, _ignore, clock=clock, timeout=timeout)
+    transport.close()
 
 
-def _ignore(stack: bytes, data: bytes, start: int, end: int) -> None:
-    """Nothing was asked."""
-
-
-def _forget(reason: str) -> None:
-    """It has served its purpose."""
+def _ignore(*args: object) -> None: ...

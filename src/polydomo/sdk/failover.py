@@ -1,13 +1,12 @@
-"""Which broker to talk to, and how long to wait before trying again.
+"""Choice of the broker to connect to, and the pauses between attempts.
 
-All connections of one client or worker share a roster. They stay with the broker that worked last; when it is
-lost or cannot be reached, the next in the list is tried, and after a round in vain a pause, longer each time,
-with a random part so that a thousand peers of a restarted broker do not come back in the same instant.
+All connections of one client or worker share an endpoint selector. They stay with the broker that worked last; when it
+is lost or unreachable, the next in the list is tried. After a round without success there is a pause, longer each time
+and partly random, so that a thousand peers of a restarted broker do not return in the same instant.
 
-The first in the list is where all should meet, or clients and workers that failed over at different times
-would miss each other. So a roster that has moved on looks every few seconds whether an earlier broker is back,
-beside the connections in use, which notice nothing of it; once there is one, it is the current one and the
-owner is told.
+All peers should meet at the first broker in the list; clients and workers that failed over at different times would
+miss each other. So a selector that has moved on checks every few seconds whether an earlier broker is back, without
+touching the connections in use. When one answers, it becomes the current broker and the owner is notified.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from typing import TypeVar
 
 from polydomo.errors import Unreachable
 from polydomo.sdk import inprocess
-from polydomo.sdk.clock import REAL_TIME, Clock, Timer
+from polydomo.sdk.clock import REAL_TIME, AsyncClock, TimerHandle
 from polydomo.sdk.connection import Dealer, connect
-from polydomo.sdk.connection_sp import knock
-from polydomo.sdk.transport import Lost, PeerTransport
+from polydomo.sdk.connection_sp import probe
+from polydomo.sdk.transport import ConnectionLost, PeerTransport
 from polydomo.sdk.url import Address, Url
 from polydomo.wire.frames import Message
 
-AnyLink = TypeVar("AnyLink", bound=PeerTransport)
+AnyTransport = TypeVar("AnyTransport", bound=PeerTransport)
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
 
-# How long one broker may take to answer where others can be tried.
+# Seconds for one broker's handshake where others can be tried.
 HANDSHAKE = 5.0
 
 
@@ -44,67 +43,69 @@ class Backoff:
         self._next = first
 
     def pause(self) -> float:
-        """How long to wait this time."""
+        """Return the next pause in seconds."""
         pause = self._next * random.uniform(0.5, 1.0)
         self._next = min(self._next * 2, self._longest)
         return pause
 
     def reset(self) -> None:
-        """It worked: begin with short pauses again."""
+        """Start with short pauses again after a success."""
         self._next = self._first
 
 
 class EndpointSelector:
-    """The brokers of one URL."""
+    """The brokers of one URL, and which of them is in use."""
 
     def __init__(self, url: Url, failback: float = 0.0) -> None:
-        self.places = url.places
+        self.addresses = url.addresses
         self._speaks_sp = url.dialect == "memo"
-        self.clock = _clock_of(url.places[0])
-        self.trouble = ""  # why the last attempt to connect failed; empty: it did not
-        self.failback = failback  # seconds between two looks at earlier brokers; 0: never
-        self.on_return: Callable[[], None] = _nobody  # an earlier broker is back, and the current one now
+        self.clock = _clock_of(url.addresses[0])
+        self.last_error = ""  # why the last attempt to connect failed; empty after a success
+        self.failback = failback  # seconds between two checks of earlier brokers; 0: never
+        self.on_return: Callable[[], None] = (
+            _ignore  # called when an earlier broker has become the current one
+        )
         self._current = 0
-        self._timer: Timer | None = None  # until the next look, and while it lasts
-        self._looking: asyncio.Task[None] | None = None
+        self._timer: TimerHandle | None = None  # until the next check, and while it runs
+        self._check: asyncio.Task[None] | None = None
 
     @property
     def current(self) -> Address:
-        """The one that is tried first."""
-        return self.places[self._current]
+        """The broker that is tried first."""
+        return self.addresses[self._current]
 
-    def failed(self, place: Address) -> None:
-        """This one is of no use now. Those who find out one after the other move on only once."""
-        if self.current == place:
-            self._current = (self._current + 1) % len(self.places)
+    def failed(self, address: Address) -> None:
+        """Move on to the next broker; once only, however many connections report the same failure."""
+        if self.current == address:
+            self._current = (self._current + 1) % len(self.addresses)
 
-    def is_behind(self, place: Address) -> bool:
-        """Is there an earlier broker than this one, as far as we know?"""
-        return self._current < self.places.index(place)
+    def is_behind(self, address: Address) -> bool:
+        """Return whether the current broker comes before this one in the list."""
+        return self._current < self.addresses.index(address)
 
     def close(self) -> None:
-        """Look for nobody any more."""
+        """Stop checking earlier brokers."""
         self.failback = 0.0
         if self._timer is not None:
             self._timer.cancel()
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._check is not None:
+            self._check.cancel()
 
     async def connect(
         self,
         on_message: Callable[[Message], None],
         on_lost: Callable[[str], None],
         *,
-        patience: float | None,
+        timeout: float | None,
         ping: float = 5.0,
         properties: dict[bytes, bytes] | None = None,
         on_failure: Callable[[str], None] | None = None,
     ) -> Dealer:
-        """A ZMTP connection to the first broker that answers; see `find`."""
+        """Return a ZMTP connection to the first broker that answers; see `find`."""
 
-        def dial(place: Address, timeout: float) -> Awaitable[Dealer]:
+        def dial(address: Address, timeout: float) -> Awaitable[Dealer]:
             return connect(
-                place,
+                address,
                 on_message,
                 on_lost,
                 clock=self.clock,
@@ -113,81 +114,75 @@ class EndpointSelector:
                 timeout=timeout,
             )
 
-        return await self.find(dial, patience, on_failure)
+        return await self.find(dial, timeout, on_failure)
 
     async def find(
         self,
-        dial: Callable[[Address, float], Awaitable[AnyLink]],
-        patience: float | None,
+        dial: Callable[[Address, float], Awaitable[AnyTransport]],
+        timeout: float | None,
         on_failure: Callable[[str], None] | None = None,
-    ) -> AnyLink:
-        """A connection to the first broker that answers; Unreachable after `patience` seconds, if any. `dial` is given
-        a broker and the seconds it may take."""
+    ) -> AnyTransport:
+        """Return a connection to the first broker that answers. Raises Unreachable after `timeout` seconds, if any.
+        `dial` gets a broker's address and its share of the time."""
         backoff = Backoff()
-        # One that swallows every packet must leave time for the others.
-        each = HANDSHAKE if patience is None else max(patience / len(self.places), 0.1)
+        # A broker that swallows every packet must leave time for the others.
+        each = HANDSHAKE if timeout is None else max(timeout / len(self.addresses), 0.1)
         clock = self.clock
-        end = None if patience is None else clock.time() + patience
+        end = None if timeout is None else clock.time() + timeout
         while True:
-            for _ in self.places:
-                place = self.current
+            for _ in self.addresses:
+                address = self.current
                 try:
-                    link = await dial(place, each)
-                except Lost as lost:
-                    self.trouble = f"{place}: {lost}"
-                    self.failed(place)
+                    transport = await dial(address, each)
+                except ConnectionLost as lost:
+                    self.last_error = f"{address}: {lost}"
+                    self.failed(address)
                     if on_failure is not None:
-                        on_failure(self.trouble)
+                        on_failure(self.last_error)
                     continue
-                self.trouble = ""
-                if self.is_behind(place):  # found while we were connecting
-                    link.close()
+                self.last_error = ""
+                if self.is_behind(address):  # an earlier broker answered in the meantime
+                    transport.close()
                     continue
-                self._look_back()
-                return link
+                self._schedule_check()
+                return transport
             pause = backoff.pause()
             if end is not None and clock.time() + pause > end:
-                raise Unreachable(f"no broker could be reached ({self.trouble})")
+                raise Unreachable(f"no broker could be reached ({self.last_error})")
             await clock.sleep(pause)
 
-    def _look_back(self) -> None:
-        """In a while, if there is anybody to look for and nobody looks yet."""
+    def _schedule_check(self) -> None:
         if self._current and self.failback > 0 and self._timer is None:
-            # At different times, or a thousand peers would come back in the same instant.
+            # At random times, or a thousand peers would return in the same instant.
             pause = self.failback * random.uniform(0.75, 1.25)
-            self._timer = self.clock.call_later(pause, self._look)
+            self._timer = self.clock.call_later(pause, self._start_check)
 
-    def _look(self) -> None:
-        self._looking = asyncio.create_task(self._look_at_earlier())
+    def _start_check(self) -> None:
+        self._check = asyncio.create_task(self._check_earlier())
 
-    async def _look_at_earlier(self) -> None:
-        for number, place in enumerate(self.places):
-            if number < self._current and await self._answers(place) and number < self._current:
+    async def _check_earlier(self) -> None:
+        for number, address in enumerate(self.addresses):
+            if number < self._current and await self._answers(address) and number < self._current:
                 self._current = number
                 self.on_return()
         self._timer = None
-        self._look_back()
+        self._schedule_check()
 
-    async def _answers(self, place: Address) -> bool:
+    async def _answers(self, address: Address) -> bool:
         try:
             if self._speaks_sp:
-                await knock(place, self.clock, HANDSHAKE)
+                await probe(address, self.clock, HANDSHAKE)
             else:
-                (await connect(place, _ignore, _ignore, clock=self.clock, timeout=HANDSHAKE)).close()
-        except Lost:
+                (await connect(address, _ignore, _ignore, clock=self.clock, timeout=HANDSHAKE)).close()
+        except ConnectionLost:
             return False
         return True
 
 
-def _nobody() -> None:
-    """Nobody wants to know."""
+def _ignore(*args: object) -> None: ...
 
 
-def _ignore(anything: object) -> None:
-    """A connection that only shows that somebody is there."""
-
-
-def _clock_of(place: Address) -> Clock:
-    """A broker in this process may bring its own time."""
-    listener = inprocess.find(place.local) if place.endpoint is None else None
-    return REAL_TIME if listener is None else listener.clock
+def _clock_of(address: Address) -> AsyncClock:
+    """Return an in-process broker's own clock; else real time."""
+    broker = inprocess.find(address.local) if address.endpoint is None else None
+    return REAL_TIME if broker is None else broker.clock

@@ -1,7 +1,7 @@
-"""What went wrong, from a worker's exception to the error its caller gets.
+"""Failures, from a worker's exception to the error that its caller gets.
 
-Our own workers, brokers and clients say it in a body that begins with a mark (see `dialects/native_failure.py`);
-between foreign peers nothing of this is ever seen.
+Polydomo's workers, brokers and clients transmit them in a body that begins with a mark
+(`dialects/native_failure.py`); peers of other implementations never see it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from polydomo.errors import JobFailed, PolydomoError, Refused, WorkerError, enco
 from polydomo.redaction import mask
 from polydomo.wire.frames import frame, split
 
-# The broker did not take the job: nothing was run, and it may be sent again without harm.
+# The broker did not accept the job: it was not run and can safely be sent again.
 REFUSALS: Final = frozenset(
     {
         reasons.QUEUE_FULL,
@@ -40,8 +40,8 @@ HINTS: Final = {
 }
 
 
-class Account(msgspec.Struct):
-    """The JSON in a failure."""
+class FailureInfo(msgspec.Struct):
+    """The JSON of a failure."""
 
     reason: str = "failed"
     message: str = ""
@@ -50,54 +50,58 @@ class Account(msgspec.Struct):
 
 
 def is_failure(body: bytes) -> bool:
-    """Does a final body from our own broker say that there is no result?"""
+    """Return whether a final body from a Polydomo broker reports a failure."""
     return body.startswith(MARK_HEAD)
 
 
-def read(body: bytes) -> Account:
-    """The account in such a body."""
+def read(body: bytes) -> FailureInfo:
+    """Decode the failure in such a body."""
     frames = split(body)
     try:
-        return msgspec.json.decode(frames[1], type=Account)
+        return msgspec.json.decode(frames[1], type=FailureInfo)
     except (IndexError, msgspec.DecodeError):
-        return Account(message=f"it failed, but its account cannot be read: {frames[1:]!r}")
+        return FailureInfo(message=f"the job failed, and its failure cannot be decoded: {frames[1:]!r}")
 
 
-def error_of(account: Account, service: str) -> PolydomoError:
-    """The error that the caller gets."""
-    hint = HINTS.get(account.reason, "")
-    if account.reason in REFUSALS:
-        return Refused(f"{service}: {account.message} [{account.reason}]", hint=hint)
-    if account.reason == reasons.WORKER_ERROR:
-        message = f"{service}: {account.kind}: {account.message}" if account.kind else account.message
-        return WorkerError(message, kind=account.kind or "Exception", traceback=account.traceback)
-    return JobFailed(f"{service}: {account.message} [{account.reason}]", reason=account.reason, hint=hint)
+def error_of(info: FailureInfo, service: str) -> PolydomoError:
+    """Return the error to raise to the caller."""
+    hint = HINTS.get(info.reason, "")
+    if info.reason in REFUSALS:
+        return Refused(f"{service}: {info.message} [{info.reason}]", hint=hint)
+    if info.reason == reasons.WORKER_ERROR:
+        message = f"{service}: {info.kind}: {info.message}" if info.kind else info.message
+        return WorkerError(message, kind=info.kind or "Exception", traceback=info.traceback)
+    return JobFailed(f"{service}: {info.message} [{info.reason}]", reason=info.reason, hint=hint)
 
 
-def account_of(error: BaseException, tracebacks: bool) -> Account:
-    """What a worker tells of an exception. One that came from another worker keeps its first account."""
+def describe_error(error: BaseException, tracebacks: bool) -> FailureInfo:
+    """Describe a worker's exception. One that came from another worker keeps its original description."""
     if isinstance(error, WorkerError):
-        return Account(reasons.WORKER_ERROR, error.message, error.kind, error.traceback)
+        return FailureInfo(reasons.WORKER_ERROR, error.message, error.kind, error.traceback)
     text = ""
     if tracebacks:
-        text = "".join(format_exception(type(error), error, own_part(error.__traceback__)))
-    return Account(
+        text = "".join(format_exception(type(error), error, user_traceback(error.__traceback__)))
+    return FailureInfo(
         reasons.WORKER_ERROR, encodable(mask(str(error))), type(error).__name__, encodable(mask(text))
     )
 
 
-def own_part(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback from where the user's own code begins; all of it if there is none of that in it."""
+def user_traceback(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the part of a traceback that begins in the user's code, or all of it if there is none."""
     own = traceback
     while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith("polydomo.sdk."):
         own = own.tb_next
     return own or traceback
 
 
-def body_of(account: Account, native: bool) -> bytes:
-    """A worker's final body for a failed job: the mark only towards our own broker, and always a plain body
-    that clients who know nothing of it get."""
-    plain = frame(msgspec.json.encode({"error": account.message or account.kind}))
+def body_of(info: FailureInfo, native: bool) -> bytes:
+    """Encode a worker's final body for a failed job: marked for a Polydomo broker only, and always with a plain body
+    for clients that do not know the mark."""
     if not native:
-        return plain
-    return MARK_HEAD + frame(msgspec.json.encode(account), True) + plain
+        return plain_body(info)
+    return MARK_HEAD + frame(msgspec.json.encode(info), True) + plain_body(info)
+
+
+def plain_body(info: FailureInfo) -> bytes:
+    """Encode a failure for clients whose protocol has no failures: `{"error": "..."}`."""
+    return frame(msgspec.json.encode({"error": info.message or info.kind}))

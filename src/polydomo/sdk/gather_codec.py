@@ -1,4 +1,4 @@
-"""A result made of several workers' answers (`core.gather`), as Python values."""
+"""Decoding of a result made of several workers' replies (`core.gather`)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from polydomo.core.names import printable
 from polydomo.errors import PolydomoError
 from polydomo.sdk import codecs, failures
 from polydomo.sdk.codecs import BodyError, Codec
-from polydomo.sdk.failures import Account
+from polydomo.sdk.failures import FailureInfo
 
 
 def name_of(piece: Piece) -> str:
-    """As the broker shows it: what is no printable text in hex."""
+    """Return the worker's name as the broker shows it: in hex if it is no printable text."""
     return printable(piece.name)
 
 
 def decode(body: bytes, codec: Codec, service: str) -> dict[str, Any]:
-    """Each worker's answer, or its error in the same place."""
+    """Return each worker's result, or its error in the same place."""
     return {name_of(piece): value(piece, codec, service) for piece in unpack(body) if piece.name}
 
 
 def value(piece: Piece, codec: Codec, service: str) -> Any:
-    """One worker's answer; an error is returned, not raised."""
+    """Return one worker's result; an error is returned, not raised."""
     if piece.reason:
         return failure(piece, service)
     try:
@@ -35,13 +35,13 @@ def value(piece: Piece, codec: Codec, service: str) -> Any:
 
 
 def failure(piece: Piece, service: str) -> PolydomoError:
-    """Why a worker has no answer: in its own words if there are any."""
+    """Return why a worker has no result: the worker's own description if there is one, else the broker's."""
     if piece.detail:
         try:
-            account = msgspec.json.decode(piece.detail, type=Account)
+            info = msgspec.json.decode(piece.detail, type=FailureInfo)
         except msgspec.DecodeError:
-            account = Account()
-        if account.message or account.kind:
-            account.reason = piece.reason
-            return failures.error_of(account, service)
-    return failures.error_of(Account(piece.reason, piece.message), service)
+            info = FailureInfo()
+        if info.message or info.kind:
+            info.reason = piece.reason
+            return failures.error_of(info, service)
+    return failures.error_of(FailureInfo(piece.reason, piece.message), service)

@@ -1,7 +1,7 @@
-"""Connections to a broker in the same process: bytes go from one end to the other without a socket.
+"""Connections to a broker in the same process: bytes pass between the two ends without a socket.
 
-Both ends may run on the same event loop or on two (a sync twin's and the test's own). Bytes arrive in a later
-turn of the receiving loop, as from a socket, so nothing is ever called back from inside its own call.
+Both ends may run on the same event loop or on two (a sync twin's and the test's own). Bytes arrive in a later turn of
+the receiving loop, as from a socket, so no callback runs inside the call that caused it.
 """
 
 from __future__ import annotations
@@ -11,58 +11,57 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from polydomo.sdk.clock import Clock
+from polydomo.sdk.clock import AsyncClock
 
-_brokers: dict[str, Listener] = {}
+_brokers: dict[str, InProcessBroker] = {}
 
 
-class Listener(ABC):
-    """A broker that can be reached under a name."""
+class InProcessBroker(ABC):
+    """A broker that accepts in-process connections under a name."""
 
-    clock: Clock
+    clock: AsyncClock
 
     @abstractmethod
     async def accept(self, sp: bool) -> tuple[asyncio.AbstractEventLoop, asyncio.Protocol]:
-        """The broker's end of a new connection (of NNG's wire, or ZeroMQ's), and its loop. ConnectionRefusedError if it
-        is down."""
+        """Return the broker's loop and its protocol for a new connection (of NNG's wire, or ZeroMQ's). Raises
+        ConnectionRefusedError if the broker is down."""
 
-    def worker_failed(self, address: bytes, error: BaseException) -> None:  # noqa: B027 (only some care)
-        """A worker of this process raised while it worked on the attempt `address`."""
+    def worker_failed(self, address: bytes, error: BaseException) -> None:  # noqa: B027 (optional)
+        """Record an exception that a worker of this process raised in the attempt `address`."""
 
 
-def listen(name: str, listener: Listener) -> None:
-    """From now on `…+local://name` leads here."""
-    _brokers[name] = listener
+def listen(name: str, broker: InProcessBroker) -> None:
+    """Accept connections to `…+local://name` at this broker."""
+    _brokers[name] = broker
 
 
 def unlisten(name: str) -> None:
-    """It does not any more."""
+    """Remove the broker of this name, if any."""
     _brokers.pop(name, None)
 
 
-def find(name: str) -> Listener | None:
-    """Who listens under this name."""
+def find(name: str) -> InProcessBroker | None:
+    """Return the broker of this name."""
     return _brokers.get(name)
 
 
 async def dial(name: str, protocol: asyncio.Protocol, sp: bool = False) -> None:
-    """Connect a client's protocol to the broker called `name`. `sp`: it speaks NNG's wire."""
-    loop = asyncio.get_running_loop()
-    listener = find(name)
-    if listener is None:
+    """Connect a client's protocol (of NNG's wire, if `sp`) to the broker called `name`."""
+    broker = find(name)
+    if broker is None:
         raise ConnectionRefusedError(f"no broker called {name!r} in this process")
-    their_loop, theirs = await listener.accept(sp)
-    near = LocalTransport(loop, protocol)
-    far = LocalTransport(their_loop, theirs)
+    broker_loop, broker_protocol = await broker.accept(sp)
+    near = LocalTransport(asyncio.get_running_loop(), protocol)
+    far = LocalTransport(broker_loop, broker_protocol)
     near.peer, far.peer = far, near
-    far.soon(theirs.connection_made, far)
+    far.call_soon(broker_protocol.connection_made, far)
     protocol.connection_made(near)
 
 
 class LocalTransport(asyncio.Transport):
-    """One end. Everything here is called on its own loop, except `soon`."""
+    """One end of a connection. All methods except `call_soon` must be called on its own loop."""
 
-    traffic = 0  # grows with every call from one end to the other: if it stands still, all is quiet
+    traffic = 0  # counts all calls between two ends: while it does not change, no bytes are in transit
 
     def __init__(self, loop: asyncio.AbstractEventLoop, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -72,10 +71,10 @@ class LocalTransport(asyncio.Transport):
         self._closing = False
         self._reading = True
         self._frozen = False
-        self._held: list[bytes] = []  # arrived while not reading
+        self._unread: list[bytes] = []  # arrived while not reading
 
-    def soon(self, callback: Callable[..., object], *args: Any) -> None:
-        """Call on this end's loop, from whichever loop."""
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        """Schedule a call on this end's loop, from any loop."""
         LocalTransport.traffic += 1
         if asyncio.get_running_loop() is self._loop:
             self._loop.call_soon(callback, *args)
@@ -83,27 +82,24 @@ class LocalTransport(asyncio.Transport):
             self._loop.call_soon_threadsafe(callback, *args)
 
     def freeze(self) -> None:
-        """From now on this end neither hears nor says anything."""
+        """Drop all further input and output of this end."""
         self._frozen = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self._closing and not self._frozen:
-            self.peer.soon(self.peer._receive, bytes(data))
+            self.peer.call_soon(self.peer._receive, bytes(data))
 
     def pause_reading(self) -> None:
         self._reading = False
 
     def resume_reading(self) -> None:
         self._reading = True
-        held, self._held = self._held, []
-        for data in held:
+        unread, self._unread = self._unread, []
+        for data in unread:
             self._receive(data)
 
-    def is_reading(self) -> bool:
-        return self._reading
-
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is ever kept on this side."""
+        """Do nothing: this end never buffers output."""
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -114,23 +110,19 @@ class LocalTransport(asyncio.Transport):
     def close(self) -> None:
         if not self._closing:
             self._closing = True
-            self.peer.soon(self.peer._hang_up)
-            self.soon(self._protocol.connection_lost, None)
+            self.peer.call_soon(self.peer._peer_closed)
+            self.call_soon(self._protocol.connection_lost, None)
 
     def abort(self) -> None:
         self.close()
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
-
     def _receive(self, data: bytes) -> None:
         if not self._reading:
-            self._held.append(data)
+            self._unread.append(data)
         elif not self._closing and not self._frozen:
             self._protocol.data_received(data)
 
-    def _hang_up(self) -> None:
-        """The other end closed."""
+    def _peer_closed(self) -> None:
         if not self._closing:
             self._closing = True
             self._protocol.connection_lost(None)

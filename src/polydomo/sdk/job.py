@@ -1,4 +1,4 @@
-"""A job by its UUID, whoever submitted it (NFP): what has become of it, its result, its end."""
+"""Any client's job, found by its UUID (NFP): its state, its result, and its cancellation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from polydomo.core.names import parse_name
 from polydomo.dialects.nfp.client import NfpAnswer, NfpClientProtocol
 from polydomo.errors import JobFailed, Timeout, Unreachable
 from polydomo.sdk import codecs, failures
-from polydomo.sdk.channel_nfp import NfpChannel, account_of
+from polydomo.sdk.channel_nfp import NfpChannel, failure_info
 from polydomo.sdk.codecs import Codec
-from polydomo.sdk.connection import Lost
-from polydomo.sdk.handle import Control
+from polydomo.sdk.failover import FIRST_PAUSE, Backoff
+from polydomo.sdk.transport import ConnectionLost
 from polydomo.wire.frames import EMPTY_BODY
 
 PENDING: Final = "pending"
@@ -19,37 +19,33 @@ DONE: Final = "done"
 FAILED: Final = "failed"
 UNKNOWN: Final = "unknown"
 
-# Between two looks at a job that is not done: longer each time.
-FIRST_LOOK: Final = 0.05
-LONGEST_LOOK: Final = 2.0
-
-# Questions are sent again, on a new connection, when theirs was lost.
-TRIES: Final = 3
+# Attempts of a query, each on a new connection after the last one's was lost.
+ATTEMPTS: Final = 3
 
 
-class JobQueries(Control):
-    """NFP's commands about jobs, each with its answer."""
+class JobQueries:
+    """NFP's commands about jobs, each with its response."""
 
     def __init__(self, channel: NfpChannel, timeout: float | None) -> None:
-        self.clock = channel.roster.clock
+        self.clock = channel.selector.clock
         self.timeout = timeout
         self._channel = channel
-        self._side = NfpClientProtocol()
+        self._protocol = NfpClientProtocol()
 
     async def get(self, service: str, uid: str, target: bytes) -> NfpAnswer:
-        """What has become of it?"""
-        return await self._ask(uid, self._side.get(parse_name(service), target, uid.encode()))
+        """Return a job's state and result (GET)."""
+        return await self._ask(uid, self._protocol.get(parse_name(service), target, uid.encode()))
 
     async def delete(self, service: str, uid: str, target: bytes = b"all") -> bool:
-        """End it. False: it is not known, or has ended."""
-        answer = await self._ask(uid, self._side.delete(parse_name(service), target, uid.encode()))
+        """Cancel a job. Return False if it is unknown or has ended."""
+        answer = await self._ask(uid, self._protocol.delete(parse_name(service), target, uid.encode()))
         return answer.status < 400
 
     async def put(self, service: str, uid: str, value: Any, codec: Codec) -> None:
-        """Also for a job that no worker has yet: it is tried again until one has, or the job has ended."""
+        """Send input to a job. While no worker runs it, repeat until one does or the job has ended."""
         body = codecs.encode(value, codec) or EMPTY_BODY
-        message = self._side.put(parse_name(service), b"all", uid.encode(), body)
-        pause = FIRST_LOOK
+        message = self._protocol.put(parse_name(service), b"all", uid.encode(), body)
+        backoff = Backoff()
         try:
             async with self.clock.timeout(self.timeout):
                 while True:
@@ -58,47 +54,46 @@ class JobQueries(Control):
                         return
                     if (await self.get(service, uid, b"any")).status != 300:
                         break
-                    await self.clock.sleep(pause)
-                    pause = min(pause * 2, LONGEST_LOOK)
+                    await self.clock.sleep(backoff.pause())
         except TimeoutError:
             raise Timeout(f"{uid}: no worker has it within {self.timeout:g} s") from None
-        account = account_of(answer)
-        raise JobFailed(f"{service}: {account.message}", reason=account.reason)
+        info = failure_info(answer)
+        raise JobFailed(f"{service}: {info.message}", reason=info.reason)
 
     async def _ask(self, uid: str, message: bytes) -> NfpAnswer:
         try:
             async with self.clock.timeout(self.timeout):
-                for left in reversed(range(TRIES)):
+                for left in reversed(range(ATTEMPTS)):
                     try:
                         return await self._channel.ask(message)
-                    except Lost as lost:
+                    except ConnectionLost as lost:
                         if self._channel.closed or not left:
                             raise Unreachable(f"{uid}: {lost}") from None
-                        await self.clock.sleep(FIRST_LOOK)
+                        await self.clock.sleep(FIRST_PAUSE)
         except TimeoutError:
             raise Timeout(f"{uid}: no answer within {self.timeout:g} s") from None
         raise AssertionError
 
 
 class Job:
-    """Given by `Client.job`. `state`, as far as known: "pending" (waiting or running), "done", "failed" or "unknown"
-    (the broker has no job of this name, or none any more)."""
+    """A job returned by `Client.job`. `state`, as of the last query: "pending" (waiting or running), "done", "failed"
+    or "unknown" (the broker has no such job, or not any more)."""
 
     def __init__(
-        self, questions: JobQueries, uid: str, service: str, codec: Codec, target: bytes = b"any"
+        self, queries: JobQueries, uid: str, service: str, codec: Codec, target: bytes = b"any"
     ) -> None:
         self.id = uid
         self.service = service
         self.state = PENDING
         self._target = target
         self._codec = codec
-        self._questions = questions
+        self._queries = queries
         self._last: NfpAnswer | None = None
 
     async def refresh(self) -> str:
-        """Ask again; the state."""
+        """Query the broker again and return the state."""
         if self.state == PENDING or self._last is None:
-            answer = self._last = await self._questions.get(self.service, self.id, self._target)
+            answer = self._last = await self._queries.get(self.service, self.id, self._target)
             if answer.status == 200:
                 self.state = DONE
             elif answer.status < 400:
@@ -108,15 +103,14 @@ class Job:
         return self.state
 
     async def result(self, timeout: float | None = None) -> Any:
-        """The final answer, decoded, or the error in its place; waits until there is one, `timeout` seconds at most.
-        Answers of several workers are a dict of JSON values."""
-        clock = self._questions.clock
-        pause = FIRST_LOOK
+        """Wait for the final result, at most `timeout` seconds, and return it decoded, or raise the job's error.
+        Results of several workers are a dict of JSON values."""
+        clock = self._queries.clock
+        backoff = Backoff()
         try:
             async with clock.timeout(timeout):
                 while await self.refresh() == PENDING:
-                    await clock.sleep(pause)
-                    pause = min(pause * 2, LONGEST_LOOK)
+                    await clock.sleep(backoff.pause())
         except TimeoutError:
             raise Timeout(f"{self.id}: no result within {timeout:g} s") from None
         answer = self._last
@@ -125,16 +119,16 @@ class Job:
             return codecs.decode(answer.body, self._codec)
         if self.state == UNKNOWN:
             raise JobFailed(f"{self.id}: the broker knows no such job", reason="unknown")
-        raise failures.error_of(account_of(answer), self.id if self.service == "all" else self.service)
+        raise failures.error_of(failure_info(answer), self.id if self.service == "all" else self.service)
 
     async def cancel(self) -> bool:
-        """End it, whoever submitted it. False: it is not known, or has ended already."""
-        done = await self._questions.delete(self.service, self.id)
+        """Cancel the job, regardless of its client. Return False if it is unknown or has ended."""
+        done = await self._queries.delete(self.service, self.id)
         if done:
             self.state = PENDING
             await self.refresh()
         return done
 
     async def put(self, value: Any) -> None:
-        """Give the running job something more."""
-        await self._questions.put(self.service, self.id, value, self._codec)
+        """Send input to the running job."""
+        await self._queries.put(self.service, self.id, value, self._codec)

@@ -1,11 +1,11 @@
-"""A WMP manager in your own process, for those who want no broker at all.
+"""A WMP manager in the user's own process, for applications without a broker.
 
     async with Manager("tcp://127.0.0.1:5600") as manager:      # workers: Worker("wmp://127.0.0.1:5600")
         print(await manager.call("resize", {"path": "a.png"}))
 
-It is a client that has its broker with it: everything a `Client` can do, over workers that connect here. Jobs are in
-memory, tried again when a worker is lost, and gone when this process ends. Which workers a job wakes, and how many, is
-said when it is made; a rule of your own is a class that is a `Pool` (`polydomo.dialects.wmp.selection`).
+A manager is a client with a broker of its own: it can do everything that a `Client` can, with the workers that connect
+to it. Jobs are in memory, run again when a worker is lost, and lost when this process ends. The constructor's arguments
+set which workers a job wakes, and how many; a custom rule is a subclass of `Pool` (`polydomo.dialects.wmp.selection`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from polydomo.core.policy import WakePolicy
 from polydomo.dialects.wmp.selection import RULES, Pool
 from polydomo.errors import ConfigError
 from polydomo.sdk import inprocess
-from polydomo.sdk.background_loop import portal
+from polydomo.sdk.background_loop import shared_loop
 from polydomo.sdk.client import Client
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.codecs import Codec
-from polydomo.sdk.inprocess import Listener
+from polydomo.sdk.inprocess import InProcessBroker
 from polydomo.sdk.sync import SyncClient
 from polydomo.server.nng_peer import NngPeer
 from polydomo.server.server import BrokerServer
@@ -33,8 +33,8 @@ from polydomo.server.zmq_peer import ZmqPeer
 _numbers = count(1)
 
 
-class _Desk(Listener):
-    """Where the manager's own client comes in."""
+class _ManagerBroker(InProcessBroker):
+    """The manager's broker, to which its client connects in-process."""
 
     def __init__(self, settings: Settings, waking: WakePolicy) -> None:
         self.clock = REAL_TIME
@@ -44,7 +44,7 @@ class _Desk(Listener):
         self._waking = waking
 
     async def open(self) -> BrokerServer:
-        """Listen."""
+        """Start listening, if not done yet."""
         if self.server is None:
             server = BrokerServer(self._settings)
             for policy in (server.broker.default_policy, *server.broker.policies.values()):
@@ -59,12 +59,13 @@ class _Desk(Listener):
 
 
 class Manager(Client):
-    """See the module's text.
+    """A client with a broker of its own.
 
-    - `bind`: where workers and devices connect: `tcp://HOST:PORT` (`*` for a free one), `ipc://PATH`; or several.
+    - `bind`: one or several endpoints for workers and devices: `tcp://HOST:PORT` (port `*`: any free one),
+      `ipc://PATH`.
     - `rule`: which workers a job wakes first: "idle" (the longest idle), "least-loaded", "weighted" (by their label
-      `weight`), or a class of your own.
-    - `first`, `widest`, `patience`: one job wakes `first` workers, and twice as many each time that none of them has
+      `weight`), or a subclass of `Pool`.
+    - `first`, `widest`, `patience`: a job wakes `first` workers, and twice as many each time that none of them has
       answered for `patience` seconds, up to `widest` at a time.
     - `labels`: only workers that have all of these are woken.
     - `timeout`, `codec`: as for a `Client`; `settings`: as in a broker's configuration file.
@@ -87,32 +88,32 @@ class Manager(Client):
         settings.broker.zmq = [bind] if isinstance(bind, str) else list(bind)
         settings.broker.data = ""
         waking = WakePolicy(_name_of(rule), first, widest, patience, labels)
-        self._desk = _Desk(settings, waking)
-        inprocess.listen(self._desk.name, self._desk)
-        super().__init__(f"nfp+local://{self._desk.name}", codec=codec, timeout=timeout)
+        self._broker = _ManagerBroker(settings, waking)
+        inprocess.listen(self._broker.name, self._broker)
+        super().__init__(f"nfp+local://{self._broker.name}", codec=codec, timeout=timeout)
 
     @property
     def bound(self) -> list[str]:
-        """Where it listens, once it does."""
-        return [] if self._desk.server is None else list(self._desk.server.zmq.bound)
+        """The endpoints at which the manager listens; empty before it is started."""
+        return [] if self._broker.server is None else list(self._broker.server.zmq.bound)
 
     @property
     def worker_url(self) -> str:
-        """For workers of this machine: `Worker(manager.worker_url)`."""
+        """The URL for workers on this machine: `Worker(manager.worker_url)`."""
         if not self.bound:
-            raise RuntimeError("the manager listens nowhere yet; use it with 'async with'")
-        scheme, _, place = self.bound[0].partition("://")
-        return f"wmp{'' if scheme == 'tcp' else '+' + scheme}://{place}"
+            raise RuntimeError("the manager is not listening yet; use it with 'async with'")
+        scheme, _, address = self.bound[0].partition("://")
+        return f"wmp{'' if scheme == 'tcp' else '+' + scheme}://{address}"
 
     async def start(self) -> None:
-        """Listen; done by itself with `async with`, or when it is first used."""
-        await self._desk.open()
+        """Start listening; happens automatically with `async with`, or on first use."""
+        await self._broker.open()
 
     async def close(self) -> None:
-        """Jobs that run are given up."""
+        """Stop listening and drop the running jobs."""
         await super().close()
-        inprocess.unlisten(self._desk.name)
-        server, self._desk.server = self._desk.server, None
+        inprocess.unlisten(self._broker.name)
+        server, self._broker.server = self._broker.server, None
         if server is not None:
             server.stop(drain=False)
             await server.wait()
@@ -126,30 +127,29 @@ class Manager(Client):
 
 
 class SyncManager(SyncClient):
-    """`Manager`, blocking; it listens as soon as it is made."""
+    """`Manager`, blocking; it listens as soon as it is made. The options are `Manager`'s."""
 
     def __init__(self, bind: str | Sequence[str] = "tcp://127.0.0.1:5555", **options: Any) -> None:
-        """The options are `Manager`'s."""
-        self._portal = portal()
+        self._loop = shared_loop()
         self._client = self._manager = Manager(bind, **options)
-        self._portal.run(self._manager.start())
+        self._loop.run(self._manager.start())
 
     @property
     def bound(self) -> list[str]:
-        """Where it listens."""
+        """The endpoints at which the manager listens."""
         return self._manager.bound
 
     @property
     def worker_url(self) -> str:
-        """For workers of this machine."""
+        """The URL for workers on this machine."""
         return self._manager.worker_url
 
 
 def _name_of(rule: Any) -> str:
-    """Rules are found by their names; a class of one's own gets one."""
+    """Return a rule's name in `RULES`; register a class under its qualified name."""
     if isinstance(rule, str):
         if rule not in RULES:
-            raise ConfigError(f"no rule {rule!r}", hint=f"there are {', '.join(RULES)}, or give a class")
+            raise ConfigError(f"no rule {rule!r}", hint=f"use {', '.join(RULES)}, or a class")
         return rule
     name = f"{rule.__module__}.{rule.__qualname__}"
     RULES[name] = rule

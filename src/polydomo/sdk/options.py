@@ -1,8 +1,7 @@
-"""What a caller may say about one job beside its body, in a dialect that has words for it. That is NFP; MemoDB can say
-how long a worker may take for it.
+"""Options of one job, for dialects that can transmit them: NFP has all of them, MemoDB only `run_timeout`.
 
-Whom it is for goes into NFP's target frame, the rest into the body's member `options`; a body that is no JSON object
-has no room for it. Our own workers' functions do not see that member.
+The target goes into NFP's target frame, all other options into the body's member `options`, so the body must be a JSON
+object. Polydomo's workers remove that member before they call a service's function.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from polydomo.wire.frames import frame, split
 
 ANY: Final = b"any"
 
-# Targets with a meaning of their own; a worker that is called so can only be named in a JSON list.
-_WORDS: Final = ("any", "all")
+# Reserved targets; a worker of that name can only be named in a JSON list.
+_RESERVED_TARGETS: Final = ("any", "all")
 _RESOURCE: Final = "resource:"
 
-# How the options are called on the wire, in the body's member `options`.
+# Names of the options on the wire, in the body's member `options`.
 _MEMBERS: Final = {
     "priority": "priority",
     "key": "key",
@@ -38,16 +37,16 @@ _MEMBERS: Final = {
 
 
 class JobOptions(TypedDict, total=False):
-    """- `target`: "any" worker of the service (as usual), "all" of them, a worker's name, or a list of names.
-    - `resource`: instead of a target: the worker that has this resource, or those that have these.
-    - `id`: the job's UUID, if not one of the client's choice; the same again is the same job.
+    """- `target`: "any" worker of the service (default), "all" of them, a worker's name, or a list of names.
+    - `resource`: instead of a target: the name of a resource, or several; the job goes to the workers that have them.
+    - `id`: the job's UUID (default: a random one). A second request with the same UUID is the same job.
     - `priority`: -9 to 9; higher ones first.
-    - `key`: idempotency key: of all jobs with the same key one is run, and everybody gets its answer.
-    - `delay`: seconds before it may be run.
-    - `deadline`: seconds after which nobody wants it any more, run or not.
-    - `queue_timeout`: seconds it may wait for a worker.
-    - `run_timeout`: seconds one worker may take for it (MemoDB, too; there it is the call's `timeout` unless given).
-    - `durable`: keep it on the broker's disk, also where its service is not durable.
+    - `key`: idempotency key: of all jobs with the same key one is run, and all clients get its result.
+    - `delay`: seconds before the job may be run.
+    - `deadline`: seconds after which the job is dropped, whether it is running or not.
+    - `queue_timeout`: seconds that the job may wait for a worker.
+    - `run_timeout`: seconds that one worker may take (also on MemoDB, where the default is the call's `timeout`).
+    - `durable`: keep the job on the broker's disk even if its service is not durable.
     """
 
     target: str | Sequence[str]
@@ -62,35 +61,35 @@ class JobOptions(TypedDict, total=False):
     durable: bool
 
 
-class Prepared(NamedTuple):
-    """A job as it will be sent."""
+class PreparedJob(NamedTuple):
+    """A job ready to be sent."""
 
     uid: str
     target: bytes
     body: bytes  # canonical (wire.frames)
-    run_limit: float | None = None  # MemoDB: seconds that a worker may take
+    run_timeout: float | None = None  # MemoDB only
 
 
-def prepare(dialect: str, options: JobOptions, body: bytes) -> Prepared:
-    """Check the options and put each where it belongs."""
+def prepare(dialect: str, options: JobOptions, body: bytes) -> PreparedJob:
+    """Validate the options and encode them in the target and the body."""
     unknown = options.keys() - JobOptions.__annotations__.keys()
     if unknown:
         known = ", ".join(JobOptions.__annotations__)
-        raise TypeError(f"a call has no {', '.join(sorted(unknown))}=; there are {known}")
+        raise TypeError(f"unknown option {', '.join(sorted(unknown))}; use {known}")
     given = {name: value for name, value in options.items() if value is not None}
     if dialect != "nfp":
-        run_limit: Any = given.pop("run_timeout", None) if dialect == "memo" else None
+        run_timeout: Any = given.pop("run_timeout", None) if dialect == "memo" else None
         if given:
             named = ", ".join(f"{name}=" for name in given)
-            raise ValueError(f"{named}: {dialect} has no words for it; use an nfp:// URL")
-        return Prepared("", b"", body, run_limit)
+            raise ValueError(f"{named}: not supported by {dialect}; use an nfp:// URL")
+        return PreparedJob("", b"", body, run_timeout)
     uid = str(given.pop("id", "") or uuid4())
     target = target_frame(given.pop("target", None), given.pop("resource", None))
-    return Prepared(uid, target, _with_members(body, given))
+    return PreparedJob(uid, target, _with_members(body, given))
 
 
 def target_frame(target: Any, resource: Any) -> bytes:
-    """NFP's target frame."""
+    """Encode a target or a resource as NFP's target frame."""
     if target is not None and resource is not None:
         raise ValueError("give a target= or a resource=, not both")
     if resource is not None:
@@ -101,11 +100,15 @@ def target_frame(target: Any, resource: Any) -> bytes:
         return msgspec.json.encode(entities) if any(map(_is_hex, names)) else ",".join(entities).encode()
     if target is None:
         return ANY
-    if isinstance(target, str) and target in _WORDS:
+    if isinstance(target, str) and target in _RESERVED_TARGETS:
         return target.encode()
     names = _names(target, "target")
     if any(
-        "," in name or name[0] in '["' or name in _WORDS or name.startswith(_RESOURCE) or _is_hex(name)
+        "," in name
+        or name[0] in '["'
+        or name in _RESERVED_TARGETS
+        or name.startswith(_RESOURCE)
+        or _is_hex(name)
         for name in names
     ):
         return msgspec.json.encode(names)
@@ -113,8 +116,8 @@ def target_frame(target: Any, resource: Any) -> bytes:
 
 
 def is_single(service: bytes, target: bytes) -> bool:
-    """Does one worker's own answer come back, rather than one of each? The broker's own services always answer for
-    themselves."""
+    """Return whether the result is one worker's own, not gathered from several. The broker's own services always
+    return a single result."""
     if service.startswith(RESERVED):
         return True
     found = targets.parse(target, service)
@@ -122,7 +125,7 @@ def is_single(service: bytes, target: bytes) -> bool:
 
 
 def first_name(target: bytes) -> str:
-    """Who was asked, where it is one: a worker, or `resource:NAME`."""
+    """Return the first name of a target: a worker's, or `resource:NAME`."""
     found = targets.parse(target)
     if found is None or not found.names:
         return ""
@@ -131,7 +134,7 @@ def first_name(target: bytes) -> str:
 
 
 def _is_hex(name: str) -> bool:
-    """Does a name stand for bytes that are no text (`core.names`)? A JSON list says so."""
+    """Return whether a name stands for bytes that are no text (`core.names`); such names need a JSON list."""
     return parse_name(name) != name.encode()
 
 
@@ -153,17 +156,17 @@ def _with_members(body: bytes, given: dict[str, Any]) -> bytes:
     except (msgspec.DecodeError, TypeError):
         named = ", ".join(f"{name}=" for name in given)
         raise ValueError(
-            f"{named}: NFP puts it into the body, which must be a JSON object (a dict) for that"
+            f"{named}: NFP puts options into the body, which must be a JSON object (a dict) for that"
         ) from None
     members: dict[str, Any] = dict(value)
     if "options" in members:
-        raise ValueError("the body has a member options of its own: say it all there, or all here")
+        raise ValueError("the body has a member options of its own: give all options there, or all here")
     members["options"] = {_MEMBERS[name]: value for name, value in given.items()}
     return frame(msgspec.json.encode(members))
 
 
 def without_options(body: bytes) -> bytes:
-    """The body as a service's function gets it: what was said to the broker is left out."""
+    """Return the body without the broker's options, as a service's function gets it."""
     if b'"options"' not in body:
         return body
     frames = split(body)
@@ -171,10 +174,10 @@ def without_options(body: bytes) -> bytes:
         return body
     try:
         members: dict[str, msgspec.Raw] = msgspec.json.decode(frames[0], type=dict[str, msgspec.Raw])
-        said = msgspec.json.decode(members.get("options", b"null"))
+        options = msgspec.json.decode(members.get("options", b"null"))
     except msgspec.DecodeError:
         return body
-    if not isinstance(said, dict) or not said.keys() <= set(_MEMBERS.values()):
+    if not isinstance(options, dict) or not options.keys() <= set(_MEMBERS.values()):
         return body
     del members["options"]
     return frame(msgspec.json.encode(members))

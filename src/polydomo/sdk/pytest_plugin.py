@@ -1,13 +1,13 @@
-"""Fixtures for the tests of people who use Polydomo; pytest finds them by itself.
+"""pytest fixtures for the tests of applications that use Polydomo; pytest loads them automatically.
 
     def test_doubling(polydomo_worker, polydomo_client):
         polydomo_worker.add("double", lambda x: 2 * x)
         with polydomo_worker:
             assert polydomo_client.call("double", 21) == 42
 
-An async test gets the async classes, a plain one their sync twins. `@pytest.mark.polydomo(virtual=True)`
-gives the broker a clock that only `polydomo_broker.advance(seconds)` moves; `dialect="dcp"` changes what
-client and worker speak. Nothing of Polydomo is loaded before a fixture is used.
+An async test gets the async classes, a plain one their sync twins. `@pytest.mark.polydomo(virtual=True)` gives the
+broker a clock that only `polydomo_broker.advance(seconds)` moves; `dialect="dcp"` sets the dialect of client and
+worker. No other module of Polydomo is imported before a fixture is used.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker `polydomo`."""
     config.addinivalue_line(
-        "markers", "polydomo(virtual=False, dialect='mdp'): the broker's clock, and what its peers speak"
+        "markers", "polydomo(virtual=False, dialect='mdp'): the broker's clock, and its peers' dialect"
     )
 
 
 @pytest.fixture
 def polydomo_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker | SyncLocalBroker]:
-    """A broker inside the test's own process."""
+    """Provide a broker in the test's own process."""
     from polydomo.sdk.testing import LocalBroker, SyncLocalBroker
 
     virtual = bool(_option(request, "virtual", False))
     if _is_async(request):
         broker = LocalBroker(virtual=virtual)
         yield broker
-        broker.abandon()  # the test's event loop is over, and all that ran on it
+        broker.abandon()  # the test's event loop is closed, with everything that ran on it
     else:
         with SyncLocalBroker(virtual=virtual) as sync_broker:
             yield sync_broker
@@ -51,7 +51,7 @@ def polydomo_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker | Sy
 def polydomo_client(
     request: pytest.FixtureRequest, polydomo_broker: LocalBroker | SyncLocalBroker
 ) -> Iterator[Client | SyncClient]:
-    """A client of that broker."""
+    """Provide a client of that broker."""
     from polydomo.sdk.client import Client
     from polydomo.sdk.sync import SyncClient
 
@@ -67,7 +67,7 @@ def polydomo_client(
 def polydomo_worker(
     request: pytest.FixtureRequest, polydomo_broker: LocalBroker | SyncLocalBroker
 ) -> Worker | SyncWorker:
-    """A worker of that broker, without services yet: add them, then start it with `with` or `async with`."""
+    """Provide a worker of that broker, without services: add them, then start it with `with` or `async with`."""
     from polydomo.sdk.sync import SyncWorker
     from polydomo.sdk.worker import Worker
 

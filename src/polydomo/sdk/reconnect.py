@@ -1,5 +1,5 @@
-"""A connection that is kept: made again, with growing pauses, however often it is lost. For those who have several at
-once and need them all, as WMP's workers and devices do."""
+"""Permanent connections: made again, with growing pauses, each time they are lost. For owners that need several at
+once, such as WMP's workers and devices."""
 
 from __future__ import annotations
 
@@ -7,47 +7,49 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from polydomo.sdk.clock import Clock
+from polydomo.sdk.clock import AsyncClock
 from polydomo.sdk.connection import Dealer, connect
 from polydomo.sdk.failover import HANDSHAKE, Backoff
-from polydomo.sdk.transport import Lost
+from polydomo.sdk.transport import ConnectionLost
 from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
 
 
-class Above(ABC):
-    """Who has uplinks: `number` says which of them it is about."""
+class ConnectionOwner(ABC):
+    """The owner of permanent connections, each known by its `number`."""
 
-    identity = b""  # what the other side knows us by; empty: it makes something up
-    properties: Mapping[bytes, bytes] = {}  # further words of the handshake
-
-    @abstractmethod
-    def up(self, number: int, dealer: Dealer) -> None:
-        """It is connected."""
+    identity = b""  # the routing id that the peer sees; empty: the peer makes one up
+    properties: Mapping[bytes, bytes] = {}  # further properties of the handshake
 
     @abstractmethod
-    def down(self, number: int, reason: str) -> None:
-        """It was, and is not any more."""
+    def on_connected(self, number: int, dealer: Dealer) -> None:
+        """Handle a new connection."""
 
     @abstractmethod
-    def said(self, number: int, message: Message) -> None:
-        """Something came."""
+    def on_disconnected(self, number: int, reason: str) -> None:
+        """Handle the loss of a connection."""
 
-    def settled(self, number: int) -> None:  # noqa: B027
-        """The other side has dealt with all that was said to it in `up`."""
+    @abstractmethod
+    def on_message(self, number: int, message: Message) -> None:
+        """Handle a message from the peer."""
 
-    def unreachable(self, number: int, reason: str) -> None:  # noqa: B027
-        """It could not be connected; it is tried again."""
+    def on_settled(self, number: int) -> None:  # noqa: B027
+        """Continue after the peer has processed everything sent by `on_connected`."""
+
+    def on_unreachable(self, number: int, reason: str) -> None:  # noqa: B027
+        """Handle a failed attempt to connect; it will be repeated."""
 
 
-async def keep(number: int, place: Address, owner: Above, clock: Clock) -> None:
-    """Until it is cancelled."""
+async def maintain_connection(
+    number: int, address: Address, owner: ConnectionOwner, clock: AsyncClock
+) -> None:
+    """Keep one connection until cancelled."""
     backoff = Backoff()
     while True:
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def on_message(message: Message) -> None:
-            owner.said(number, message)
+            owner.on_message(number, message)
 
         def on_lost(reason: str, lost: asyncio.Future[str] = lost) -> None:
             if not lost.done():
@@ -55,7 +57,7 @@ async def keep(number: int, place: Address, owner: Above, clock: Clock) -> None:
 
         try:
             dealer = await connect(
-                place,
+                address,
                 on_message,
                 on_lost,
                 clock=clock,
@@ -63,20 +65,20 @@ async def keep(number: int, place: Address, owner: Above, clock: Clock) -> None:
                 identity=owner.identity,
                 timeout=HANDSHAKE,
             )
-        except Lost as error:
-            owner.unreachable(number, str(error))
+        except ConnectionLost as error:
+            owner.on_unreachable(number, str(error))
             await clock.sleep(backoff.pause())
             continue
         backoff.reset()
-        dealer.expect(1)  # something may come at any time, so silence is asked about
+        dealer.expect(1)  # messages may come at any time, so silence is checked
         reason = "closed"
-        owner.up(number, dealer)
+        owner.on_connected(number, dealer)
         try:
             await dealer.settled()
             if not lost.done():
-                owner.settled(number)
+                owner.on_settled(number)
             reason = await lost
         finally:
-            owner.down(number, reason)
+            owner.on_disconnected(number, reason)
             dealer.close()
         await clock.sleep(backoff.pause())

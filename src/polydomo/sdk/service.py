@@ -1,13 +1,12 @@
-"""A function that is offered as a service, and the four ways of running one.
+"""A function offered as a service, and the four ways to run it.
 
     async def f(body)           awaited on the event loop
-    async def f(body): yield    each value is a partial answer, the last one the final answer
-    def f(body)                 in a thread, so that heartbeats go on while it computes
-    def f(body): yield          in a thread; `return value` is the final answer, else the last value yielded
+    async def f(body): yield    each value is a partial result, the last one the final result
+    def f(body)                 in a thread, so that heartbeats continue while it computes
+    def f(body): yield          in a thread; `return value` is the final result, else the last value yielded
 
-Because the last value is the final answer, a yielded value goes out when the next one is there or the
-generator has ended; `ctx.progress(value)` goes out at once. All take a context as second parameter if they
-have one.
+Because the last value is the final result, a yielded value is sent when the next one is there or the generator has
+ended; `ctx.progress(value)` sends at once. Each kind may have a second parameter, which gets the context.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from polydomo.sdk.context import BaseContext, Context, SyncContext
 _NOTHING: Final = object()
 
 
-class Service:
-    """A name and a function."""
+class ServiceFunction:
+    """A service's name, function and codec."""
 
     def __init__(self, name: str, function: Callable[..., Any], codec: Codec) -> None:
         self.name = name
@@ -40,40 +39,43 @@ class Service:
         self.context: type[BaseContext] = Context if self._streams or self._awaits else SyncContext
 
     async def run(self, body: bytes, context: BaseContext, executor: Executor) -> bytes:
-        """The final body; partial ones go through the context. Raises whatever the function raises."""
+        """Run the function and return the final body; partial results go through the context. Propagates the function's
+        exceptions."""
         value = codecs.decode(body, self.codec)
         arguments = (value, context) if self._takes_context else (value,)
         if self._awaits:
-            answer = await self.function(*arguments)
+            result = await self.function(*arguments)
         elif self._streams:
-            answer = await _drain(self.function(*arguments), context)
+            result = await _drain(self.function(*arguments), context)
         else:
-            answer = await self._in_thread(executor, arguments, context)
-        return b"" if context.forwarded is not None else codecs.encode(answer, self.codec)
+            result = await self._run_in_thread(executor, arguments, context)
+        return b"" if context.forwarded is not None else codecs.encode(result, self.codec)
 
-    async def _in_thread(self, executor: Executor, arguments: tuple[Any, ...], context: BaseContext) -> Any:
+    async def _run_in_thread(
+        self, executor: Executor, arguments: tuple[Any, ...], context: BaseContext
+    ) -> Any:
         loop = asyncio.get_running_loop()
-        scope = contextvars.copy_context()
-        answer, error = await loop.run_in_executor(executor, scope.run, self._outcome, arguments, context)
+        variables = contextvars.copy_context()
+        result, error = await loop.run_in_executor(executor, variables.run, self._call, arguments, context)
         if error is not None:
             raise error
-        if inspect.isawaitable(answer):  # a plain function that made a coroutine
-            answer = await answer
-        return answer
+        if inspect.isawaitable(result):  # a plain function that returned a coroutine
+            result = await result
+        return result
 
-    def _outcome(self, arguments: tuple[Any, ...], context: BaseContext) -> tuple[Any, Exception | None]:
-        """In the thread. Exceptions are handed over as values: futures cannot carry all of them."""
+    def _call(self, arguments: tuple[Any, ...], context: BaseContext) -> tuple[Any, Exception | None]:
+        """Call the function in the thread. Exceptions are returned, because futures cannot carry all of them."""
         try:
-            answer = self.function(*arguments)
-            if inspect.isgenerator(answer):
-                answer = _exhaust(answer, context)
+            result = self.function(*arguments)
+            if inspect.isgenerator(result):
+                result = _exhaust(result, context)
         except StopIteration as error:
             return None, RuntimeError(f"the function raised StopIteration({error.value!r})")
         except Exception as error:
             return None, error
         except BaseException as error:  # SystemExit and the like end the job, not the worker
             return None, RuntimeError(f"the function raised {type(error).__name__}({error})")
-        return answer, None
+        return result, None
 
 
 async def _drain(values: AsyncIterable[Any], context: BaseContext) -> Any:
@@ -102,10 +104,10 @@ def _exhaust(values: Generator[Any, Any, Any], context: BaseContext) -> Any:
 
 
 def _takes_context(name: str, function: Callable[..., Any]) -> bool:
-    """Has it a second parameter? Said early what a service's function must look like."""
+    """Return whether the function has a parameter for the context. Raises TypeError for an unsuitable signature."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some built-ins do not tell
+    except (TypeError, ValueError):  # some built-ins have no signature
         return False
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
@@ -113,5 +115,5 @@ def _takes_context(name: str, function: Callable[..., Any]) -> bool:
     several = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     if (not positional and not several) or len(required) > 2 or needed:
         raise TypeError(f"the function of service {name!r} must take (body) or (body, ctx)")
-    # A second parameter with a default is the function's own affair, unless it is called what we call it.
+    # A second parameter with a default is not for the context, unless it is called `ctx`.
     return len(required) == 2 or any(p.name == "ctx" for p in positional[1:2])

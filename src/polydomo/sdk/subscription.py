@@ -1,11 +1,11 @@
-"""Everybody's events: a ZeroMQ SUB connection to the broker's PUB socket (NFP/Broker-PUB), by topic.
+"""Subscriptions to all jobs' events: a ZeroMQ SUB connection to the broker's PUB socket (NFP/Broker-PUB), by topic.
 
     async with client.events(service="backup") as events:
         async for event in events:
             print(event.worker, event.kind, event.body)
 
-A subscription hears what is said while it is there, and nothing of what was said before. When the connection is lost it
-is made again by itself; what was said meanwhile is lost. One that is read too slowly loses the oldest (`lost`).
+A subscription gets the events published while it is connected, and none from before. A lost connection is made again;
+events published in between are missed. A subscription that is read too slowly drops the oldest events (`lost`).
 """
 
 from __future__ import annotations
@@ -13,58 +13,66 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, cast
+from typing import Final
 
-from polydomo._version import __version__
 from polydomo.core.names import parse_name, printable
-from polydomo.dialects.session import NATIVE_PROPERTY
-from polydomo.errors import ConfigError, ProtocolError
-from polydomo.sdk.clock import Clock
-from polydomo.sdk.connection import LIMITS
+from polydomo.errors import ConfigError
+from polydomo.sdk.clock import AsyncClock
+from polydomo.sdk.connection import ZmtpTransport
 from polydomo.sdk.failover import HANDSHAKE, Backoff
 from polydomo.sdk.handle import Event, event_body
+from polydomo.sdk.transport import ConnectionLost, open_transport, release
+from polydomo.sdk.url import Address
 from polydomo.server import endpoints
 from polydomo.server.endpoints import Endpoint
 from polydomo.wire.frames import Message
-from polydomo.wire.zmtp.connection import Connection, Handler, Peer
 
-# Events nobody has read yet.
+# Unread events kept.
 MOST: Final = 100_000
 
-# Seconds of silence before the publisher is asked whether it is there; and as many before it is given up.
+# Seconds of silence before the publisher is checked with a PING, and as many again before it is given up.
 PING: Final = 10.0
 
-_ANYWHERE: Final = ("", "*", "0.0.0.0", "::")
+_ANY_HOST: Final = ("", "*", "0.0.0.0", "::")
+
+
+class SubTransport(ZmtpTransport):
+    """A SUB socket with one connection."""
+
+    socket_type = b"SUB"
+
+    def subscribe(self, prefix: bytes) -> None:
+        """Subscribe to all topics that begin with `prefix`."""
+        self._connection.subscribe(prefix)
 
 
 class Subscription:
-    """Given by `Client.events`. An async iterator; `async with` begins to listen when the block is entered, a bare
-    `async for` when it is first asked. `close` ends it."""
+    """An async iterator of events, returned by `Client.events`. `async with` connects when the block is entered, a bare
+    `async for` at its first step. End it with `close`."""
 
     def __init__(
         self,
         find: Callable[[], Awaitable[list[Endpoint]]],
-        clock: Clock,
+        clock: AsyncClock,
         service: str | None,
         worker: str | None,
         kind: str | None,
     ) -> None:
-        self.lost = 0  # events that were not read in time
+        self.lost = 0  # events dropped because they were not read in time
         self.service = service
         self.worker = worker
         self.kind = kind
         self._find = find
         self._clock = clock
-        self._prefix = prefix_of(service, worker, kind)
-        self._kept: deque[Event] = deque()
-        self._news = asyncio.Event()
-        self._ear: SubConnection | None = None
+        self._unread: deque[Event] = deque()
+        self._changed = asyncio.Event()
+        self._transport: SubTransport | None = None
         self._task: asyncio.Task[None] | None = None
         self._listening: asyncio.Future[None] | None = None
         self._closed = False
 
     async def start(self) -> None:
-        """Until the broker knows that we listen. Errors about finding it are raised here."""
+        """Wait until the broker has processed the subscription. Raises if the broker's endpoint cannot be found."""
         if self._task is None:
             self._listening = asyncio.get_running_loop().create_future()
             self._task = asyncio.create_task(self._run(self._listening))
@@ -72,23 +80,23 @@ class Subscription:
         await asyncio.shield(self._listening)
 
     def close(self) -> None:
-        """Listen no more; whoever iterates is through."""
+        """Disconnect and end all iterations."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
-        if self._ear is not None:
-            self._ear.close()
-        self._news.set()
+        if self._transport is not None:
+            self._transport.close()
+        self._changed.set()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         await self.start()
         try:
             while not self._closed:
-                while self._kept:
-                    yield self._kept.popleft()
-                self._news.clear()
+                while self._unread:
+                    yield self._unread.popleft()
+                self._changed.clear()
                 if not self._closed:
-                    await self._news.wait()
+                    await self._changed.wait()
         finally:
             self.close()
 
@@ -100,143 +108,56 @@ class Subscription:
         self.close()
 
     async def _run(self, listening: asyncio.Future[None]) -> None:
-        """Keep one connection, whatever happens to it."""
+        """Keep a connection to one of the endpoints."""
         backoff = Backoff()
         try:
-            places = await self._find()
+            found = await self._find()
         except BaseException as error:
             if not listening.done():
                 listening.set_exception(error)
-                listening.exception()  # looked at, in case nobody does
+                listening.exception()  # retrieved, or asyncio would log it if `start` was cancelled
             return
         while True:
-            for place in places:
-                ear = self._ear = SubConnection(self._prefix, self._heard)
+            for endpoint in found:
                 try:
-                    async with self._clock.timeout(HANDSHAKE):
-                        await _dial(place, ear)
-                        await ear.ready
-                    backoff.reset()
-                    if not listening.done():
-                        listening.set_result(None)
-                    await self._listen(ear)
-                except (OSError, TimeoutError):
+                    await self._listen(Address(endpoint), listening, backoff)
+                except (ConnectionLost, TimeoutError):
                     pass
-                finally:
-                    ear.close()
             await self._clock.sleep(backoff.pause())
 
-    async def _listen(self, ear: SubConnection) -> None:
-        """Until the connection is over, or the publisher leaves a PING unanswered."""
-        asked = False
-        while not ear.over.done():
-            before = ear.received
-            try:
-                async with self._clock.timeout(PING):
-                    await asyncio.shield(ear.over)
-            except TimeoutError:
-                if ear.received != before:
-                    asked = False
-                elif asked:
-                    return
-                else:
-                    asked = True
-                    ear.ping()
+    async def _listen(self, address: Address, listening: asyncio.Future[None], backoff: Backoff) -> None:
+        """Connect, subscribe, and wait until the connection is lost."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        transport = SubTransport(address, self._clock, self._received, lambda _: release(over), {}, PING)
+        self._transport = transport
+        try:
+            async with self._clock.timeout(HANDSHAKE):
+                await open_transport(transport, None)
+                transport.subscribe(topic_prefix(self.service, self.worker, self.kind))
+                transport.expect(1)
+                await transport.settled()
+            if not over.done():
+                backoff.reset()
+                if not listening.done():
+                    listening.set_result(None)
+            await over
+        finally:
+            transport.close()
 
-    def _heard(self, topic: bytes, body: bytes) -> None:
-        found = parse_topic(topic, self.service, self.worker)
+    def _received(self, message: Message) -> None:
+        topic, body = message.take(), message.take()
+        found = None if topic is None else parse_topic(topic, self.service, self.worker)
         if found is None or (self.worker not in (None, found[1])) or (self.kind not in (None, found[2])):
             return
-        if len(self._kept) >= MOST:
-            self._kept.popleft()
+        if len(self._unread) >= MOST:
+            self._unread.popleft()
             self.lost += 1
-        self._kept.append(Event(*found, event_body(body)))
-        self._news.set()
+        self._unread.append(Event(*found, event_body(body or b"")))
+        self._changed.set()
 
 
-class SubConnection(asyncio.Protocol, Handler):
-    """One SUB connection. `ready`: the publisher has our subscription; `over`: the connection has ended."""
-
-    def __init__(self, prefix: bytes, heard: Callable[[bytes, bytes], None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.ready: asyncio.Future[None] = self._loop.create_future()
-        self.over: asyncio.Future[None] = self._loop.create_future()
-        self.received = 0  # how often something came
-        self._prefix = prefix
-        self._heard = heard
-        self._transport: asyncio.Transport | None = None
-        self._connection = Connection(
-            self, b"SUB", False, LIMITS, properties={NATIVE_PROPERTY: __version__.encode()}
-        )
-
-    def close(self) -> None:
-        """For good."""
-        if self._transport is not None:
-            self._transport.abort()
-        self._end("it was closed")
-
-    def ping(self) -> None:
-        """Is it still there? (One of ZMTP 3.0 cannot be asked, and is believed.)"""
-        peer = self._connection.peer
-        if peer is not None and peer.minor >= 1:
-            self._connection.ping(0.0)
-        else:
-            self.received += 1
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        if self.over.done():
-            self._transport.abort()
-            return
-        self._connection.start()
-
-    def data_received(self, data: bytes) -> None:
-        self.received += 1
-        self._connection.receive(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._end("the connection broke")
-
-    def transmit(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
-
-    def peer_ready(self, peer: Peer) -> None:
-        # Not before the connection counts itself ready, which is after this call.
-        self._loop.call_soon(self._subscribe, peer)
-
-    def message(self, message: Message) -> None:
-        topic = message.take()
-        body = message.take()
-        if topic is not None and not self.over.done():
-            self._heard(topic, body or b"")
-
-    def ponged(self, context: bytes) -> None:
-        if not self.ready.done():
-            self.ready.set_result(None)
-
-    def failed(self, error: ProtocolError) -> None:
-        self.close()
-
-    def _subscribe(self, peer: Peer) -> None:
-        if self.over.done():
-            return
-        self._connection.subscribe(self._prefix)
-        if peer.minor >= 1:
-            self._connection.ping(0.0)  # answered in its turn: the subscription was dealt with then
-        elif not self.ready.done():
-            self.ready.set_result(None)
-
-    def _end(self, reason: str) -> None:
-        if not self.over.done():
-            self.over.set_result(None)
-        if not self.ready.done():
-            self.ready.set_exception(ConnectionError(reason))
-            self.ready.exception()  # looked at, in case nobody does
-
-
-def prefix_of(service: str | None, worker: str | None, kind: str | None) -> bytes:
-    """What to subscribe to; what a prefix cannot say is sorted out afterwards."""
+def topic_prefix(service: str | None, worker: str | None, kind: str | None) -> bytes:
+    """Return the topic prefix to subscribe to; the rest of the filter is applied to received events."""
     if service is None:
         return b""
     if worker is None:
@@ -245,14 +166,15 @@ def prefix_of(service: str | None, worker: str | None, kind: str | None) -> byte
 
 
 def parse_topic(topic: bytes, service: str | None, worker: str | None) -> tuple[str, str, str] | None:
-    """Service, worker and kind. All may have dots: what is known is taken off first, and kinds have none."""
+    """Split a topic into service, worker and kind. Names may contain dots, kinds may not; known names are removed
+    first."""
     if service is None:
         parts = topic.rsplit(b".", 2)
         return (printable(parts[0]), printable(parts[1]), _kind(parts[2])) if len(parts) == 3 else None
-    known = prefix_of(service, worker, None)
+    known = topic_prefix(service, worker, None)
     if topic.startswith(known) and worker is not None:
         return service, worker, _kind(topic[len(known) :])
-    known = prefix_of(service, None, None)
+    known = topic_prefix(service, None, None)
     name, dot, kind = topic[len(known) :].rpartition(b".")
     return (service, printable(name), _kind(kind)) if dot and topic.startswith(known) else None
 
@@ -261,27 +183,25 @@ def _kind(kind: bytes) -> str:
     return kind.decode(errors="replace")
 
 
-def places_of(said: object, host: str) -> list[Endpoint]:
-    """Where events are published, as the broker or the user says. A broker that listens everywhere is reached where
-    it was reached before."""
-    listed = [said] if isinstance(said, str) else said if isinstance(said, list | tuple) else []
-    places = []
+def event_endpoints(announced: object, host: str) -> list[Endpoint]:
+    """Return the endpoints at which events are published, as announced by the broker or given by the user. A broker
+    that listens on all interfaces is reached at `host`."""
+    listed = (
+        [announced]
+        if isinstance(announced, str)
+        else announced
+        if isinstance(announced, list | tuple)
+        else []
+    )
+    found = []
     for text in listed:
-        place = endpoints.parse(str(text), binding=True)
-        if not place.is_ipc and place.host in _ANYWHERE:
-            place = place._replace(host=host or "127.0.0.1")
-        places.append(place)
-    if not places:
+        endpoint = endpoints.parse(str(text), binding=True)
+        if not endpoint.is_ipc and endpoint.host in _ANY_HOST:
+            endpoint = endpoint._replace(host=host or "127.0.0.1")
+        found.append(endpoint)
+    if not found:
         raise ConfigError(
             "the broker publishes no events",
             hint="start it with --events tcp://HOST:PORT, or give Client(events=…)",
         )
-    return places
-
-
-async def _dial(place: Endpoint, ear: SubConnection) -> None:
-    loop = asyncio.get_running_loop()
-    if place.is_ipc:
-        await loop.create_unix_connection(lambda: ear, place.unix_path)
-    else:
-        await loop.create_connection(lambda: ear, place.host, place.port)
+    return found

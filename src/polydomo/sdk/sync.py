@@ -1,12 +1,12 @@
-"""The same for programs without an event loop: each class and method is its async counterpart, blocking.
+"""Sync twins, for programs without an event loop: each class and method is its async counterpart, blocking.
 
     with SyncClient("mdp://127.0.0.1:5555") as client:
         print(client.call("echo", {"x": 1}, timeout=5))
         for part in client.stream("report", {"year": 2026}):
             print(part)
 
-They run on one event loop in a thread of its own (`polydomo.sdk.background_loop`) and may be used from several
-threads.
+They run on one event loop in a thread of its own (`polydomo.sdk.background_loop`) and may be used from several threads.
+The signatures are written out by hand, as a decorator that derives them would hide them from some editors.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar, Unpack, overload
 
 from polydomo.errors import PolydomoError
-from polydomo.sdk.background_loop import portal
-from polydomo.sdk.client import USUAL, Client, TimeLimit
+from polydomo.sdk.background_loop import shared_loop
+from polydomo.sdk.client import DEFAULT, Client, TimeLimit
 from polydomo.sdk.codecs import Codec
 from polydomo.sdk.gather import Gather
 from polydomo.sdk.handle import Event, Handle
@@ -32,11 +32,10 @@ _END: Final = object()
 
 
 class SyncClient:
-    """`Client`, blocking."""
+    """`Client`, blocking. The options are `Client`'s."""
 
     def __init__(self, url: str | None = None, **options: Any) -> None:
-        """The options are `Client`'s."""
-        self._portal = portal()
+        self._loop = shared_loop()
         self._client = Client(url, **options)
 
     def call(
@@ -44,14 +43,14 @@ class SyncClient:
         service: str,
         body: Any = None,
         *,
-        timeout: TimeLimit = USUAL,
+        timeout: TimeLimit = DEFAULT,
         retries: int | None = None,
         codec: str | Codec | None = None,
         wait: bool = True,
         **options: Unpack[JobOptions],
     ) -> Any:
-        """Ask and wait for the final answer."""
-        return self._portal.run(
+        """Call a service and return its final result."""
+        return self._loop.run(
             self._client.call(
                 service, body, timeout=timeout, retries=retries, codec=codec, wait=wait, **options
             )
@@ -62,12 +61,12 @@ class SyncClient:
         service: str,
         body: Any = None,
         *,
-        timeout: TimeLimit = USUAL,
+        timeout: TimeLimit = DEFAULT,
         retries: int | None = None,
         codec: str | Codec | None = None,
         **options: Unpack[JobOptions],
     ) -> Iterator[Any]:
-        """Every partial answer as it comes, then the final one."""
+        """Call a service and yield each partial result as it arrives, then the final one."""
         handle = self.submit(service, body, timeout=timeout, retries=retries, codec=codec, **options)
         try:
             yield from handle.partials()
@@ -80,31 +79,28 @@ class SyncClient:
         service: str,
         body: Any = None,
         *,
-        timeout: TimeLimit = USUAL,
+        timeout: TimeLimit = DEFAULT,
         retries: int | None = None,
         codec: str | Codec | None = None,
         **options: Unpack[JobOptions],
     ) -> SyncHandle:
-        """Ask now, wait later."""
-
-        async def begin() -> Handle:
-            return self._client.submit(
-                service, body, timeout=timeout, retries=retries, codec=codec, **options
-            )
-
-        return SyncHandle(self._portal.run(begin()))
+        """Submit a job and return its handle at once."""
+        handle = self._loop.call(
+            self._client.submit, service, body, timeout=timeout, retries=retries, codec=codec, **options
+        )
+        return SyncHandle(handle)
 
     def request(
         self,
         service: str,
         frames: Sequence[bytes],
         *,
-        timeout: TimeLimit = USUAL,
+        timeout: TimeLimit = DEFAULT,
         retries: int | None = None,
         **options: Unpack[JobOptions],
     ) -> list[bytes]:
-        """Raw frames there and back."""
-        return self._portal.run(
+        """Send raw frames to one worker and return the frames of its reply."""
+        return self._loop.run(
             self._client.request(service, frames, timeout=timeout, retries=retries, **options)
         )
 
@@ -113,19 +109,16 @@ class SyncClient:
         service: str,
         body: Any = None,
         *,
-        timeout: TimeLimit = USUAL,
+        timeout: TimeLimit = DEFAULT,
         retries: int | None = None,
         codec: str | Codec | None = None,
         **options: Unpack[JobOptions],
     ) -> SyncGather:
-        """Ask every worker of the service that is there (NFP)."""
-
-        async def begin() -> Gather:
-            return self._client.broadcast(
-                service, body, timeout=timeout, retries=retries, codec=codec, **options
-            )
-
-        return SyncGather(self._portal.run(begin()))
+        """Submit a job to all connected workers of the service (NFP)."""
+        gather = self._loop.call(
+            self._client.broadcast, service, body, timeout=timeout, retries=retries, codec=codec, **options
+        )
+        return SyncGather(gather)
 
     def gather(
         self,
@@ -134,36 +127,30 @@ class SyncClient:
         targets: Sequence[str] | None = None,
         *,
         resources: Sequence[str] | None = None,
-        timeout: TimeLimit = USUAL,
+        timeout: TimeLimit = DEFAULT,
         retries: int | None = None,
         codec: str | Codec | None = None,
         **options: Unpack[JobOptions],
     ) -> SyncGather:
-        """Ask these workers, or those that have these resources (NFP)."""
-
-        async def begin() -> Gather:
-            return self._client.gather(
-                service,
-                body,
-                targets,
-                resources=resources,
-                timeout=timeout,
-                retries=retries,
-                codec=codec,
-                **options,
-            )
-
-        return SyncGather(self._portal.run(begin()))
+        """Submit a job to the named workers, or to those with these resources (NFP)."""
+        gather = self._loop.call(
+            self._client.gather,
+            service,
+            body,
+            targets,
+            resources=resources,
+            timeout=timeout,
+            retries=retries,
+            codec=codec,
+            **options,
+        )
+        return SyncGather(gather)
 
     def events(
         self, service: str | None = None, worker: str | None = None, kind: str | None = None
     ) -> SyncSubscription:
-        """What workers say about anybody's jobs (NFP)."""
-
-        async def begin() -> Subscription:
-            return self._client.events(service, worker, kind)
-
-        return SyncSubscription(self._portal.run(begin()))
+        """Subscribe to the workers' events about any client's jobs (NFP)."""
+        return SyncSubscription(self._loop.call(self._client.events, service, worker, kind))
 
     def job(
         self,
@@ -173,45 +160,45 @@ class SyncClient:
         target: str | Sequence[str] = "any",
         codec: str | Codec | None = None,
     ) -> SyncJob:
-        """Any client's job by its UUID (NFP)."""
-        return SyncJob(self._portal.run(self._client.job(uuid, service, target=target, codec=codec)))
+        """Return any client's job by its UUID (NFP)."""
+        return SyncJob(self._loop.run(self._client.job(uuid, service, target=target, codec=codec)))
 
     def recover(self) -> list[SyncHandle | SyncGather]:
-        """The jobs in this client's `store` whose end is not known."""
+        """Submit the unfinished jobs in this client's `store` again and return their handles."""
         return [
             SyncHandle(found) if isinstance(found, Handle) else SyncGather(found)
-            for found in self._portal.run(self._client.recover())
+            for found in self._loop.run(self._client.recover())
         ]
 
     def offered(self, service: str) -> bool:
-        """Has the service a worker right now?"""
-        return self._portal.run(self._client.offered(service))
+        """Return whether the service has a worker now."""
+        return self._loop.run(self._client.offered(service))
 
     def services(self) -> list[dict[str, Any]]:
-        """What is offered."""
-        return self._portal.run(self._client.services())
+        """Return all services with their workers and jobs."""
+        return self._loop.run(self._client.services())
 
     def workers(self, service: str | None = None) -> list[dict[str, Any]]:
-        """Who offers it."""
-        return self._portal.run(self._client.workers(service))
+        """Return all workers, or those of one service."""
+        return self._loop.run(self._client.workers(service))
 
     def jobs(
         self, service: str | None = None, state: str | None = None, limit: int = 100
     ) -> list[dict[str, Any]]:
-        """Waiting, running and recently ended jobs, newest first."""
-        return self._portal.run(self._client.jobs(service, state, limit))
+        """Return waiting, running and recently ended jobs, newest first."""
+        return self._loop.run(self._client.jobs(service, state, limit))
 
     def broker(self) -> dict[str, Any]:
-        """The broker as a whole."""
-        return self._portal.run(self._client.broker())
+        """Return the broker's version, uptime and counts."""
+        return self._loop.run(self._client.broker())
 
     def memos(self, service: str | None = None) -> list[dict[str, Any]]:
-        """What memoised services remember."""
-        return self._portal.run(self._client.memos(service))
+        """Return the cached results of memoised services."""
+        return self._loop.run(self._client.memos(service))
 
     def close(self) -> None:
-        """Calls still under way end with Unreachable."""
-        self._portal.run(self._client.close())
+        """Close the connections. Outstanding calls fail with Unreachable."""
+        self._loop.run(self._client.close())
 
     def __enter__(self) -> SyncClient:
         return self
@@ -226,75 +213,75 @@ class SyncHandle:
     def __init__(self, handle: Handle) -> None:
         self.service = handle.service
         self.id = handle.id
-        self._portal = portal()
+        self._loop = shared_loop()
         self._handle = handle
 
     def done(self) -> bool:
-        """Has it ended, well or not?"""
+        """Return whether the job has ended, with or without a result."""
         return self._handle.done()
 
     def accepted(self) -> None:
-        """Until the broker has taken the job."""
-        self._portal.run(self._handle.accepted())
+        """Wait until the broker has accepted the job."""
+        self._loop.run(self._handle.accepted())
 
     def result(self) -> Any:
-        """The final answer, or the error that stands in its place."""
-        return self._portal.run(self._handle.result())
+        """Wait for the final result and return it, or raise the job's error."""
+        return self._loop.run(self._handle.result())
 
     def partials(self) -> Iterator[Any]:
-        """Partial answers as they come; ends when the job does."""
+        """Yield partial results as they arrive, until the job ends."""
         return _each(self._handle.partials())
 
     def events(self) -> Iterator[Event]:
-        """What workers say about this job (NFP only) as it comes; ends when the job does."""
+        """Yield the workers' events about this job (NFP only) as they arrive, until it ends."""
         return _each(self._handle.events())
 
     def put(self, value: Any) -> None:
-        """Give the running job something more (NFP only)."""
-        self._portal.run(self._handle.put(value))
+        """Send input to the running job (NFP only)."""
+        self._loop.run(self._handle.put(value))
 
     def cancel(self) -> None:
-        """Stop waiting; on NFP the job itself is ended, too."""
-        self._portal.loop.call_soon_threadsafe(self._handle.cancel)
+        """Stop waiting; on NFP the job itself is cancelled, too."""
+        self._loop.loop.call_soon_threadsafe(self._handle.cancel)
 
 
 class SyncGather:
-    """`Gather`, blocking. An iterator of workers and their answers."""
+    """`Gather`, blocking. An iterator of workers and their results."""
 
     def __init__(self, gather: Gather) -> None:
         self.service = gather.service
         self.id = gather.id
-        self._portal = portal()
+        self._loop = shared_loop()
         self._gather = gather
 
     def done(self) -> bool:
-        """Has it ended, well or not?"""
+        """Return whether the job has ended, with or without a result."""
         return self._gather.done()
 
     @property
     def failures(self) -> dict[str, PolydomoError]:
-        """The workers that failed, as far as known, and why."""
+        """The errors of the workers known to have failed so far."""
         return self._gather.failures
 
     def accepted(self) -> None:
-        """Until the broker has taken the job."""
-        self._portal.run(self._gather.accepted())
+        """Wait until the broker has accepted the job."""
+        self._loop.run(self._gather.accepted())
 
     def result(self) -> dict[str, Any]:
-        """All answers."""
-        return self._portal.run(self._gather.result())
+        """Wait for all results."""
+        return self._loop.run(self._gather.result())
 
     def events(self) -> Iterator[Event]:
-        """What the workers say meanwhile."""
+        """Yield the workers' events as they arrive, until the job ends."""
         return _each(self._gather.events())
 
     def put(self, value: Any) -> None:
-        """Give all workers that are at it something more."""
-        self._portal.run(self._gather.put(value))
+        """Send input to all workers that run the job."""
+        self._loop.run(self._gather.put(value))
 
     def cancel(self) -> None:
-        """Stop waiting, and end the job."""
-        self._portal.loop.call_soon_threadsafe(self._gather.cancel)
+        """Stop waiting and cancel the job."""
+        self._loop.loop.call_soon_threadsafe(self._gather.cancel)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         return _each(aiter(self._gather))
@@ -306,45 +293,45 @@ class SyncJob:
     def __init__(self, job: Job) -> None:
         self.id = job.id
         self.service = job.service
-        self._portal = portal()
+        self._loop = shared_loop()
         self._job = job
 
     @property
     def state(self) -> str:
-        """As far as known: pending, done, failed or unknown."""
+        """The state as of the last query: pending, done, failed or unknown."""
         return self._job.state
 
     def refresh(self) -> str:
-        """Ask again; the state."""
-        return self._portal.run(self._job.refresh())
+        """Query the broker again and return the state."""
+        return self._loop.run(self._job.refresh())
 
     def result(self, timeout: float | None = None) -> Any:
-        """The final answer, or the error in its place; waits until there is one."""
-        return self._portal.run(self._job.result(timeout))
+        """Wait for the final result and return it, or raise the job's error."""
+        return self._loop.run(self._job.result(timeout))
 
     def cancel(self) -> bool:
-        """End it, whoever submitted it."""
-        return self._portal.run(self._job.cancel())
+        """Cancel the job, regardless of its client."""
+        return self._loop.run(self._job.cancel())
 
     def put(self, value: Any) -> None:
-        """Give the running job something more."""
-        self._portal.run(self._job.put(value))
+        """Send input to the running job."""
+        self._loop.run(self._job.put(value))
 
 
 class SyncSubscription:
     """`Subscription`, blocking. An iterator of events that ends when another thread calls `close`."""
 
     def __init__(self, subscription: Subscription) -> None:
-        self._portal = portal()
+        self._loop = shared_loop()
         self._subscription = subscription
 
     def start(self) -> None:
-        """Until the broker knows that we listen."""
-        self._portal.run(self._subscription.start())
+        """Wait until the broker has processed the subscription."""
+        self._loop.run(self._subscription.start())
 
     def close(self) -> None:
-        """Listen no more."""
-        self._portal.loop.call_soon_threadsafe(self._subscription.close)
+        """Disconnect and end all iterations."""
+        self._loop.loop.call_soon_threadsafe(self._subscription.close)
 
     def __iter__(self) -> Iterator[Event]:
         return _each(aiter(self._subscription))
@@ -358,11 +345,10 @@ class SyncSubscription:
 
 
 class SyncWorker:
-    """`Worker` for programs without an event loop. `with SyncWorker(url) as worker:` serves in the
-    background; `run` and `run_forever` block."""
+    """`Worker` for programs without an event loop. `with SyncWorker(url) as worker:` serves in the background; `run`
+    and `run_forever` block. The options are `Worker`'s."""
 
     def __init__(self, url: str | None = None, **options: Any) -> None:
-        """The options are `Worker`'s."""
         self._worker = Worker(url, **options)
         self._running: Future[None] | None = None
 
@@ -379,17 +365,17 @@ class SyncWorker:
         return self._worker.service(name, codec=codec)
 
     def add(self, name: str, function: Callable[..., Any], *, codec: str | Codec | None = None) -> None:
-        """The same without a decorator."""
+        """Offer a function under this name."""
         self._worker.add(name, function, codec=codec)
 
     @property
     def worker(self) -> Worker:
-        """The worker that does it all, on its event loop."""
+        """The async worker behind this one."""
         return self._worker
 
     @property
     def name(self) -> str:
-        """By which jobs can be addressed to it; not the one it was given, if another worker has that."""
+        """The worker's name at its brokers; differs from the given one if another worker has that."""
         return self._worker.name
 
     @name.setter
@@ -398,49 +384,49 @@ class SyncWorker:
 
     @property
     def services(self) -> list[str]:
-        """The names of what it offers."""
+        """The names of the worker's services."""
         return self._worker.services
 
     def use(self, url: str) -> None:
-        """Another broker than the one it was made for; before it runs."""
+        """Use another broker. Only before the worker runs."""
         self._worker.use(url)
 
     def set_resources(self, resources: Sequence[str]) -> None:
-        """It looks after these from now on (NFP)."""
-        portal().loop.call_soon_threadsafe(self._worker.set_resources, list(resources))
+        """Replace the worker's resources (NFP)."""
+        shared_loop().loop.call_soon_threadsafe(self._worker.set_resources, list(resources))
 
     def run(self) -> None:
         """Serve until another thread calls `stop`."""
-        self._running = portal().start(self._worker.run())
+        self._running = shared_loop().start(self._worker.run())
         self._running.result()
 
     def stop(self) -> None:
-        """Take no more jobs, finish those in hand, say goodbye; `run` ends then."""
-        portal().loop.call_soon_threadsafe(self._worker.stop)
+        """Take no more jobs, finish the running ones, disconnect, and end `run`."""
+        shared_loop().loop.call_soon_threadsafe(self._worker.stop)
 
     def ready(self) -> None:
-        """Until every service is registered with a broker."""
-        portal().run(self._worker.ready())
+        """Wait until every service is registered with a broker."""
+        shared_loop().run(self._worker.ready())
 
     def run_forever(self) -> None:
         """Serve until SIGTERM or SIGINT."""
         self._worker.run_forever()
 
     def __enter__(self) -> SyncWorker:
-        """Serve in the background; when the block begins, everything is registered."""
-        portal().run(self._worker.__aenter__())
+        """Serve in the background; all services are registered when the block begins."""
+        shared_loop().run(self._worker.__aenter__())
         return self
 
     def __exit__(self, *exc: object) -> None:
-        portal().run(self._worker.__aexit__())
+        shared_loop().run(self._worker.__aexit__())
 
 
 def _each(values: AsyncIterator[T]) -> Iterator[T]:
-    """An async iterator's values, one after the other, blocking."""
-    loop = portal()
+    """Yield an async iterator's values, blocking."""
+    loop = shared_loop()
 
-    async def following() -> Any:
+    async def next_value() -> Any:
         return await anext(values, _END)
 
-    while (value := loop.run(following())) is not _END:
+    while (value := loop.run(next_value())) is not _END:
         yield value

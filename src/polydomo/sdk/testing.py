@@ -1,14 +1,14 @@
-"""A broker for tests, inside the test's own process: the real core, dialects and wire, without a socket.
+"""A broker for tests, in the test's own process: the real core, dialects and wire, without a socket.
 
     async with LocalBroker() as local, Worker(local.url) as worker, Client(local.url) as client: ...
 
     with SyncLocalBroker(virtual=True) as local:
         ...
-        local.advance(61)       # a minute passes, for the broker and all clients and workers on it
-        local.join()            # until every job has ended; raises what a failed one raised
+        local.advance(61)       # a minute passes, for the broker and all its clients and workers
+        local.join()            # wait until every job has ended; raises the error of a failed one
 
-With `virtual=True` time stands still until `advance` moves it: heartbeats, time-outs and expiry can be tested
-without waiting for them. `crash`, `restart`, `drain` and `freeze` show what happens when the broker goes away.
+With `virtual=True` time moves only by `advance`: heartbeats, time-outs and expiry can be tested without waiting for
+them. `crash`, `restart`, `drain` and `freeze` simulate failures of the broker.
 """
 
 from __future__ import annotations
@@ -21,52 +21,52 @@ from polydomo.core.job import Job
 from polydomo.core.ports import Journal
 from polydomo.core.worker import Worker as CoreWorker
 from polydomo.sdk import failures, inprocess
-from polydomo.sdk.background_loop import portal
-from polydomo.sdk.clock import REAL_TIME, Clock, VirtualClock
-from polydomo.sdk.inprocess import Listener, LocalTransport
+from polydomo.sdk.background_loop import shared_loop
+from polydomo.sdk.clock import REAL_TIME, AsyncClock, VirtualClock
+from polydomo.sdk.inprocess import InProcessBroker, LocalTransport
 from polydomo.server.clock import ServerClock
 from polydomo.server.nng_peer import NngPeer
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 from polydomo.server.zmq_peer import ZmqPeer
 
-# When nothing has moved for so many turns of the loop, everybody has had their say.
+# Turns of the loop without traffic after which the peers count as settled.
 QUIET_TURNS = 20
 
 _numbers = count(1)
 
 
-class LocalBroker(Listener):
-    """See the module's text. It starts on the event loop that uses it first.
+class LocalBroker(InProcessBroker):
+    """An in-process broker for async tests. It starts on the event loop that uses it first.
 
     `settings`: as in the configuration file (`polydomo.server.settings`); no listeners are opened.
-    `clock`: of another local broker, so that both are moved by one `advance`.
+    `clock`: that of another local broker, so that one `advance` moves both.
     """
 
     def __init__(
-        self, *, virtual: bool = False, settings: Settings | None = None, clock: Clock | None = None
+        self, *, virtual: bool = False, settings: Settings | None = None, clock: AsyncClock | None = None
     ) -> None:
         self.name = f"broker-{next(_numbers)}"
         self.clock = clock or (VirtualClock() if virtual else REAL_TIME)
         self._settings = settings or Settings()
         self._settings.broker.zmq = []
         self._server: BrokerServer | None = None
-        self._watch = _Watch()
+        self._recorder = _JobRecorder()
         self._down = False
         self._frozen = False
         inprocess.listen(self.name, self)
 
     @property
     def url(self) -> str:
-        """For clients and workers that speak MDP."""
+        """The URL for MDP's clients and workers."""
         return self.url_for("mdp")
 
     def url_for(self, dialect: str) -> str:
-        """For those that speak another dialect."""
+        """Return the URL for another dialect."""
         return f"{dialect}+local://{self.name}"
 
     async def start(self) -> None:
-        """Done by itself when it is first used."""
+        """Start the broker; happens automatically at the first connection."""
         if self._server is None:
             server = self._server = BrokerServer(self._settings)
             if isinstance(self.clock, VirtualClock):
@@ -74,14 +74,14 @@ class LocalBroker(Listener):
                 server.clock.follow(self._settings.heartbeat.interval)
                 server.broker.now = server.clock.read()
                 self.clock.followers.append(self)
-            self._watch.follow(server)
+            self._recorder.follow(server)
             await server.start()
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, step by step: whoever is due gets a turn at the right moment."""
+        """Advance the virtual clock in steps, so that each timer fires at its own time."""
         clock = self.clock
         if not isinstance(clock, VirtualClock):
-            raise RuntimeError("time passes by itself here; make the broker with virtual=True")
+            raise RuntimeError("this broker runs on real time; make it with virtual=True")
         end = clock.time() + seconds
         await self.settle()
         while clock.time() < end:
@@ -89,21 +89,21 @@ class LocalBroker(Listener):
             await self.settle()
 
     def due(self) -> float:
-        """When the broker must be told that time has passed: its clock takes a long gap for a stall."""
+        """Return when `tick` must be called next. Not too late: the broker's clock takes a long gap for a stall."""
         server = self._server
         if server is None:
             return float("inf")
         return min(server.broker.timers.next(), server.broker.now + server.clock.longest_sleep)
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Set the broker's time to the clock's."""
         server = self._server
         if server is not None:
             server.broker.now = server.clock.read()
             server.broker.tick()
 
     async def settle(self) -> None:
-        """Until nothing is on its way any more. Functions of services may still be running."""
+        """Wait until no bytes are in transit. Functions of services may still be running."""
         quiet = 0
         while quiet < QUIET_TURNS:
             before = LocalTransport.traffic
@@ -111,24 +111,24 @@ class LocalBroker(Listener):
             quiet = quiet + 1 if LocalTransport.traffic == before else 0
 
     async def join(self, *, timeout: float = 10.0, check: bool = True) -> None:
-        """Until every job has ended. Unless `check` is off, raises what the first one that failed since the
-        last `join` raised in its worker, or why it has no result."""
+        """Wait until every job has ended. Unless `check` is off, raise the error of the first job that failed since the
+        last `join`: the worker's exception, or the reason why there is no result."""
         await self.start()
         await self.settle()
         async with asyncio.timeout(timeout):
-            await self._watch.ended()
-        error = self._watch.take_error()
+            await self._recorder.ended()
+        error = self._recorder.take_error()
         if check and error is not None:
             raise error
 
     def drain(self) -> None:
-        """The broker takes no new jobs, as if told to stop while some are running."""
+        """Refuse new jobs, as a broker does that is told to stop while jobs are running."""
         if self._server is not None:
             self._server.broker.drain()
 
     def freeze(self) -> None:
-        """The broker hears nothing and says nothing any more, but its connections stay, and new ones are
-        accepted: as if its process were stopped."""
+        """Drop all input and output, but keep the connections and accept new ones, as if the broker's process were
+        stopped."""
         self._frozen = True
         if self._server is not None:
             for transport in _transports(self._server):
@@ -136,7 +136,7 @@ class LocalBroker(Listener):
                     transport.freeze()
 
     async def crash(self) -> None:
-        """The broker is gone at once, with all it knew, as if killed; connecting to it is refused."""
+        """End the broker at once with all its state, as if killed; connections to it are refused."""
         self._down = True
         server, self._server = self._server, None
         if isinstance(self.clock, VirtualClock) and self in self.clock.followers:
@@ -148,17 +148,17 @@ class LocalBroker(Listener):
             await server.wait()
 
     async def restart(self) -> None:
-        """A new one takes its place."""
+        """Start a new broker under the same name."""
         self._down = self._frozen = False
         await self.start()
 
     async def close(self) -> None:
-        """The end. Its name leads nowhere any more."""
+        """Stop the broker and release its name."""
         self.abandon()
         await self.crash()
 
     def abandon(self) -> None:
-        """The end, when there is no event loop any more to say goodbye on."""
+        """Release the broker's name without stopping it, when its event loop is closed already."""
         inprocess.unlisten(self.name)
 
     async def accept(self, sp: bool) -> tuple[asyncio.AbstractEventLoop, asyncio.Protocol]:
@@ -172,7 +172,7 @@ class LocalBroker(Listener):
         return server.loop, NngPeer(server.nng, self.name) if sp else ZmqPeer(server.zmq, self.name)
 
     def worker_failed(self, address: bytes, error: BaseException) -> None:
-        self._watch.raised[address] = error
+        self._recorder.raised[address] = error
 
     async def __aenter__(self) -> LocalBroker:
         await self.start()
@@ -186,54 +186,54 @@ class SyncLocalBroker:
     """`LocalBroker`, blocking, for `SyncClient` and `SyncWorker`."""
 
     def __init__(
-        self, *, virtual: bool = False, settings: Settings | None = None, clock: Clock | None = None
+        self, *, virtual: bool = False, settings: Settings | None = None, clock: AsyncClock | None = None
     ) -> None:
-        self._portal = portal()
+        self._loop = shared_loop()
         self._broker = LocalBroker(virtual=virtual, settings=settings, clock=clock)
         self.name = self._broker.name
         self.clock = self._broker.clock
-        self._portal.run(self._broker.start())
+        self._loop.run(self._broker.start())
 
     @property
     def url(self) -> str:
-        """For clients and workers that speak MDP."""
+        """The URL for MDP's clients and workers."""
         return self._broker.url
 
     def url_for(self, dialect: str) -> str:
-        """For those that speak another dialect."""
+        """Return the URL for another dialect."""
         return self._broker.url_for(dialect)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
-        self._portal.run(self._broker.advance(seconds))
+        """Advance the virtual clock."""
+        self._loop.run(self._broker.advance(seconds))
 
     def settle(self) -> None:
-        """Until nothing is on its way any more."""
-        self._portal.run(self._broker.settle())
+        """Wait until no bytes are in transit."""
+        self._loop.run(self._broker.settle())
 
     def join(self, *, timeout: float = 10.0, check: bool = True) -> None:
-        """Until every job has ended; raises what a failed one raised."""
-        self._portal.run(self._broker.join(timeout=timeout, check=check))
+        """Wait until every job has ended; raise the error of a failed one."""
+        self._loop.run(self._broker.join(timeout=timeout, check=check))
 
     def drain(self) -> None:
-        """The broker takes no new jobs."""
-        self._portal.loop.call_soon_threadsafe(self._broker.drain)
+        """Refuse new jobs, as a stopping broker does."""
+        self._loop.loop.call_soon_threadsafe(self._broker.drain)
 
     def freeze(self) -> None:
-        """The broker hears nothing and says nothing any more."""
-        self._portal.loop.call_soon_threadsafe(self._broker.freeze)
+        """Drop all input and output."""
+        self._loop.loop.call_soon_threadsafe(self._broker.freeze)
 
     def crash(self) -> None:
-        """The broker is gone at once."""
-        self._portal.run(self._broker.crash())
+        """End the broker at once with all its state."""
+        self._loop.run(self._broker.crash())
 
     def restart(self) -> None:
-        """A new one takes its place."""
-        self._portal.run(self._broker.restart())
+        """Start a new broker under the same name."""
+        self._loop.run(self._broker.restart())
 
     def close(self) -> None:
-        """The end."""
-        self._portal.run(self._broker.close())
+        """Stop the broker and release its name."""
+        self._loop.run(self._broker.close())
 
     def __enter__(self) -> SyncLocalBroker:
         return self
@@ -243,19 +243,18 @@ class SyncLocalBroker:
 
 
 def _transports(server: BrokerServer) -> list[asyncio.Transport]:
-    """Of all connections."""
     return [peer.transport for peer in [*server.zmq.peers, *server.nng.peers, *server.handshakes]]
 
 
-class _Watch(Journal):
-    """Notes how jobs end, and passes it on to the journal that was there before."""
+class _JobRecorder(Journal):
+    """A journal that records failed jobs and passes everything on to the broker's own journal."""
 
     def __init__(self) -> None:
-        self.raised: dict[bytes, BaseException] = {}  # by attempt, what workers of this process raised
+        self.raised: dict[bytes, BaseException] = {}  # exceptions of workers in this process, by attempt
         self._failed: list[Job] = []
         self._server: BrokerServer | None = None
         self._next: Journal | None = None
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def follow(self, server: BrokerServer) -> None:
         self._server = server
@@ -264,11 +263,11 @@ class _Watch(Journal):
 
     async def ended(self) -> None:
         while self._server is not None and self._server.broker.active:
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     def take_error(self) -> BaseException | None:
-        """What the first of the failed jobs raised, and forget them all."""
+        """Return the error of the first failed job and forget all failed jobs."""
         failed, self._failed = self._failed, []
         error = self._error_of(failed[0]) if failed else None
         self.raised.clear()
@@ -279,13 +278,13 @@ class _Watch(Journal):
         if found is not None:
             return found
         failure = job.failure
-        account = failures.Account(failure.reason, failure.message) if failure else failures.Account()
-        return failures.error_of(account, job.service.name.decode(errors="replace"))
+        info = failures.FailureInfo(failure.reason, failure.message) if failure else failures.FailureInfo()
+        return failures.error_of(info, job.service.name.decode(errors="replace"))
 
     def finished(self, job: Job) -> None:
         if job.failure is not None:
             self._failed.append(job)
-        self._news.set()
+        self._changed.set()
         if self._next is not None:
             self._next.finished(job)
 

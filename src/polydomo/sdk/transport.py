@@ -1,8 +1,8 @@
-"""One connection to a broker on asyncio, whatever it speaks: what ZeroMQ's and NNG's have in common.
+"""Connections to a broker on asyncio: the part that ZeroMQ's and NNG's have in common.
 
-What is sent in one turn of the loop goes down in one write. While something is awaited (`expect`), a broker that says
-nothing is asked whether it is there (`_ask`, in its own way) and given up if it stays silent. However a connection
-ends, the owner's `on_lost` is called once, with the reason, unless it closed it itself.
+Everything sent in one turn of the loop goes out in one write. While a reply is awaited (`expect`), a silent broker is
+checked (`_check_peer`, a PING or its equivalent) and the connection aborted if the silence continues. At the end of a
+connection the owner's `on_lost` is called once, with the reason, unless the owner closed the connection.
 """
 
 from __future__ import annotations
@@ -15,85 +15,89 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final, cast
 
+from polydomo.errors import ProtocolError
 from polydomo.sdk import inprocess
-from polydomo.sdk.clock import Clock, Timer
+from polydomo.sdk.clock import AsyncClock, TimerHandle
 from polydomo.sdk.url import Address
+from polydomo.server.endpoints import Endpoint
 
-# More than this unsent, and `writable` makes those who send wait.
+# Unsent bytes above which `writable` waits.
 HIGH_WATER: Final = 4 * 1024 * 1024
 
-# How several errors at once are written in one (a name with several addresses).
+# asyncio joins the errors of a host name with several addresses in one message.
 _ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
 
 
-class Lost(Exception):
-    """The connection broke, or could not be made."""
+class ConnectionLost(Exception):
+    """A connection that broke or could not be made."""
 
 
 class PeerTransport(asyncio.Protocol):
-    """See the module's text."""
+    """One connection to a broker: sending, flow control and liveness."""
 
-    speaks_sp = False  # NNG's wire, where a broker of this process must know before the first byte
+    speaks_sp = False  # NNG's wire; an in-process broker must know before the first byte
 
-    def __init__(self, place: Address, clock: Clock, on_lost: Callable[[str], None], ping: float) -> None:
-        self.place = place
+    def __init__(
+        self, address: Address, clock: AsyncClock, on_lost: Callable[[str], None], ping: float
+    ) -> None:
+        self.address = address
         self.clock = clock
-        self.native = False  # the broker is one of ours
+        self.native = False  # the peer is a Polydomo broker
         self.closed = False
-        self._owned = False  # whoever opened it knows of it, and must be told when it is lost
+        self._owned = False  # the handshake is done and reported, so `on_lost` must be called
         self._loop = asyncio.get_running_loop()
         self._on_lost = on_lost
         self._ping = ping
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._out: list[bytes] = []
-        self._room: asyncio.Future[None] | None = None  # set while too much is unsent
-        self._heard = clock.time()
+        self._drained: asyncio.Future[None] | None = None  # set while too much is unsent
+        self._last_received = clock.time()
         self._expected = 0
-        self._asked = False  # and not heard since
-        self._watch: Timer | None = None
-        self._look_due = 0.0
-        self._why = ""
+        self._checking = False  # the peer was checked and has been silent since
+        self._timer: TimerHandle | None = None
+        self._timer_due = 0.0
+        self._reason = ""
 
-    # The owner's side
+    # For the owner
 
     async def ready(self) -> None:
-        """Until the handshake is done; Lost if it fails, or the connection broke right behind it. From then on
-        `on_lost` tells."""
+        """Wait for the handshake. Raises ConnectionLost if it fails or the connection breaks directly after it; later
+        losses are reported to `on_lost`."""
         await self._ready
         if self.closed:
-            raise Lost(self._why)
+            raise ConnectionLost(self._reason)
         self._owned = True
 
     def send(self, data: bytes) -> None:
-        """One or more whole messages as wire bytes, written at the end of this turn of the loop."""
+        """Send one or more whole messages (wire bytes) at the end of this turn of the loop."""
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(data)
 
     @property
     def congested(self) -> bool:
-        """So much is unsent that more should wait."""
-        return self._room is not None
+        """True while more than `HIGH_WATER` bytes are unsent."""
+        return self._drained is not None
 
     async def writable(self) -> None:
-        """Until the broker has read enough of what was sent before."""
-        while self._room is not None and not self.closed:
-            await asyncio.shield(self._room)
+        """Wait while the connection is congested."""
+        while self._drained is not None and not self.closed:
+            await asyncio.shield(self._drained)
 
     async def settled(self) -> None:
-        """Until the broker has dealt with everything sent before, where there is a way to know."""
+        """Wait until the broker has processed everything sent before, if the protocol can tell."""
 
     def expect(self, number: int) -> None:
-        """So many more (or fewer) answers are awaited: silence is suspicious while there are any."""
+        """Add to the number of awaited replies. Silence is checked only while it is not zero."""
         if not self._expected and number > 0:
-            self._heard = max(self._heard, self.clock.time())
-            if self._watch is None and self._ping > 0:
-                self._look_at(self._heard + self._ping)
+            self._last_received = max(self._last_received, self.clock.time())
+            if self._timer is None and self._ping > 0:
+                self._check_at(self._last_received + self._ping)
         self._expected += number
 
     def close(self) -> None:
-        """Write out what was sent, then close. The owner is not called any more."""
+        """Write everything sent so far, then close without calling `on_lost`."""
         if not self.closed:
             self._flush()
             self._end()
@@ -101,55 +105,65 @@ class PeerTransport(asyncio.Protocol):
                 self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Give the broker up at once."""
+        """Close at once and report the connection as lost."""
         if not self.closed:
-            self._why = reason
+            self._reason = reason
             if self._transport is not None:
                 self._transport.abort()
-            self._gone()
+            self._fail()
 
-    # asyncio's side
+    # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
         self._transport.set_write_buffer_limits(HIGH_WATER)
-        if self.closed:  # given up while it was being made
+        if self.closed:  # while connecting
             self._transport.abort()
             return
         self._begin()
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self.clock.time()
-        self._asked = False
+        self._heard()
         self._receive(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._why = self._why or (str(exc) if exc else "the broker closed the connection")
-        self._gone()
+        self._reason = self._reason or (str(exc) if exc else "the broker closed the connection")
+        self._fail()
 
     def pause_writing(self) -> None:
-        self._room = self._loop.create_future()
+        self._drained = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        if self._room is not None:
-            release(self._room)
-            self._room = None
+        if self._drained is not None:
+            release(self._drained)
+            self._drained = None
 
-    # What each wire does in its own way
+    # For the wire's connection, whose handler the subclass is
+
+    def transmit(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def failed(self, error: ProtocolError) -> None:
+        self.abort(error.message)
+
+    # Implemented for each wire
 
     @abstractmethod
     def _begin(self) -> None:
-        """The connection is there: the handshake."""
+        """Start the wire's handshake."""
 
     @abstractmethod
     def _receive(self, data: bytes) -> None:
-        """Bytes from the broker."""
+        """Process bytes from the broker."""
 
     @abstractmethod
-    def _ask(self) -> bool:
-        """Is it there? Anything it says is an answer. False: it cannot be asked."""
+    def _check_peer(self) -> bool:
+        """Provoke a sign of life; any received byte counts. Return False if the peer cannot be checked."""
 
-    # Inside
+    def _heard(self) -> None:
+        self._last_received = self.clock.time()
+        self._checking = False
 
     def _flush(self) -> None:
         out = self._out
@@ -157,80 +171,85 @@ class PeerTransport(asyncio.Protocol):
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
         self._out = []
 
-    def _look(self) -> None:
-        """Nothing may have been heard for a while: ask, and if that was in vain, give up."""
-        self._watch = None
+    def _check_silence(self) -> None:
+        """Check the peer after `ping` seconds of silence; abort if the last check had no answer."""
+        self._timer = None
         if self.closed or not self._expected:
             return
         now = self.clock.time()
-        stalled = now > self._look_due + self._ping  # we were stopped ourselves: not the broker's silence
-        if now < self._heard + self._ping:
-            self._look_at(self._heard + self._ping)
-        elif self._asked and not stalled:
-            self.abort(f"it was silent for {now - self._heard:.1f} s and did not answer a PING")
+        stalled = now > self._timer_due + self._ping  # this process was stopped, not the broker
+        if now < self._last_received + self._ping:
+            self._check_at(self._last_received + self._ping)
+        elif self._checking and not stalled:
+            self.abort(f"it was silent for {now - self._last_received:.1f} s and did not answer a PING")
         else:
-            self._asked = self._ask()
-            self._look_at(now + self._ping)
+            self._checking = self._check_peer()
+            self._check_at(now + self._ping)
 
-    def _look_at(self, when: float) -> None:
-        self._look_due = when
-        self._watch = self.clock.call_at(when, self._look)
+    def _check_at(self, when: float) -> None:
+        self._timer_due = when
+        self._timer = self.clock.call_at(when, self._check_silence)
 
     def _end(self) -> None:
         self.closed = True
         self._out = []
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self.resume_writing()
 
-    def _gone(self) -> None:
+    def _fail(self) -> None:
         if self.closed:
             return
         self._end()
         if not self._ready.done():
-            self._ready.set_exception(Lost(self._why))
+            self._ready.set_exception(ConnectionLost(self._reason))
         elif self._owned:
-            self._on_lost(self._why)
+            self._on_lost(self._reason)
 
 
-async def open_link(link: PeerTransport, timeout: float | None) -> None:
-    """Connect it and do its handshake, or Lost with the reason."""
+async def open_transport(transport: PeerTransport, timeout: float | None) -> None:
+    """Connect and complete the handshake. Raises ConnectionLost with the reason."""
     try:
-        async with link.clock.timeout(timeout):
-            await _dial(link.place, link)
-            await link.ready()
+        async with transport.clock.timeout(timeout):
+            await _dial(transport.address, transport)
+            await transport.ready()
     except TimeoutError:
-        link.close()
-        raise Lost(f"no handshake within {timeout:g} s") from None
+        transport.close()
+        raise ConnectionLost(f"no handshake within {timeout:g} s") from None
     except OSError as error:
-        link.close()
-        raise Lost(_words(error)) from error
+        transport.close()
+        raise ConnectionLost(_os_message(error)) from error
     except BaseException:
-        link.close()
+        transport.close()
         raise
 
 
 def release(future: asyncio.Future[None]) -> None:
-    """Let go on who waits for it."""
+    """Complete a future unless it is done."""
     if not future.done():
         future.set_result(None)
 
 
-def _words(error: OSError) -> str:
-    """The system's own: asyncio has others ("Connect call failed", "Multiple exceptions") with addresses in it."""
+def _os_message(error: OSError) -> str:
+    """Return the system's message, without asyncio's own text ("Connect call failed", "Multiple exceptions")."""
     if isinstance(error, socket.gaierror):
-        return error.strerror or str(error)  # its numbers are of another kind
+        return error.strerror or str(error)  # its numbers are no errno
     numbers = [error.errno] if error.errno else [int(found) for found in _ERRNO.findall(str(error))]
     return ", ".join(dict.fromkeys(os.strerror(number) for number in numbers)) or str(error)
 
 
-async def _dial(place: Address, link: PeerTransport) -> None:
-    loop = asyncio.get_running_loop()
-    endpoint = place.endpoint
-    if endpoint is None:
-        await inprocess.dial(place.local, link, link.speaks_sp)
-    elif endpoint.is_ipc:
-        await loop.create_unix_connection(lambda: link, endpoint.unix_path)
+async def _dial(address: Address, transport: PeerTransport) -> None:
+    if address.endpoint is None:
+        await inprocess.dial(address.local, transport, transport.speaks_sp)
     else:
-        await loop.create_connection(lambda: link, endpoint.host, endpoint.port)
+        await dial_socket(address.endpoint, transport)
+
+
+async def dial_socket(endpoint: Endpoint, protocol: asyncio.Protocol) -> None:
+    """Connect an asyncio protocol to a TCP or Unix socket."""
+    loop = asyncio.get_running_loop()
+    if endpoint.is_ipc:
+        await loop.create_unix_connection(lambda: protocol, endpoint.unix_path)
+    else:
+        await loop.create_connection(lambda: protocol, endpoint.host, endpoint.port)

@@ -1,4 +1,4 @@
-"""What a client or worker is told about its broker, in one line.
+"""Broker URLs: a dialect and the addresses of one or more brokers.
 
 mdp://127.0.0.1:5555             Majordomo over TCP
 dcp://broker.example             DagBox; the port is 5555 unless given
@@ -18,17 +18,17 @@ from typing import NamedTuple
 from polydomo.errors import ConfigError
 from polydomo.server import endpoints
 
-DEFAULT = "mdp://127.0.0.1:5555"
+DEFAULT_URL = "mdp://127.0.0.1:5555"
 DEFAULT_PORT = 5555
 DEFAULT_PORTS = {"memo": 12703}  # as in its specification's example
 DIALECTS = ("mdp", "dcp", "nfp", "memo", "wmp")
 
-# Where the default comes from when nothing is given.
+# The environment variable with the default URL.
 VARIABLE = "POLYDOMO_URL"
 
 
 class Address(NamedTuple):
-    """One broker: a ZeroMQ or NNG endpoint, or the name of one in this process."""
+    """A broker's ZeroMQ or NNG endpoint, or its name in this process."""
 
     endpoint: endpoints.Endpoint | None
     local: str = ""
@@ -41,12 +41,12 @@ class Url(NamedTuple):
     """A dialect and the brokers that speak it, in order of preference."""
 
     dialect: str
-    places: tuple[Address, ...]
+    addresses: tuple[Address, ...]
 
 
 def parse(text: str | None = None) -> Url:
-    """Read a URL; without one, the environment's `POLYDOMO_URL`, else a broker on this machine."""
-    text = text or os.environ.get(VARIABLE) or DEFAULT
+    """Parse a URL; default: the environment's `POLYDOMO_URL`, else a broker on this machine."""
+    text = text or os.environ.get(VARIABLE) or DEFAULT_URL
     scheme, separator, rest = text.partition("://")
     dialect, _, transport = scheme.partition("+")
     parts = [part.strip() for part in rest.split(",")]
@@ -61,7 +61,7 @@ def parse(text: str | None = None) -> Url:
         return Url(dialect, tuple(Address(endpoints.parse(f"ipc://{part}")) for part in parts))
     if transport == "local":
         return Url(dialect, tuple(Address(None, part) for part in parts))
-    raise ConfigError(f"{text!r}: no transport {transport!r}", hint="there are tcp, ipc and local")
+    raise ConfigError(f"{text!r}: no transport {transport!r}", hint="use tcp, ipc or local")
 
 
 def _tcp(part: str, port: int) -> Address:

@@ -1,30 +1,31 @@
-"""One connection of a worker: a dialect's worker side, driven by a connection and a timer.
+"""One connection of a worker: a dialect's worker protocol, driven by a transport and a timer.
 
-Begins with a registration and ends once, with a reason: the broker said goodbye or was silent for too long,
-the connection broke, or we said goodbye ourselves. A new conversation needs a new connection.
+It begins with a registration and ends once, with a reason: the broker disconnected the worker or was silent for too
+long, the transport broke, or the worker disconnected. Registering again needs a new connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from polydomo.dialects.dcp.worker import DcpWorkerProtocol
 from polydomo.dialects.nfp.worker import NfpWorkerProtocol
 from polydomo.sdk import failures
-from polydomo.sdk.clock import Timer
-from polydomo.sdk.failures import Account
-from polydomo.sdk.transport import PeerTransport
+from polydomo.sdk.clock import TimerHandle
+from polydomo.sdk.failures import FailureInfo
+from polydomo.sdk.transport import PeerTransport, release
 from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
 
 log = logging.getLogger("polydomo.sdk")
 
 
-class Request(Protocol):
-    """A job, in any dialect."""
+class WorkerRequest(Protocol):
+    """A job as it arrives, in any dialect."""
 
     service: bytes
     address: bytes
@@ -32,7 +33,7 @@ class Request(Protocol):
 
 
 class WorkerProtocol(Protocol):
-    """What the worker sides of all dialects have in common. A side is only given back its own requests."""
+    """The common part of all dialects' worker protocols. `request` is always one of the protocol's own."""
 
     interval: float
     liveness: int
@@ -49,173 +50,190 @@ class WorkerProtocol(Protocol):
 
 
 class MessageWorkerProtocol(WorkerProtocol, Protocol):
-    """One that is handed ZeroMQ's messages: all but MemoDB's."""
+    """A worker protocol over ZeroMQ messages: all but MemoDB's."""
 
-    def receive(self, message: Message, now: float) -> Request | None: ...
-
-
-class JobPort(Protocol):
-    """What a job's function can do besides answering, where its dialect has words for it (NFP)."""
-
-    id: str  # the client's name for the job
-    in_thread: bool  # the function cannot be interrupted: it must look by itself whether it is still wanted
-
-    @property
-    def resources(self) -> list[str]: ...
-    @property
-    def cancelled(self) -> bool: ...
-    def event(self, kind: str, body: bytes) -> None: ...
-    async def input(self) -> bytes: ...
+    def receive(self, message: Message, now: float) -> WorkerRequest | None: ...
 
 
 class ReplySink(Protocol):
-    """Where the answers of a job go."""
+    """The destination of a job's replies."""
 
     @property
-    def place(self) -> Address: ...
+    def address(self) -> Address: ...
     @property
-    def forwards(self) -> bool: ...
-    @property
-    def line(self) -> JobPort | None: ...
+    def running_job(self) -> RunningJob | None: ...
     def partial(self, request: Any, body: bytes) -> None: ...
     def final(self, request: Any, body: bytes) -> None: ...
-    def failed(self, request: Any, account: Account) -> None: ...
-    def forward(self, request: Any, service: bytes, body: bytes) -> None: ...
+    def failed(self, request: Any, info: FailureInfo) -> None: ...
+    def forward(self, request: Any, service: bytes, body: bytes) -> bool: ...
+
+
+class RunningJob(ABC):
+    """A `ReplySink` of one job, in dialects where a running job has events, input or cancellation (NFP and WMP)."""
+
+    def __init__(self, uuid: bytes) -> None:
+        self.id = uuid.decode(errors="replace")  # the client's
+        self.in_thread = False  # the function cannot be interrupted and must check for cancellation itself
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def running_job(self) -> RunningJob:
+        return self
+
+    @property
+    def resources(self) -> list[str]:
+        return []
+
+    @property
+    @abstractmethod
+    def cancelled(self) -> bool:
+        """Return whether the job was cancelled."""
+
+    @abstractmethod
+    def event(self, kind: str, body: bytes) -> None:
+        """Send a progress event."""
+
+    @abstractmethod
+    async def input(self) -> bytes:
+        """Wait for the client's next input and return its body."""
+
+    def forward(self, request: Any, service: bytes, body: bytes) -> bool:
+        return False
+
+    def interrupt(self) -> None:
+        """Cancel the function, unless it runs in a thread."""
+        if self.task is not None and not self.in_thread:
+            self.task.cancel()
 
 
 class WorkerConnection:
-    """See the module's text. The connection may call it from the moment it is made."""
+    """A registered connection. The transport may call `received` and `lost` before `begin`."""
 
-    def __init__(self, on_job: Callable[[WorkerConnection, Request], None]) -> None:
-        self.dealer: PeerTransport
-        self.side: WorkerProtocol
-        self.asked = 0  # jobs so far
-        self.heard = False  # the broker has said something other than goodbye
-        self.dismissed = False  # it said goodbye: it is there, but began anew or wants us to
+    running_job: RunningJob | None = None  # MDP, DCP and MemoDB have none
+
+    def __init__(self, on_job: Callable[[WorkerConnection, WorkerRequest], None]) -> None:
+        self.transport: PeerTransport
+        self.protocol: WorkerProtocol
+        self.job_count = 0  # received so far
+        self.heard = False  # the broker has sent something other than a disconnect
+        self.dismissed = (
+            False  # the broker disconnected the worker: it is alive and expects a new registration
+        )
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._on_job = on_job
-        self._timer: Timer | None = None
+        self._timer: TimerHandle | None = None
         self._confirmed: asyncio.Future[None] | None = None
 
-    async def begin(self, dealer: PeerTransport, side: WorkerProtocol) -> None:
-        """Register, and wait until the broker has dealt with it. (NFP's registration follows the answer to OPEN.)"""
-        self.dealer = dealer
-        self.side = side
-        side.start(self._now())
+    async def begin(self, transport: PeerTransport, protocol: WorkerProtocol) -> None:
+        """Register, and wait until the broker has processed it. (NFP's registration follows the answer to OPEN.)"""
+        self.transport = transport
+        self.protocol = protocol
+        protocol.start(self._now())
         self._pump()
-        if isinstance(side, NfpWorkerProtocol) and not side.ready and not self.over.done():
+        if isinstance(protocol, NfpWorkerProtocol) and not protocol.ready and not self.over.done():
             self._confirmed = asyncio.get_running_loop().create_future()
             await self._confirmed
-        await dealer.settled()
-        if isinstance(side, DcpWorkerProtocol) and not side.confirmed:
-            await self._echo(side)
+        await transport.settled()
+        if isinstance(protocol, DcpWorkerProtocol) and not protocol.confirmed:
+            await self._wait_for_confirmation(protocol)
 
     @property
-    def place(self) -> Address:
-        """With whom it is held."""
-        return self.dealer.place
+    def address(self) -> Address:
+        """The broker's address."""
+        return self.transport.address
 
-    @property
-    def forwards(self) -> bool:
-        """Can a job be handed over to another service?"""
-        return isinstance(self.side, DcpWorkerProtocol)
-
-    @property
-    def line(self) -> JobPort | None:
-        """MDP and DCP have no words for more."""
-        return None
-
-    def partial(self, request: Request, body: bytes) -> None:
-        """One of several answers."""
-        self.side.partial(request, body, self._now())
+    def partial(self, request: WorkerRequest, body: bytes) -> None:
+        """Send a partial reply."""
+        self.protocol.partial(request, body, self._now())
         self._pump()
 
-    def final(self, request: Request, body: bytes) -> None:
-        """The answer. Dropped if the conversation is over: the broker gave the job to another then."""
-        self.side.final(request, body, self._now())
+    def final(self, request: WorkerRequest, body: bytes) -> None:
+        """Send the final reply. Dropped after the end: the broker has given the job to another worker by then."""
+        self.protocol.final(request, body, self._now())
         self._pump()
 
-    def failed(self, request: Request, account: Account) -> None:
-        """There is no answer, and why: in an answer, for want of a word."""
-        self.final(request, failures.body_of(account, self.dealer.native))
+    def failed(self, request: WorkerRequest, info: FailureInfo) -> None:
+        """Report a failure, in a final reply because the dialect has no failures."""
+        self.final(request, failures.body_of(info, self.transport.native))
 
-    def forward(self, request: Any, service: bytes, body: bytes) -> None:
-        """Hand the job over."""
-        if isinstance(self.side, DcpWorkerProtocol):
-            self.side.forward(request, service, body, self._now())
-            self._pump()
-
-    def tell(self, speak: Callable[[NfpWorkerProtocol, float], None]) -> bool:
-        """NFP's own words. False: nobody hears them any more."""
-        side = self.side
-        if self.over.done() or not isinstance(side, NfpWorkerProtocol) or not side.ready:
+    def forward(self, request: Any, service: bytes, body: bytes) -> bool:
+        """Hand the job over to another service. Return False if the dialect cannot: only DCP can."""
+        if not isinstance(self.protocol, DcpWorkerProtocol):
             return False
-        speak(side, self._now())
+        self.protocol.forward(request, service, body, self._now())
         self._pump()
         return True
 
-    async def _echo(self, side: DcpWorkerProtocol) -> None:
-        """DCP confirms registrations, and says nothing of those it refuses."""
+    def send_nfp(self, send: Callable[[NfpWorkerProtocol, float], None]) -> bool:
+        """Let `send` make an NFP command and send it. Return False if the connection is over or not ready."""
+        protocol = self.protocol
+        if self.over.done() or not isinstance(protocol, NfpWorkerProtocol) or not protocol.ready:
+            return False
+        send(protocol, self._now())
+        self._pump()
+        return True
+
+    async def _wait_for_confirmation(self, protocol: DcpWorkerProtocol) -> None:
+        """Wait for DCP's confirmation. DCP confirms registrations and is silent about those that it refuses."""
         self._confirmed = asyncio.get_running_loop().create_future()
         try:
-            async with self.dealer.clock.timeout(side.interval):
+            async with self.transport.clock.timeout(protocol.interval):
                 await self._confirmed
         except TimeoutError:
-            names = ", ".join(name.decode(errors="replace") for name in side.unconfirmed)
-            log.warning("%s: the broker did not confirm %s", self.dealer.place, names)
+            names = ", ".join(name.decode(errors="replace") for name in protocol.unconfirmed)
+            log.warning("%s: the broker did not confirm %s", self.address, names)
 
     def finish(self, reason: str) -> None:
-        """Say goodbye and close."""
+        """Disconnect from the broker and close."""
         if not self.over.done():
-            self.side.disconnect()
-            self.dealer.send(self.side.take_output())
+            self.protocol.disconnect()
+            self.transport.send(self.protocol.take_output())
             self._end(reason)
 
     def received(self, message: Message) -> None:
-        """From the connection."""
-        if self.over.done():
-            return
-        self._heard_of(cast(MessageWorkerProtocol, self.side).receive(message, self._now()))
+        """Process a message from the transport."""
+        if not self.over.done():
+            self._handle(cast(MessageWorkerProtocol, self.protocol).receive(message, self._now()))
 
     def lost(self, reason: str) -> None:
-        """From the connection: it broke."""
+        """End the connection because its transport broke."""
         self._end(reason)
 
-    def _heard_of(self, request: Request | None) -> None:
-        """The broker has said something, perhaps a job."""
-        self.heard = self.heard or not self.side.closed
+    def _handle(self, request: WorkerRequest | None) -> None:
+        """Continue after the broker has sent something, perhaps a job."""
+        self.heard = self.heard or not self.protocol.closed
         self._pump()
         if request is not None:
-            self.asked += 1
+            self.job_count += 1
             self._on_job(self, request)
 
     def _now(self) -> float:
-        return self.dealer.clock.time()
+        return self.transport.clock.time()
 
-    def _ring(self) -> None:
+    def _tick(self) -> None:
         self._timer = None
         if not self.over.done():
-            self.side.tick(self._now())
+            self.protocol.tick(self._now())
             self._pump()
 
     def _pump(self) -> None:
-        """After everything the side was told: send what it has to say, and see whether it is over."""
+        """Send the protocol's output and check its state; called after every input to the protocol."""
         if self.over.done():
             return
-        side = self.side
-        data = side.take_output()
+        protocol = self.protocol
+        data = protocol.take_output()
         if data:
-            self.dealer.send(data)
-        if self._confirmed is not None and _is_confirmed(side):
-            self._settle()
-        if side.closed:
+            self.transport.send(data)
+        if self._confirmed is not None and _is_confirmed(protocol):
+            release(self._confirmed)
+        if protocol.closed:
             self.dismissed = True
-            why = side.farewell if isinstance(side, NfpWorkerProtocol) else ""
-            self._end(f"the broker said DISCONNECT{': ' if why else ''}{why}")
-        elif side.lost:
-            self._end(f"the broker was silent for {side.interval * side.liveness:g} s")
+            reason = protocol.farewell if isinstance(protocol, NfpWorkerProtocol) else ""
+            self._end(f"the broker said DISCONNECT{': ' if reason else ''}{reason}")
+        elif protocol.lost:
+            self._end(f"the broker was silent for {protocol.interval * protocol.liveness:g} s")
         elif self._timer is None:
-            self._timer = self.dealer.clock.call_at(side.due, self._ring)
+            self._timer = self.transport.clock.call_at(protocol.due, self._tick)
 
     def _end(self, reason: str) -> None:
         if self._timer is not None:
@@ -223,15 +241,12 @@ class WorkerConnection:
             self._timer = None
         if not self.over.done():
             self.over.set_result(reason)
-        self._settle()
-        self.dealer.close()
-
-    def _settle(self) -> None:
-        if self._confirmed is not None and not self._confirmed.done():
-            self._confirmed.set_result(None)
+        if self._confirmed is not None:
+            release(self._confirmed)
+        self.transport.close()
 
 
-def _is_confirmed(side: WorkerProtocol) -> bool:
-    if isinstance(side, DcpWorkerProtocol):
-        return side.confirmed
-    return isinstance(side, NfpWorkerProtocol) and side.ready
+def _is_confirmed(protocol: WorkerProtocol) -> bool:
+    if isinstance(protocol, DcpWorkerProtocol):
+        return protocol.confirmed
+    return isinstance(protocol, NfpWorkerProtocol) and protocol.ready

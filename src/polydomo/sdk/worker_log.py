@@ -1,9 +1,8 @@
-"""What a worker tells people about its brokers, through Python's logging.
+"""A worker's messages about its brokers, through Python's logging.
 
-All its stations share one of these, so that what they all notice is told once: a broker that is lost, one that
-cannot be reached (again only when the reason changes, or after a while), and where everything is offered. Bad
-news is a warning, which Python shows even where nobody set up logging; good news is one, too, when it follows
-bad news.
+All sessions of a worker share one log, so each fact is logged once: a broker that is lost, one that is unreachable
+(again only when the reason changes, or after a while), and where the services are registered. Problems are warnings,
+which Python shows even without logging being set up; so is the registration that ends a problem.
 """
 
 from __future__ import annotations
@@ -12,62 +11,70 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from polydomo.sdk.clock import Clock
+from polydomo.sdk.clock import AsyncClock
 from polydomo.sdk.url import Address
 
 log = logging.getLogger("polydomo.sdk")
 
-# Seconds before the same trouble is told again.
-AGAIN: Final = 30.0
+# Seconds before the same problem is logged again.
+REPEAT_AFTER: Final = 30.0
 
 
 class WorkerLog:
-    """Of one worker. `offering` is called with the broker (or brokers) instead of a line in the log."""
+    """The log of one worker. `on_offering`, if given, is called with the brokers instead of logging them."""
 
     def __init__(
-        self, clock: Clock, services: list[str], stations: int, offering: Callable[[str], None] | None = None
+        self,
+        clock: AsyncClock,
+        services: list[str],
+        sessions: int,
+        on_offering: Callable[[str], None] | None = None,
     ) -> None:
         self._clock = clock
         self._services = services
-        self._stations = stations
-        self._offering = offering or self._log_offering
-        self._homes: dict[object, Address] = {}  # where each station is registered
+        self._sessions = sessions
+        self._on_offering = on_offering or self._log_offering
+        self._registered: dict[object, Address] = {}  # by session
         self._offered_at = ""
-        self._told: dict[str, float] = {}  # bad news since all was well, and when they were told
+        self._warned: dict[
+            str, float
+        ] = {}  # problems since the last full registration, and when they were logged
 
-    def unreachable(self, trouble: str) -> None:
-        """One attempt to connect failed."""
-        self._warn(f"no broker at {trouble}; still looking")
+    def unreachable(self, last_error: str) -> None:
+        """Log a failed attempt to connect."""
+        self._warn(f"no broker at {last_error}; still looking")
 
-    def lost(self, station: object, place: Address, reason: str) -> None:
-        """A station's conversation ended, not by our own will."""
-        self._homes.pop(station, None)
-        self._offered_at = ""
-        self._warn(f"{place}: {reason}; connecting again")
+    def lost(self, session: object, address: Address, reason: str) -> None:
+        """Log the end of a session's connection, unless the worker ended it."""
+        self._unregister(session)
+        self._warn(f"{address}: {reason}; connecting again")
 
-    def moving(self, station: object) -> None:
-        """A station goes where all should meet."""
-        self._homes.pop(station, None)
-        self._offered_at = ""
+    def moving(self, session: object) -> None:
+        """Log that a session moves to an earlier broker."""
+        self._unregister(session)
         self._warn("an earlier broker is back; moving there")
 
-    def registered(self, station: object, place: Address) -> None:
-        """A station is offered to a broker; when the last one is, so is everything."""
-        self._homes[station] = place
-        if len(self._homes) < self._stations:
+    def registered(self, session: object, address: Address) -> None:
+        """Record a session's registration; log when all sessions are registered."""
+        self._registered[session] = address
+        if len(self._registered) < self._sessions:
             return
-        at = ", ".join(sorted({str(home) for home in self._homes.values()}))
+        at = ", ".join(sorted({str(address) for address in self._registered.values()}))
         if at != self._offered_at:
             self._offered_at = at
-            self._offering(at)
-        self._told.clear()
+            self._on_offering(at)
+        self._warned.clear()
+
+    def _unregister(self, session: object) -> None:
+        self._registered.pop(session, None)
+        self._offered_at = ""
 
     def _log_offering(self, at: str) -> None:
-        level = logging.WARNING if self._told else logging.INFO
+        level = logging.WARNING if self._warned else logging.INFO
         log.log(level, "offering %s at %s", ", ".join(self._services), at)
 
-    def _warn(self, news: str) -> None:
+    def _warn(self, problem: str) -> None:
         now = self._clock.time()
-        if news not in self._told or now >= self._told[news] + AGAIN:
-            self._told[news] = now
-            log.warning("%s", news)
+        if problem not in self._warned or now >= self._warned[problem] + REPEAT_AFTER:
+            self._warned[problem] = now
+            log.warning("%s", problem)

@@ -1,76 +1,129 @@
-"""A worker's place at a broker: keeps one conversation going, through lost brokers and restarts, and works on
-the jobs that come in it.
+"""A worker's session: it stays registered through lost brokers and restarts, and runs the jobs that arrive.
 
-MDP knows one service and one job at a time per worker, so there a Worker has many stations; DCP's one station has all
-services and several slots; NFP has one for each service, with several slots (`sdk.worker_session_nfp`); MemoDB's is
-like DCP's, but for its conversations, which outlive connections (`sdk.worker_session_memo`); WMP's has all its managers
-at once (`sdk.worker_session_wmp`). What a handler began is finished even if its conversation ends meanwhile; the answer
-is dropped then (the broker has given the job to another), and the slot is not offered again before.
+MDP allows one service and one job at a time per worker, so a Worker has many sessions there. DCP's one session has all
+services and several slots, NFP's have one service and several slots each (`sdk.worker_session_nfp`). MemoDB's is like
+DCP's, but survives its connections (`sdk.worker_session_memo`). WMP's is registered at all managers at once
+(`sdk.worker_session_wmp`). A running function is finished even if its connection ends; its reply is dropped then (the
+broker has given the job to another worker), and its slot is not offered again before.
 
-When an earlier broker is back, a station moves there as soon as it has room. It registers there first, and
-goes on serving the one it leaves until nobody has asked there for a while: that broker's clients move, too,
-each in its own time, and no job must be on its way to us when we say goodbye.
+When an earlier broker is back, a session moves there as soon as a slot is free. It registers there first, and keeps
+serving the old broker until no job has come from it for a while: that broker's clients move, too, each in its own time,
+and no job must be in transit when the worker disconnects.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, NamedTuple
 
 from polydomo.dialects.session import NAME_TAKEN
 from polydomo.sdk.failover import Backoff, EndpointSelector
-from polydomo.sdk.naming import PAUSE, Naming
 from polydomo.sdk.transport import PeerTransport
-from polydomo.sdk.worker_connection import ReplySink, Request, WorkerConnection, WorkerProtocol
+from polydomo.sdk.worker_connection import ReplySink, WorkerConnection, WorkerProtocol, WorkerRequest
 from polydomo.sdk.worker_log import WorkerLog
+from polydomo.sdk.worker_name import PAUSE, WorkerName
 
 log = logging.getLogger("polydomo.sdk")
 
-# How long nobody must have asked at a broker that we move away from, in units of `failback`: more than its
-# clients take to see what we have seen.
+# How long a broker must be idle before the worker leaves it for an earlier one, in units of `failback`: longer than
+# the broker's clients need to see that the earlier one is back.
 LINGER: Final = 2.0
 
-Perform = Callable[[ReplySink, Request], Awaitable[None]]
+MakeProtocol = Callable[[PeerTransport], WorkerProtocol]
 
 
-class WorkerSession:
-    """See the module's text."""
+class SessionSettings(NamedTuple):
+    """Settings and shared objects that a worker gives to each of its sessions."""
+
+    selector: EndpointSelector
+    slots: int  # jobs at the same time
+    perform: Callable[[ReplySink, WorkerRequest], Awaitable[None]]
+    log: WorkerLog
+    name: WorkerName
+
+
+class WorkerSession(ABC):
+    """A registration at one or all brokers of a URL, and the jobs that arrive there."""
+
+    def __init__(self, settings: SessionSettings) -> None:
+        self.registered = asyncio.Event()
+        self.clock = settings.selector.clock
+        self._selector = settings.selector
+        self._perform = settings.perform
+        self._log = settings.log
+        self._name = settings.name
+        self._jobs: dict[asyncio.Task[None], WorkerConnection | None] = {}
+        self._stopping = False
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Serve until `stop` or `abandon`."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Finish the running jobs, disconnect, and end."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Do not wait for the running jobs any longer."""
+
+    @abstractmethod
+    def reconnect(self, reason: str) -> None:
+        """Close all connections; they are made again."""
+
+    def reconsider(self) -> None:  # noqa: B027 (WMP is connected to all brokers)
+        """Move to an earlier broker if the selector has found one."""
+
+    @abstractmethod
+    def _disconnect(self) -> None:
+        """Disconnect after the last job of a stopping worker."""
+
+    def _start_job(
+        self, work: Coroutine[Any, Any, None], connection: WorkerConnection | None
+    ) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._jobs[task] = connection
+        task.add_done_callback(self._job_ended)
+        return task
+
+    def _job_ended(self, task: asyncio.Task[None]) -> None:
+        del self._jobs[task]
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a job could not be processed", exc_info=task.exception())
+        if self._stopping and not self._jobs:
+            self._disconnect()
+
+
+class SingleBrokerSession(WorkerSession):
+    """A session with one broker at a time: MDP's and DCP's as it is."""
 
     def __init__(
         self,
-        roster: EndpointSelector,
-        slots: int,
-        make_side: Callable[[PeerTransport], WorkerProtocol],
-        perform: Perform,
-        properties: dict[bytes, bytes],
-        notices: WorkerLog,
+        settings: SessionSettings,
+        make_protocol: MakeProtocol,
+        properties: dict[bytes, bytes] | None = None,
     ) -> None:
-        self.registered = asyncio.Event()
-        self.clock = roster.clock
-        self._roster = roster
-        self._make_side = make_side
-        self._perform = perform
-        self._properties = properties
-        self._notices = notices
-        self._room = asyncio.Semaphore(slots)
-        self._conversation: WorkerConnection | None = None
-        self._better: asyncio.Future[None]  # than the broker of this conversation
-        self._lingering: dict[WorkerConnection, asyncio.Task[None]] = {}  # those we move away from
-        self._jobs: dict[asyncio.Task[None], WorkerConnection | None] = {}
-        self._stopping = False
+        super().__init__(settings)
+        self._make_protocol = make_protocol
+        self._properties = properties or {}
+        self._slots = asyncio.Semaphore(settings.slots)
+        self._connection: WorkerConnection | None = None
+        self._better: asyncio.Future[None]  # an earlier broker than this connection's is back
+        self._lingering: dict[
+            WorkerConnection, asyncio.Task[None]
+        ] = {}  # to brokers that the session has left
         self._task: asyncio.Task[None] | None = None
-        self.naming = Naming("")  # where workers have names, their worker's
 
     async def run(self) -> None:
-        """Until `stop`."""
         self._task = asyncio.current_task()
         backoff = Backoff()
         try:
             try:
                 while not self._stopping:
-                    await self._one_conversation(backoff)
+                    await self._run_connection(backoff)
             except asyncio.CancelledError:
                 if not self._stopping:
                     raise
@@ -80,127 +133,114 @@ class WorkerSession:
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
     def stop(self) -> None:
-        """Finish the jobs in hand, say goodbye, end."""
         self._stopping = True
-        if self._conversation is None and self._task is not None:
-            self._task.cancel()  # it is looking for a broker or pausing
+        if self._connection is None and self._task is not None:
+            self._task.cancel()  # it is connecting or pausing
         if not self._jobs:
-            self._say_goodbye()
+            self._disconnect()
 
     def abandon(self) -> None:
-        """Do not wait for the jobs in hand any longer."""
-        for job in self._jobs:
-            job.cancel()
-        self._say_goodbye()
+        for task in self._jobs:
+            task.cancel()
+        self._disconnect()
 
-    def hang_up(self, reason: str) -> None:
-        """End the conversation; another one begins with the same broker."""
-        if self._conversation is not None:
-            self._conversation.dismissed = True
-            self._conversation.finish(reason)
+    def reconnect(self, reason: str) -> None:
+        if self._connection is not None:
+            self._connection.dismissed = True
+            self._connection.finish(reason)
 
     def reconsider(self) -> None:
-        """An earlier broker is back: perhaps earlier than ours."""
-        ours, better = self._conversation, self._better
-        if ours is not None and not better.done() and self._roster.is_behind(ours.dealer.place):
-            better.set_result(None)
+        current = self._connection
+        if current is not None and not self._better.done() and self._selector.is_behind(current.address):
+            self._better.set_result(None)
 
-    async def _one_conversation(self, backoff: Backoff) -> None:
-        await self._until_free()
-        conversation, dealer = await self._connect()
-        self._conversation = conversation
+    async def _run_connection(self, backoff: Backoff) -> None:
+        await self._wait_for_slot()
+        connection, transport = await self._connect()
+        self._connection = connection
         self._better = asyncio.get_running_loop().create_future()
         moving = False
         try:
-            await conversation.begin(dealer, self._make_side(dealer))
-            if not conversation.over.done():
-                self._begun(conversation)
-                self.naming.accepted()
+            await connection.begin(transport, self._make_protocol(transport))
+            if not connection.over.done():
+                self._begun(connection)
+                self._name.accepted()
                 self.registered.set()
-                self._notices.registered(self, dealer.place)
-            ends: set[asyncio.Future[Any]] = {conversation.over, self._better}
+                self._log.registered(self, transport.address)
+            ends: set[asyncio.Future[Any]] = {connection.over, self._better}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            moving = not conversation.over.done()
+            moving = not connection.over.done()
         finally:
             self.registered.clear()
-            self._conversation = None
+            self._connection = None
             if moving:
-                self._lingering[conversation] = asyncio.create_task(self._linger(conversation))
+                self._lingering[connection] = asyncio.create_task(self._linger(connection))
             else:
-                conversation.finish("the worker stopped")
+                connection.finish("the worker stopped")
         if moving:
-            self._notices.moving(self)
+            self._log.moving(self)
         elif not self._stopping:
-            reason = conversation.over.result()
-            self._notices.lost(self, dealer.place, reason)
+            reason = connection.over.result()
+            self._log.lost(self, transport.address, reason)
             if NAME_TAKEN in reason:
-                self.naming.refused(self.clock.time())
+                self._name.refused(self.clock.time())
                 await self.clock.sleep(PAUSE)
                 return
-            if conversation.heard:
+            if connection.heard:
                 backoff.reset()
-            if not conversation.dismissed:
-                self._roster.failed(dealer.place)
+            if not connection.dismissed:
+                self._selector.failed(transport.address)
             await self.clock.sleep(backoff.pause())
 
     async def _connect(self) -> tuple[WorkerConnection, PeerTransport]:
-        """Somebody to talk to; nothing has been said yet."""
-        conversation = WorkerConnection(self._job_came)
-        dealer = await self._roster.connect(
-            conversation.received,
-            conversation.lost,
-            patience=None,
-            properties=self._properties | self.naming.properties,
-            on_failure=self._notices.unreachable,
+        """Return a connection that is not registered yet."""
+        connection = WorkerConnection(self._received)
+        transport = await self._selector.connect(
+            connection.received,
+            connection.lost,
+            timeout=None,
+            properties=self._properties | self._name.properties,
+            on_failure=self._log.unreachable,
         )
-        return conversation, dealer
+        return connection, transport
 
-    def _begun(self, conversation: WorkerConnection) -> None:
-        """It is registered."""
+    def _begun(self, connection: WorkerConnection) -> None:
+        """Continue after the registration."""
 
-    async def _linger(self, conversation: WorkerConnection) -> None:
-        """Serve on until it is quiet there."""
-        asked = -1
+    async def _linger(self, connection: WorkerConnection) -> None:
+        """Serve the old broker until it is idle."""
+        count = -1
         try:
-            while not conversation.over.done() and self._is_used(conversation, asked):
-                asked = conversation.asked
+            while not connection.over.done() and self._is_used(connection, count):
+                count = connection.job_count
                 try:
-                    async with self.clock.timeout(self._roster.failback * LINGER):
-                        await asyncio.shield(conversation.over)
+                    async with self.clock.timeout(self._selector.failback * LINGER):
+                        await asyncio.shield(connection.over)
                 except TimeoutError:
                     continue
         finally:
-            conversation.finish("the worker moved to another broker")
-            del self._lingering[conversation]
+            connection.finish("the worker moved to another broker")
+            del self._lingering[connection]
 
-    def _is_used(self, conversation: WorkerConnection, asked: int) -> bool:
-        """Has it brought a job since `asked` was counted, or is one in hand?"""
-        return conversation.asked != asked or conversation in self._jobs.values()
+    def _is_used(self, connection: WorkerConnection, count: int) -> bool:
+        """Return whether a job has come since there were `count`, or is running."""
+        return connection.job_count != count or connection in self._jobs.values()
 
-    async def _until_free(self) -> None:
-        """With all slots still busy from the last conversation, offering them again would be a lie."""
-        async with self._room:
+    async def _wait_for_slot(self) -> None:
+        """Wait for a free slot: those still busy from the last connection must not be offered again."""
+        async with self._slots:
             pass
 
-    def _job_came(self, conversation: WorkerConnection, request: Request) -> None:
-        job = asyncio.create_task(self._work(conversation, request))
-        self._jobs[job] = conversation
-        job.add_done_callback(self._job_ended)
+    def _received(self, connection: WorkerConnection, request: WorkerRequest) -> None:
+        self._start_job(self._work(connection, request), connection)
 
-    async def _work(self, conversation: WorkerConnection, request: Request) -> None:
-        async with self._room:
-            # Not begun when we stop, it goes to another worker as soon as the connection is closed.
-            if not self._stopping and not conversation.over.done():
-                await self._perform(conversation, request)
+    async def _work(self, connection: WorkerConnection, request: WorkerRequest) -> None:
+        async with self._slots:
+            # A job not yet begun when the worker stops goes to another worker as soon as the connection is closed.
+            if not self._stopping and not connection.over.done():
+                await self._perform(connection, request)
 
-    def _job_ended(self, job: asyncio.Task[None]) -> None:
-        del self._jobs[job]
-        if not job.cancelled() and job.exception() is not None:
-            log.error("a job could not be dealt with", exc_info=job.exception())
-        if self._stopping and not self._jobs:
-            self._say_goodbye()
-
-    def _say_goodbye(self) -> None:
-        for conversation in [self._conversation, *self._lingering]:
-            if conversation is not None:
-                conversation.finish("the worker stopped")
+    def _disconnect(self) -> None:
+        for connection in [self._connection, *self._lingering]:
+            if connection is not None:
+                connection.finish("the worker stopped")

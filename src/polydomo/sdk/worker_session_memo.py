@@ -1,83 +1,97 @@
-"""A worker's place at a MemoDB broker: one connection, all services, several workers on it.
+"""A worker's session with a MemoDB broker: one connection, all services, several workers on it.
 
-There a worker is known by an ID that survives its connection. So a conversation outlives it, too: it connects again at
-once and repeats what was not answered, jobs in hand go on meanwhile, and their results are sent on the new connection.
-Only when the broker stays away is the conversation over, and another one begins, perhaps with another broker.
+MemoDB knows a worker by an ID that survives its connection, so the session's connection survives its transport, too: it
+connects again at once, repeats what was not answered, keeps the running jobs and sends their results on the new
+transport. Only when the broker stays away is the connection over; the next one may be to another broker.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from polydomo.dialects.memo.worker import MemoRequest, MemoWorkerProtocol
 from polydomo.sdk import failures
+from polydomo.sdk.clock import AsyncClock
 from polydomo.sdk.connection_sp import Req, connect
 from polydomo.sdk.failover import Backoff
-from polydomo.sdk.failures import Account
-from polydomo.sdk.transport import Lost, PeerTransport
+from polydomo.sdk.failures import FailureInfo
+from polydomo.sdk.transport import ConnectionLost, PeerTransport
 from polydomo.sdk.url import Address
-from polydomo.sdk.worker_connection import WorkerConnection, WorkerProtocol
-from polydomo.sdk.worker_session import WorkerSession
+from polydomo.sdk.worker_connection import WorkerConnection, WorkerProtocol, WorkerRequest
+from polydomo.sdk.worker_session import MakeProtocol, SessionSettings, SingleBrokerSession
 
-# Seconds that a broker may be away before the conversation is over: where there is another to go to, and where not.
+# Seconds that a broker may be away before the connection is over: with other brokers to try, and without.
 AWAY: Final = 0.5
 AWAY_ALONE: Final = 3.0
 
 
 class MemoWorkerConnection(WorkerConnection):
-    """See the module's text."""
+    """A connection that survives its transport for `away` seconds. After `silence` seconds the broker is checked."""
 
-    leaving = False  # the answers in hand are the last
-    silence = 10.0  # seconds without a word after which we look if the broker is there
-    away = AWAY_ALONE
-    _returning: asyncio.Task[None] | None = None
+    def __init__(
+        self,
+        on_job: Callable[[WorkerConnection, WorkerRequest], None],
+        clock: AsyncClock,
+        silence: float,
+        away: float,
+    ) -> None:
+        super().__init__(on_job)
+        self.leaving = False  # no jobs are wanted after the running ones
+        self._clock = clock
+        self._silence = silence
+        self._away = away
+        self._returning: asyncio.Task[None] | None = None
 
-    async def begin(self, dealer: PeerTransport, side: WorkerProtocol) -> None:
-        """memo01 has no word for "registered": what was sent is all that is known."""
-        dealer.expect(1)
-        await super().begin(dealer, side)
+    async def begin(self, transport: PeerTransport, protocol: WorkerProtocol) -> None:
+        """Register. memo01 has no confirmation, so this does not wait for one."""
+        transport.expect(1)
+        await super().begin(transport, protocol)
+
+    def dial(self, address: Address, timeout: float) -> Awaitable[Req]:
+        """Open a transport of this connection."""
+        return connect(
+            address, self.replied, self.lost, clock=self._clock, ping=self._silence, timeout=timeout
+        )
 
     def replied(self, stack: bytes, data: bytes, start: int, end: int) -> None:
-        """From the connection."""
+        """Process a reply from the transport."""
         if not self.over.done():
-            self._heard_of(self._memo.answer(stack, data, start, end, self._now()))
+            self._handle(self._memo.answer(stack, data, start, end, self._now()))
 
     def final(self, request: object, body: bytes) -> None:
         assert isinstance(request, MemoRequest)
         self._memo.final(request, body, self._now(), self.leaving)
         self._pump()
 
-    def failed(self, request: object, account: Account) -> None:
-        """There is no answer, and why: in an answer that any client can read. Nothing tells us if the broker is ours,
-        so it is never more than that."""
-        self.final(request, failures.body_of(account, False))
+    def failed(self, request: object, info: FailureInfo) -> None:
+        """Report a failure in a result that any client can read. SP does not tell whether the broker is Polydomo's, so
+        the mark of a failure cannot be sent."""
+        self.final(request, failures.body_of(info, False))
 
     def lost(self, reason: str) -> None:
-        """The connection broke: connect again."""
+        """Connect again after the transport broke."""
         if not self.over.done():
             self._returning = asyncio.create_task(self._return(reason))
 
     async def _return(self, reason: str) -> None:
         backoff = Backoff()
-        clock = self.dealer.clock
-        end = clock.time() + self.away
+        clock = self._clock
+        end = clock.time() + self._away
         while not self.over.done():
             try:
-                link = await connect(
-                    self.place, self.replied, self.lost, clock=clock, ping=self.silence, timeout=self.away
-                )
-            except Lost:
+                transport = await self.dial(self.address, self._away)
+            except ConnectionLost:
                 pause = backoff.pause()
                 if clock.time() + pause > end:
                     self._end(reason)
                     return
                 await clock.sleep(pause)
                 continue
-            self.dealer = link
-            link.expect(1)
-            self._memo.resume(link.ipc, self._now())
+            self.transport = transport
+            transport.expect(1)
+            self._memo.resume(transport.ipc, self._now())
             self._pump()
             return
 
@@ -88,36 +102,25 @@ class MemoWorkerConnection(WorkerConnection):
 
     @property
     def _memo(self) -> MemoWorkerProtocol:
-        assert isinstance(self.side, MemoWorkerProtocol)
-        return self.side
+        assert isinstance(self.protocol, MemoWorkerProtocol)
+        return self.protocol
 
 
-class MemoWorkerSession(WorkerSession):
-    """See the module's text."""
+class MemoWorkerSession(SingleBrokerSession):
+    """A session whose broker is checked after `silence` seconds."""
 
-    silence = 10.0
+    def __init__(self, settings: SessionSettings, make_protocol: MakeProtocol, silence: float) -> None:
+        super().__init__(settings, make_protocol)
+        self._silence = silence
 
     def stop(self) -> None:
-        """The jobs in hand are the last: their results say so."""
-        for conversation in [self._conversation, *self._lingering]:
-            if isinstance(conversation, MemoWorkerConnection):
-                conversation.leaving = True
+        """Mark the results of the running jobs as the last ones, and end after them."""
+        for connection in [self._connection, *self._lingering]:
+            if isinstance(connection, MemoWorkerConnection):
+                connection.leaving = True
         super().stop()
 
     async def _connect(self) -> tuple[WorkerConnection, PeerTransport]:
-        conversation = MemoWorkerConnection(self._job_came)
-        conversation.silence = self.silence
-        if len(self._roster.places) > 1:
-            conversation.away = AWAY
-
-        def dial(place: Address, timeout: float) -> Awaitable[Req]:
-            return connect(
-                place,
-                conversation.replied,
-                conversation.lost,
-                clock=self.clock,
-                ping=self.silence,
-                timeout=timeout,
-            )
-
-        return conversation, await self._roster.find(dial, None, self._notices.unreachable)
+        away = AWAY if len(self._selector.addresses) > 1 else AWAY_ALONE
+        connection = MemoWorkerConnection(self._received, self.clock, self._silence, away)
+        return connection, await self._selector.find(connection.dial, None, self._log.unreachable)

@@ -1,16 +1,16 @@
-"""A worker's place at an NFP broker: one service, several jobs at once, and jobs that outlive a conversation.
+"""A worker's session with an NFP broker: one service, several jobs at once, and jobs that survive a connection.
 
-A job is known by the client's UUID. It is recorded before it is run and its result before it is sent (if the worker has
-a store), one that was done before is answered from there, and one that is running when the broker comes back after a
-restart is answered under whatever token the broker now knows it by. Answers that nobody could be told are sent as soon
-as the same broker is there again; it still wants them for its grace time.
+A job is known by the client's UUID. With a store, the worker records it before it is run and its result before it is
+sent, and answers a job that was done before from the store. A job that is running when the broker comes back after a
+restart is answered under the token by which the broker then knows it. Replies that could not be sent are sent as soon
+as the same broker is back; it accepts them for its grace time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -20,268 +20,248 @@ from polydomo.core.job import CANCELLED
 from polydomo.dialects.nfp.messages import DELETE, ERROR, GET, MMI, OK, PENDING, POST, PUT, UNKNOWN
 from polydomo.dialects.nfp.worker import NfpRequest, NfpWorkerProtocol
 from polydomo.errors import JobFailed
-from polydomo.sdk.failures import Account
+from polydomo.sdk import failures
+from polydomo.sdk.failures import FailureInfo
 from polydomo.sdk.options import without_options
-from polydomo.sdk.persistence import Memory, NotKept, Outcome, WorkerStore
+from polydomo.sdk.persistence import NfpResult, NotKept, RecentResults, WorkerStore
 from polydomo.sdk.url import Address
-from polydomo.sdk.worker_connection import JobPort, WorkerConnection
-from polydomo.sdk.worker_session import WorkerSession
+from polydomo.sdk.worker_connection import RunningJob, WorkerConnection
+from polydomo.sdk.worker_session import MakeProtocol, SessionSettings, SingleBrokerSession
 from polydomo.wire.frames import frame
 
 log = logging.getLogger("polydomo.sdk")
 
-Records = WorkerStore | Memory
+ResultStore = WorkerStore | RecentResults
 
-# An answer that could not be sent is kept so long, and so many of them.
+# How long, and how many, replies that could not be sent are kept.
 UNSENT_SECONDS: Final = 600.0
 UNSENT_MOST: Final = 1000
 
-# Tokens of attempts are eight hex digits; a question passed on from a client has one that begins so.
-QUESTION: Final = b"g"
+# The tokens of attempts are eight hex digits; the token of a query that the broker passes on begins with this letter.
+QUERY_TOKEN: Final = b"g"
 
-# What a worker's management says, and what is to be done behind its answer.
-Managed = tuple[bytes, bytes, Callable[[], None] | None]
+# A management task's status, its JSON, and a function to call after the response is sent.
+ManagementReply = tuple[bytes, bytes, Callable[[], None] | None]
 
 
-class Unsent(NamedTuple):
-    """An answer that nobody could be told."""
+class UnsentReply(NamedTuple):
+    """A reply that could not be sent."""
 
     since: float
-    place: Address
-    address: bytes
+    broker: Address
+    token: bytes
     uuid: bytes
-    outcome: Outcome
+    result: NfpResult
 
 
-class NfpJob(JobPort):
-    """One job in hand: where its answer goes (`Outlet`), and what its function can do beside answering."""
+class NfpJob(RunningJob):
+    """One job on NFP."""
 
-    def __init__(
-        self, station: NfpWorkerSession, conversation: WorkerConnection, request: NfpRequest
-    ) -> None:
+    def __init__(self, session: NfpWorkerSession, connection: WorkerConnection, request: NfpRequest) -> None:
+        super().__init__(request.uuid)
         self.request = request
-        # Under which tokens it is to be answered, and where. There may be several for one execution: the broker gave
-        # it to us again, or came back from a restart.
-        self.addresses: dict[bytes, WorkerConnection] = {request.address: conversation}
-        self.id = request.uuid.decode(errors="replace")
-        self.in_thread = False
-        self.task: asyncio.Task[None] | None = None
-        self.outcome: Outcome | None = None
-        self._station = station
+        # The tokens of the replies, and their connections. One execution has several if the broker assigned the job to
+        # this worker again or was restarted.
+        self.tokens: dict[bytes, WorkerConnection] = {request.address: connection}
+        self.result: NfpResult | None = None
+        self._session = session
         self._cancelled = False
         self._inputs: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     @property
-    def place(self) -> Address:
-        return self._latest()[1].place
-
-    @property
-    def forwards(self) -> bool:
-        return False
-
-    @property
-    def line(self) -> JobPort | None:
-        return self
+    def address(self) -> Address:
+        return self._latest()[1].address
 
     @property
     def resources(self) -> list[str]:
-        return self._station.resources
+        return self._session.resources
 
     @property
     def cancelled(self) -> bool:
         return self._cancelled
 
     def partial(self, request: Any, body: bytes) -> None:
-        address, conversation = self._latest()
-        conversation.tell(lambda side, now: side.stream(address, self.request.uuid, body, now))
+        token, connection = self._latest()
+        connection.send_nfp(lambda protocol, now: protocol.stream(token, self.request.uuid, body, now))
 
     def event(self, kind: str, body: bytes) -> None:
-        address, conversation = self._latest()
-        conversation.tell(lambda side, now: side.event(address, self.request.uuid, kind.encode(), body, now))
+        token, connection = self._latest()
+        uuid = self.request.uuid
+        connection.send_nfp(lambda protocol, now: protocol.event(token, uuid, kind.encode(), body, now))
 
     def final(self, request: Any, body: bytes) -> None:
-        self.outcome = Outcome(OK.decode(), body)
+        self.result = NfpResult(OK.decode(), body)
 
-    def failed(self, request: Any, account: Account) -> None:
-        """The account, and behind it a plain body for clients whose protocol has no word for failure."""
-        plain = msgspec.json.encode({"error": account.message or account.kind})
-        self.outcome = Outcome(ERROR.decode(), frame(msgspec.json.encode(account), True) + frame(plain))
-
-    def forward(self, request: Any, service: bytes, body: bytes) -> None:
-        raise NotImplementedError("NFP hands no job over")
+    def failed(self, request: Any, info: FailureInfo) -> None:
+        """Set the failure as the result, followed by a plain body for clients whose protocol has no failures."""
+        body = frame(msgspec.json.encode(info), True) + failures.plain_body(info)
+        self.result = NfpResult(ERROR.decode(), body)
 
     async def input(self) -> bytes:
-        """The next PUT."""
         body = None if self._cancelled else await self._inputs.get()
         if body is None:
-            self._inputs.put_nowait(None)  # for the next who asks
-            raise JobFailed("the job is not wanted any more", reason=CANCELLED)
+            self._inputs.put_nowait(None)  # for the next call
+            raise JobFailed("the job was cancelled", reason=CANCELLED)
         return body
 
     def add_input(self, body: bytes) -> None:
-        """From the broker."""
+        """Queue the body of a PUT."""
         self._inputs.put_nowait(body)
 
     def cancel(self) -> None:
-        """From the broker: DELETE. A function in a thread is only told."""
+        """Cancel the job after a DELETE."""
         self._cancelled = True
         self._inputs.put_nowait(None)
-        if self.task is not None and not self.in_thread:
-            self.task.cancel()
+        self.interrupt()
 
-    def known_as(self, address: bytes, conversation: WorkerConnection) -> None:
-        """The broker knows it by this token now."""
-        self.addresses.pop(address, None)
-        self.addresses[address] = conversation
+    def add_token(self, token: bytes, connection: WorkerConnection) -> None:
+        """Answer the job under this token, too, and send its events there."""
+        self.tokens.pop(token, None)
+        self.tokens[token] = connection
 
     def _latest(self) -> tuple[bytes, WorkerConnection]:
-        return next(reversed(self.addresses.items()))
+        return next(reversed(self.tokens.items()))
 
 
-class NfpWorkerSession(WorkerSession):
-    """See the module's text."""
+class NfpWorkerSession(SingleBrokerSession):
+    """A session of one service. `resources` returns the worker's own; `manage` runs a management task."""
 
-    def furnish(
+    def __init__(
         self,
+        settings: SessionSettings,
+        make_protocol: MakeProtocol,
         service: bytes,
-        records: Records,
+        results: ResultStore,
         resources: Callable[[], list[str]],
-        manage: Callable[[NfpWorkerSession, NfpRequest], Awaitable[Managed]],
+        manage: Callable[[NfpWorkerSession, NfpRequest], Awaitable[ManagementReply]],
     ) -> None:
-        """What an NFP station has beside the usual; `resources` and `manage` are the worker's."""
+        super().__init__(settings, make_protocol)
         self.service = service
-        self.shared: list[str] = []  # resources that the broker shares out, and has given to us for now
+        self.assigned: list[str] = []  # resources that the broker has assigned to this worker for now
         self.done = 0
         self.failed = 0
-        self._declared = resources
-        self._records = records
+        self._own_resources = resources
+        self._results = results
         self._manage = manage
-        self._postings: dict[bytes, NfpJob] = {}  # by the client's UUID
-        self._unsent: list[Unsent] = []
-        self._asides: set[asyncio.Task[None]] = set()
-        self._home: Address | None = None  # of the last conversation
-        self._renewing = False  # what has not begun is left to others
+        self._nfp_jobs: dict[bytes, NfpJob] = {}  # by the client's UUID
+        self._unsent: list[UnsentReply] = []
+        self._query_tasks: set[asyncio.Task[None]] = set()
+        self._last_broker: Address | None = None
+        self._restarting = False  # jobs not yet begun are left to other workers
 
     @property
-    def conversation(self) -> WorkerConnection | None:
-        """The one that is held now."""
-        return self._conversation
+    def connection(self) -> WorkerConnection | None:
+        """The current connection."""
+        return self._connection
 
     @property
     def resources(self) -> list[str]:
-        """What it looks after: what the worker says, and what the broker has given it."""
-        return list(dict.fromkeys([*self._declared(), *self.shared]))
+        """The worker's own resources and those that the broker has assigned to it."""
+        return list(dict.fromkeys([*self._own_resources(), *self.assigned]))
 
     @property
     def running(self) -> list[str]:
-        """The jobs in hand."""
-        return [posting.id for posting in self._postings.values()]
+        """The UUIDs of the running jobs."""
+        return [job.id for job in self._nfp_jobs.values()]
 
-    def say(self, speak: Callable[[NfpWorkerProtocol, float], None]) -> bool:
-        """To the broker of the moment, if there is one."""
-        return self._conversation is not None and self._conversation.tell(speak)
+    def send(self, send: Callable[[NfpWorkerProtocol, float], None]) -> None:
+        """Let `send` make an NFP command and send it, if there is a connection."""
+        if self._connection is not None:
+            self._connection.send_nfp(send)
 
     async def run(self) -> None:
-        """Until `stop`."""
         try:
             await super().run()
         finally:
-            for task in self._asides:
+            for task in self._query_tasks:
                 task.cancel()
 
-    async def renew(self, grace: float) -> None:
-        """Finish the jobs in hand, begin nothing new, forget everything, and begin anew."""
-        self._renewing = True
-        jobs = list(self._jobs)
-        if jobs:
-            await asyncio.wait(jobs, timeout=grace)
-        for job in self._jobs:
-            job.cancel()
+    async def restart(self, grace: float) -> None:
+        """Finish the running jobs without beginning others, drop all state, and register again."""
+        self._restarting = True
+        tasks = list(self._jobs)
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace)
+        for task in self._jobs:
+            task.cancel()
         self._unsent.clear()
         self.done = self.failed = 0
-        if isinstance(self._records, Memory):
-            self._records.clear()
-        self.hang_up("the worker was told to restart")
-        self._renewing = False
+        if isinstance(self._results, RecentResults):
+            self._results.clear()
+        self.reconnect("the worker was told to restart")
+        self._restarting = False
 
-    async def _until_free(self) -> None:
-        """What is in hand is still the old broker's, and it asks for it when it is back: be there at once. To another
-        one a busy slot is not offered."""
-        self.shared = []
-        if self._roster.current != self._home:
-            await super()._until_free()
+    async def _wait_for_slot(self) -> None:
+        """Do not wait for the last broker, which asks for the running jobs as soon as it is back; only to another one
+        a busy slot must not be offered."""
+        self.assigned = []
+        if self._selector.current != self._last_broker:
+            await super()._wait_for_slot()
 
-    def _begun(self, conversation: WorkerConnection) -> None:
-        """Tell it what could not be told."""
-        self._home = conversation.place
+    def _begun(self, connection: WorkerConnection) -> None:
+        """Send the replies that could not be sent before."""
+        self._last_broker = connection.address
         unsent, self._unsent = self._unsent, []
-        for late in unsent:
-            if late.place != conversation.place or not _respond(
-                conversation, late.address, late.uuid, late.outcome.status.encode(), late.outcome.body
+        for reply in unsent:
+            if reply.broker != connection.address or not _respond(
+                connection, reply.token, reply.uuid, reply.result.status.encode(), reply.result.body
             ):
-                self._unsent.append(late)
+                self._unsent.append(reply)
 
-    def _job_came(self, conversation: WorkerConnection, request: Any) -> None:
-        """Everything the broker asks."""
+    def _received(self, connection: WorkerConnection, request: Any) -> None:
+        """Process a command from the broker."""
         command = request.command
-        posting = self._postings.get(request.uuid)
-        if command == POST and posting is None:
-            self._post(conversation, request)
-        elif command == POST and posting is not None:
-            posting.known_as(request.address, conversation)  # given to us again while we are at it
+        job = self._nfp_jobs.get(request.uuid)
+        if command == POST and job is None:
+            job = self._nfp_jobs[request.uuid] = NfpJob(self, connection, request)
+            job.task = self._start_job(self._run_job(job), connection)
+        elif command == POST and job is not None:
+            job.add_token(request.address, connection)  # assigned to this worker again while it is running
         elif command == GET:
-            self._aside(self._get(conversation, request))
-        elif command == DELETE and posting is not None:
-            posting.cancel()
+            self._start_query(self._get(connection, request))
+        elif command == DELETE and job is not None:
+            job.cancel()
         elif command == DELETE:
-            _respond(
-                conversation, request.address, request.uuid, UNKNOWN, _said("this worker has no such job")
-            )
-        elif command == PUT and posting is not None:
-            posting.add_input(request.body)
+            _respond_unknown(connection, request)
+        elif command == PUT and job is not None:
+            job.add_input(request.body)
         elif command == MMI:
-            self._aside(self._mmi(conversation, request))
+            self._start_query(self._mmi(connection, request))
 
-    def _post(self, conversation: WorkerConnection, request: NfpRequest) -> None:
-        posting = self._postings[request.uuid] = NfpJob(self, conversation, request)
-        job = posting.task = asyncio.create_task(self._run_job(posting))
-        self._jobs[job] = conversation
-        job.add_done_callback(self._job_ended)
-
-    async def _run_job(self, posting: NfpJob) -> None:
+    async def _run_job(self, job: NfpJob) -> None:
         try:
-            async with self._room:
-                if self._stopping or self._renewing:  # it goes to another worker when we say goodbye
+            async with self._slots:
+                if self._stopping or self._restarting:  # it goes to another worker when this one disconnects
                     return
                 try:
-                    outcome = await self._known_or_run(posting)
+                    result = await self._known_or_run(job)
                 except asyncio.CancelledError:
-                    if not posting.cancelled:
+                    if not job.cancelled:
                         raise
-                    outcome = _cancelled()
-                if posting.cancelled:
-                    outcome = _cancelled()
+                if job.cancelled:
+                    info = FailureInfo(CANCELLED, "the job was cancelled")
+                    result = NfpResult(ERROR.decode(), frame(msgspec.json.encode(info)))
                 self.done += 1
-                self.failed += outcome.status != "200"
-                self._answer(posting, outcome)
+                self.failed += result.status != "200"
+                self._reply(job, result)
         finally:
-            del self._postings[posting.request.uuid]
+            del self._nfp_jobs[job.request.uuid]
 
-    async def _known_or_run(self, posting: NfpJob) -> Outcome:
-        """From the records, if it was done before; else it is run, and recorded."""
-        request = posting.request
-        known = await self._keep(self._records.begin(self._name, posting.id, request.body))
+    async def _known_or_run(self, job: NfpJob) -> NfpResult:
+        """Return the recorded result of a job that was done before; run and record any other."""
+        request = job.request
+        known = await self._try_store(self._results.begin(self._service_name, job.id, request.body))
         if known is not None:
             return known
         request.body = without_options(request.body)
-        await self._perform(posting, request)
-        outcome = posting.outcome
-        assert outcome is not None
-        await self._keep(self._records.finish(self._name, posting.id, outcome))
-        return outcome
+        await self._perform(job, request)
+        result = job.result
+        assert result is not None
+        await self._try_store(self._results.finish(self._service_name, job.id, result))
+        return result
 
-    async def _keep(self, work: Awaitable[Outcome | None]) -> Outcome | None:
-        """A disk in trouble must not stop the work: NFP says that workers SHOULD keep it."""
+    async def _try_store(self, work: Awaitable[NfpResult | None]) -> NfpResult | None:
+        """Log a failing disk instead of stopping the work: NFP says that workers SHOULD keep jobs."""
         try:
             return await work
         except NotKept as error:
@@ -289,59 +269,59 @@ class NfpWorkerSession(WorkerSession):
             return None
 
     @property
-    def _name(self) -> str:
+    def _service_name(self) -> str:
         return self.service.decode(errors="replace")
 
-    def _answer(self, posting: NfpJob, outcome: Outcome) -> None:
-        """To whoever knows the job, now or when they are there again."""
-        uuid, status = posting.request.uuid, outcome.status.encode()
-        current = self._conversation
-        for address, conversation in posting.addresses.items():
-            told = _respond(conversation, address, uuid, status, outcome.body)
-            if not told and current is not None and current.place == conversation.place:
-                told = _respond(current, address, uuid, status, outcome.body)
-            if not told:
-                recent = [late for late in self._unsent if late.since > monotonic() - UNSENT_SECONDS]
-                late = Unsent(monotonic(), conversation.place, address, uuid, outcome)
-                self._unsent = [*recent[-UNSENT_MOST + 1 :], late]
+    def _reply(self, job: NfpJob, result: NfpResult) -> None:
+        """Send the result under all tokens; keep it for brokers that are away."""
+        uuid, status = job.request.uuid, result.status.encode()
+        current = self._connection
+        for token, connection in job.tokens.items():
+            sent = _respond(connection, token, uuid, status, result.body)
+            if not sent and current is not None and current.address == connection.address:
+                sent = _respond(current, token, uuid, status, result.body)
+            if not sent:
+                recent = [reply for reply in self._unsent if reply.since > monotonic() - UNSENT_SECONDS]
+                reply = UnsentReply(monotonic(), connection.address, token, uuid, result)
+                self._unsent = [*recent[-UNSENT_MOST + 1 :], reply]
 
-    async def _get(self, conversation: WorkerConnection, request: NfpRequest) -> None:
-        """What became of a job? 300 while it runs, its end if that is known, else 400."""
-        posting = self._postings.get(request.uuid)
-        if posting is not None:
-            if not request.address.startswith(QUESTION):
-                posting.known_as(request.address, conversation)
-            _respond(conversation, request.address, request.uuid, PENDING, _said("it is running", "running"))
+    async def _get(self, connection: WorkerConnection, request: NfpRequest) -> None:
+        """Respond to GET: 300 while the job runs, its result if that is known, else 400."""
+        job = self._nfp_jobs.get(request.uuid)
+        if job is not None:
+            if not request.address.startswith(QUERY_TOKEN):
+                job.add_token(request.address, connection)
+            body = _message("running", "it is running")
+            _respond(connection, request.address, request.uuid, PENDING, body)
             return
-        found = await self._keep(self._records.find(self._name, request.uuid.decode(errors="replace")))
+        uid = request.uuid.decode(errors="replace")
+        found = await self._try_store(self._results.find(self._service_name, uid))
         if found is None:
-            _respond(
-                conversation, request.address, request.uuid, UNKNOWN, _said("this worker has no such job")
-            )
+            _respond_unknown(connection, request)
         else:
-            _respond(conversation, request.address, request.uuid, found.status.encode(), found.body)
+            _respond(connection, request.address, request.uuid, found.status.encode(), found.body)
 
-    async def _mmi(self, conversation: WorkerConnection, request: NfpRequest) -> None:
-        status, body, behind = await self._manage(self, request)
-        _respond(conversation, request.address, request.uuid, status, frame(body))
-        if behind is not None:
-            behind()
+    async def _mmi(self, connection: WorkerConnection, request: NfpRequest) -> None:
+        status, body, after = await self._manage(self, request)
+        _respond(connection, request.address, request.uuid, status, frame(body))
+        if after is not None:
+            after()
 
-    def _aside(self, work: Any) -> None:
+    def _start_query(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._asides.add(task)
-        task.add_done_callback(self._asides.discard)
+        self._query_tasks.add(task)
+        task.add_done_callback(self._query_tasks.discard)
 
 
-def _respond(conversation: WorkerConnection, address: bytes, uuid: bytes, status: bytes, body: bytes) -> bool:
-    """False: nobody hears it any more."""
-    return conversation.tell(lambda side, now: side.respond(address, uuid, status, body, now))
+def _respond(connection: WorkerConnection, token: bytes, uuid: bytes, status: bytes, body: bytes) -> bool:
+    """Send a RESPONSE. Return False if the connection is over."""
+    return connection.send_nfp(lambda protocol, now: protocol.respond(token, uuid, status, body, now))
 
 
-def _said(message: str, reason: str = "unknown") -> bytes:
+def _respond_unknown(connection: WorkerConnection, request: NfpRequest) -> None:
+    body = _message("unknown", "this worker has no such job")
+    _respond(connection, request.address, request.uuid, UNKNOWN, body)
+
+
+def _message(reason: str, message: str) -> bytes:
     return frame(msgspec.json.encode({"reason": reason, "message": message}))
-
-
-def _cancelled() -> Outcome:
-    account = Account(CANCELLED, "the job was cancelled")
-    return Outcome(ERROR.decode(), frame(msgspec.json.encode(account)))

@@ -1,7 +1,7 @@
-"""A worker's place among WMP's managers: a connection to each of them at once, and slots that they share.
+"""A worker's session with WMP's managers: a connection to each of them at once, and slots that they share.
 
-Managers that cannot be reached are looked for, beside those that are there. A job goes on when its manager is lost,
-and nobody hears of its end then: the manager gives it to another.
+Unreachable managers are tried again while the others are served. A job goes on when its manager is lost, but its end is
+not reported: the manager gives the job to another worker.
 """
 
 from __future__ import annotations
@@ -19,209 +19,175 @@ from polydomo.dialects.wmp.messages import CANCELLED as STATUS_CANCELLED
 from polydomo.dialects.wmp.messages import FAILED as STATUS_FAILED
 from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerProtocol
 from polydomo.errors import JobFailed, NameTaken
-from polydomo.sdk.clock import Timer
+from polydomo.sdk import failures
+from polydomo.sdk.clock import TimerHandle
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.failures import Account
-from polydomo.sdk.naming import Naming
-from polydomo.sdk.reconnect import Above, keep
+from polydomo.sdk.failures import FailureInfo
+from polydomo.sdk.reconnect import ConnectionOwner, maintain_connection
 from polydomo.sdk.url import Address
-from polydomo.sdk.worker_connection import JobPort
-from polydomo.sdk.worker_session import WorkerSession
-from polydomo.wire.frames import Message, frame
+from polydomo.sdk.worker_connection import RunningJob
+from polydomo.sdk.worker_session import SessionSettings, WorkerSession
+from polydomo.wire.frames import Message
 
 
-class WmpJob(JobPort):
-    """One job in hand: where its answer goes (`Outlet`), and what its function can do beside answering."""
+class WmpJob(RunningJob):
+    """One job on WMP."""
 
-    def __init__(self, station: WmpWorkerSession, request: WmpRequest, place: Address) -> None:
+    def __init__(self, session: WmpWorkerSession, request: WmpRequest, address: Address) -> None:
+        super().__init__(request.job)
         self.request = request
-        self.place = place
-        self.id = request.job.decode(errors="replace")
-        self.in_thread = False
-        self.forwards = False
-        self.task: asyncio.Task[None] | None = None
+        self.address = address
         self.answered = False
-        self._station = station
-
-    @property
-    def line(self) -> JobPort | None:
-        return self
-
-    @property
-    def resources(self) -> list[str]:
-        return []
+        self._session = session
 
     @property
     def cancelled(self) -> bool:
         return self.request.cancelled
 
     def partial(self, request: Any, body: bytes) -> None:
-        self._station.speak(lambda side, now: side.partial(self.request, body, now))
+        self._session.drive(lambda protocol, now: protocol.partial(self.request, body, now))
 
     def event(self, kind: str, body: bytes) -> None:
-        self._station.speak(lambda side, now: side.event(self.request, kind, body, now))
+        self._session.drive(lambda protocol, now: protocol.event(self.request, kind, body, now))
 
     def final(self, request: Any, body: bytes) -> None:
         self.answered = True
-        self._station.speak(lambda side, now: side.final(self.request, body, now))
+        self._session.drive(lambda protocol, now: protocol.final(self.request, body, now))
 
-    def failed(self, request: Any, account: Account) -> None:
-        """The account in the headers, and a plain body for clients whose protocol has no word for failure."""
+    def failed(self, request: Any, info: FailureInfo) -> None:
+        """Report a failure in the headers, with a plain body for clients whose protocol has no failures."""
         self.answered = True
-        plain = frame(msgspec.json.encode({"error": account.message or account.kind}))
-        status = STATUS_CANCELLED if account.reason == CANCELLED else STATUS_FAILED
-        told = msgspec.to_builtins(account)
-        self._station.speak(lambda side, now: side.failed(self.request, status, told, plain, now))
-
-    def forward(self, request: Any, service: bytes, body: bytes) -> None:
-        raise NotImplementedError("WMP hands no job over")
+        status = STATUS_CANCELLED if info.reason == CANCELLED else STATUS_FAILED
+        headers = msgspec.to_builtins(info)
+        body = failures.plain_body(info)
+        self._session.drive(lambda protocol, now: protocol.failed(self.request, status, headers, body, now))
 
     async def input(self) -> bytes:
         raise JobFailed("WMP has no way to add to a running job", reason="not-supported")
 
-    def cancel(self) -> None:
-        """From the manager. A function in a thread is only told."""
-        if self.task is not None and not self.in_thread:
-            self.task.cancel()
 
+class WmpWorkerSession(WorkerSession, ConnectionOwner):
+    """A session with all managers of a URL, for the services `roles`."""
 
-class WmpWorkerSession(WorkerSession, Above):
-    """See the module's text."""
-
-    def furnish(self, roles: list[bytes], slots: int, labels: dict[str, object], naming: Naming) -> None:
-        """What it offers; `naming` has what managers know it by."""
-        self.side = WmpWorkerProtocol(roles, random.random, slots, labels)
-        self.naming = naming
-        self.identity = naming.name.encode()
-        self.properties = naming.properties
-        self._links: dict[int, Dealer] = {}
-        self._errands: dict[bytes, WmpJob] = {}
-        self._timer: Timer | None = None
+    def __init__(self, settings: SessionSettings, roles: list[bytes], labels: dict[str, object]) -> None:
+        super().__init__(settings)
+        self.identity = self._name.name.encode()
+        self.properties = self._name.properties
+        self._protocol = WmpWorkerProtocol(roles, random.random, settings.slots, labels)
+        self._dealers: dict[int, Dealer] = {}
+        self._wmp_jobs: dict[bytes, WmpJob] = {}
+        self._timer: TimerHandle | None = None
         self._timer_at = NEVER
         self._over = asyncio.Event()
-        self._trouble: NameTaken | None = None
+        self._error: NameTaken | None = None
 
     async def run(self) -> None:
-        """Until `stop`, and until everything in hand has ended."""
-        self._task = asyncio.current_task()
-        keeping = [
-            asyncio.create_task(keep(number, place, self, self.clock))
-            for number, place in enumerate(self._roster.places)
+        connections = [
+            asyncio.create_task(maintain_connection(number, address, self, self.clock))
+            for number, address in enumerate(self._selector.addresses)
         ]
         try:
             await self._over.wait()
         finally:
-            for task in keeping:
+            for task in [*connections, *self._jobs]:
                 task.cancel()
-            for job in self._jobs:
-                job.cancel()
-            await asyncio.gather(*keeping, *self._jobs, return_exceptions=True)
+            await asyncio.gather(*connections, *self._jobs, return_exceptions=True)
             if self._timer is not None:
                 self._timer.cancel()
             self.registered.clear()
-        if self._trouble is not None:
-            raise self._trouble
+        if self._error is not None:
+            raise self._error
 
     def stop(self) -> None:
-        """Finish the jobs in hand, end."""
         self._stopping = True
-        self.speak(lambda side, now: side.stop(now))
+        self.drive(lambda protocol, now: protocol.stop(now))
         if not self._jobs:
             self._over.set()
 
     def abandon(self) -> None:
-        """Do not wait for the jobs in hand any longer."""
         self._stopping = True
         self._over.set()
 
-    def hang_up(self, reason: str) -> None:
-        """End all connections; new ones are made."""
-        for dealer in list(self._links.values()):
+    def reconnect(self, reason: str) -> None:
+        for dealer in list(self._dealers.values()):
             dealer.abort(reason)
 
-    def reconsider(self) -> None:
-        """All managers are ours: none is better than another."""
-
-    def speak(self, say: Callable[[WmpWorkerProtocol, float], None]) -> None:
-        """Tell the side something, and send what it has to say."""
-        say(self.side, self.clock.time())
+    def drive(self, act: Callable[[WmpWorkerProtocol, float], None]) -> None:
+        """Let `act` call the protocol, and send its output."""
+        act(self._protocol, self.clock.time())
         self._pump()
 
-    # Its uplinks' side
+    # ConnectionOwner
 
-    def up(self, number: int, dealer: Dealer) -> None:
-        self._links[number] = dealer
-        self.naming.accepted()
-        self.speak(lambda side, now: side.connected(number, now))
+    def on_connected(self, number: int, dealer: Dealer) -> None:
+        self._dealers[number] = dealer
+        self._name.accepted()
+        self.drive(lambda protocol, now: protocol.connected(number, now))
 
-    def settled(self, number: int) -> None:
+    def on_settled(self, number: int) -> None:
         self.registered.set()
-        self._notices.registered(number, self._roster.places[number])
+        self._log.registered(number, self._selector.addresses[number])
 
-    def down(self, number: int, reason: str) -> None:
-        del self._links[number]
-        self.speak(lambda side, now: side.disconnected(number, now))
-        if not self._links:
+    def on_disconnected(self, number: int, reason: str) -> None:
+        del self._dealers[number]
+        self.drive(lambda protocol, now: protocol.disconnected(number, now))
+        if not self._dealers:
             self.registered.clear()
         if not self._over.is_set():
-            self._notices.lost(number, self._roster.places[number], reason)
+            self._log.lost(number, self._selector.addresses[number], reason)
 
-    def unreachable(self, number: int, reason: str) -> None:
+    def on_unreachable(self, number: int, reason: str) -> None:
         if NAME_TAKEN not in reason:
-            self._notices.unreachable(f"{self._roster.places[number]}: {reason}")
+            self._log.unreachable(f"{self._selector.addresses[number]}: {reason}")
             return
         try:
-            self.naming.refused(self.clock.time())
+            self._name.refused(self.clock.time())
         except NameTaken as error:
-            self._trouble = error
+            self._error = error
             self._over.set()
-        self.identity = self.naming.name.encode()
+        self.identity = self._name.name.encode()
 
-    def said(self, number: int, message: Message) -> None:
-        request = self.side.receive(number, message, self.clock.time())
+    def on_message(self, number: int, message: Message) -> None:
+        request = self._protocol.receive(number, message, self.clock.time())
         self._pump()
         if request is None:
             return
         if request.cancelled:
-            self._errands[request.address].cancel()
+            self._wmp_jobs[request.address].interrupt()
             return
-        errand = self._errands[request.address] = WmpJob(self, request, self._links[number].place)
-        job = errand.task = asyncio.create_task(self._errand(errand))
-        self._jobs[job] = None
-        job.add_done_callback(self._job_ended)
+        job = self._wmp_jobs[request.address] = WmpJob(self, request, self._dealers[number].address)
+        job.task = self._start_job(self._run_job(job), None)
 
-    # Inside
-
-    async def _errand(self, errand: WmpJob) -> None:
+    async def _run_job(self, job: WmpJob) -> None:
         try:
-            await self._perform(errand, errand.request)
+            await self._perform(job, job.request)
         except asyncio.CancelledError:
-            if not errand.cancelled:
+            if not job.cancelled:
                 raise
         finally:
-            del self._errands[errand.request.address]
-        if not errand.answered:
-            errand.failed(errand.request, Account(CANCELLED, "the job was cancelled"))
+            del self._wmp_jobs[job.request.address]
+        if not job.answered:
+            job.failed(job.request, FailureInfo(CANCELLED, "the job was cancelled"))
 
-    def _say_goodbye(self) -> None:
+    def _disconnect(self) -> None:
         self._over.set()
 
     def _pump(self) -> None:
-        for index, data in self.side.take_output():
-            dealer = self._links.get(index)
+        for number, data in self._protocol.take_output():
+            dealer = self._dealers.get(number)
             if dealer is not None:
                 dealer.send(data)
-        due = self.side.due
+        due = self._protocol.due
         if due < self._timer_at or (self._timer is None and due < NEVER):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = due
-            self._timer = self.clock.call_at(due, self._ring)
+            self._timer = self.clock.call_at(due, self._tick)
 
-    def _ring(self) -> None:
+    def _tick(self) -> None:
         self._timer = None
         self._timer_at = NEVER
         now = self.clock.time()
-        if self.side.due <= now:
-            self.side.tick(now)
+        if self._protocol.due <= now:
+            self._protocol.tick(now)
         self._pump()

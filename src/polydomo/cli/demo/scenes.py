@@ -263,7 +263,7 @@ async def _call_as_0_1(stage: SceneRunner, service: bytes, body: bytes) -> bytes
     def lost(reason: str) -> None:
         answer.set_exception(Failed(f"the connection was lost: {reason}"))
 
-    dealer = await connect(parse(stage.url()).places[0], received, lost, clock=REAL_TIME)
+    dealer = await connect(parse(stage.url()).addresses[0], received, lost, clock=REAL_TIME)
     dealer.send(join([b"", CLIENT_01, service, body]))
     async with asyncio.timeout(10):
         frames = await answer

@@ -73,7 +73,7 @@ async def _serve(worker: Worker) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
-    brokers = [str(place) for place in worker.url.places]
+    brokers = [str(place) for place in worker.url.addresses]
     logger.info("looking for a broker", brokers=brokers, dialect=worker.url.dialect)
 
     def tell(at: str) -> None:

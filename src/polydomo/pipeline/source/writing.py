@@ -39,7 +39,7 @@ from polydomo.errors import ConfigError, Refused
 from polydomo.pipeline.bulk_carrier import DONE, End, Errand
 from polydomo.pipeline.bulk_nfp import NfpCarrier
 from polydomo.pipeline.source.options import Writing
-from polydomo.sdk.background_loop import portal
+from polydomo.sdk.background_loop import shared_loop
 from polydomo.sdk.channel import service_name
 from polydomo.sdk.options import prepare
 from polydomo.sdk.url import parse
@@ -104,7 +104,7 @@ class _Sender:
         """Submit all rows of a task as jobs of this write."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        loop = portal()
+        loop = shared_loop()
         task = _Task(self.writing, f"{write}\0{partition}")
         try:
             for batch in batches:

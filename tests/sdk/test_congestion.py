@@ -1,4 +1,4 @@
-"""How many requests a MemoDB client keeps outstanding."""
+"""The congestion window of a MemoDB client."""
 
 from __future__ import annotations
 

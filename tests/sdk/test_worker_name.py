@@ -1,4 +1,4 @@
-"""Two workers with one name: the second is told, and goes on under a name of its own."""
+"""Two workers with one name: the second is refused, and continues under another name."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections import Counter
 import pytest
 
 from polydomo.errors import NameTaken
-from polydomo.sdk import Client, Worker, naming, worker_session
+from polydomo.sdk import Client, Worker, worker_name, worker_session
 from tests.sdk.support import until
 from tests.support.broker import BrokerProcess
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(naming, "PATIENCE", 0.3)
+    monkeypatch.setattr(worker_name, "RETRY_SECONDS", 0.3)
     monkeypatch.setattr(worker_session, "PAUSE", 0.05)
 
 
@@ -49,7 +49,7 @@ async def test_the_second_of_two_goes_on_under_a_name_of_its_own(
             assert {label for label, _ in done} == {"first", "second"}
         assert "name-taken" in broker.log()
     assert "the name 'same' is refused: another worker has it" in caplog.text
-    assert f"another worker has the name 'same'; going on as {second.name!r}" in caplog.text
+    assert f"another worker has the name 'same'; continuing as {second.name!r}" in caplog.text
 
 
 @pytest.mark.parametrize("dialect", ["nfp", "wmp"])
@@ -70,9 +70,9 @@ async def test_a_worker_whose_connection_breaks_comes_back_under_its_name(dialec
         async with named(f"{dialect}://{place}", done, "one") as worker, Client(f"nfp://{place}") as client:
             for number in range(5):
                 assert await client.call("work", number) == number
-                for place_of_work in worker._stations:
-                    place_of_work.hang_up("the cable was cut")
-                await until(lambda: not all(one.registered.is_set() for one in worker._stations))
+                for session in worker._sessions:
+                    session.reconnect("the cable was cut")
+                await until(lambda: not all(session.registered.is_set() for session in worker._sessions))
                 await worker.ready()
             assert await client.call("work", 5) == 5
             assert worker.name == "same"

@@ -1,4 +1,4 @@
-"""What NFP's peers keep on their own disk, and what it is good for: they, or the broker, are killed and come back."""
+"""The job files of NFP's peers: jobs survive when the peer or the broker is killed and restarted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import zmq
 
 from polydomo.errors import JobFailed, Timeout, Unreachable, WorkerError
 from polydomo.sdk import Client, Gather, Handle
-from polydomo.sdk.persistence import ClientStore, KeptJob, Memory, NotKept, Outcome, WorkerStore
+from polydomo.sdk.persistence import ClientJob, ClientStore, NfpResult, NotKept, RecentResults, WorkerStore
 from polydomo.sdk.testing import LocalBroker
 from tests.sdk.support import gated_worker, until
 from tests.support.broker import BrokerProcess
@@ -37,8 +37,8 @@ async def test_a_clients_store_across_its_life(tmp_path: Path):
     path = tmp_path / "deep" / "jobs.db"
     store = ClientStore(path)
     for number in range(3):
-        await store.add(KeptJob(f"u-{number}", "svc", "any", b"\x00\x01x", "json", float(number)))
-    await store.add(KeptJob("u-1", "svc", "any", b"changed", "json", 9.0))
+        await store.add(ClientJob(f"u-{number}", "svc", "any", b"\x00\x01x", "json", float(number)))
+    await store.add(ClientJob("u-1", "svc", "any", b"changed", "json", 9.0))
     await store.end("u-0", b"\x00\x01y")
     await store.close()
     store = ClientStore(path)
@@ -47,27 +47,28 @@ async def test_a_clients_store_across_its_life(tmp_path: Path):
         ("u-2", b"\x00\x01x"),
     ]
     await store.end("u-2", None, "expired")
-    assert await store.ended("u-0") == (b"\x00\x01y", "")
-    assert await store.ended("u-1") is None
-    assert await store.ended("u-2") == (None, "expired")
     await store.close()
+    assert rows(path, "SELECT id, result, failure FROM jobs WHERE ended IS NOT NULL ORDER BY id") == [
+        ("u-0", b"\x00\x01y", ""),
+        ("u-2", None, "expired"),
+    ]
 
 
 async def test_ended_jobs_are_kept_for_a_while_and_others_for_ever(tmp_path: Path):
     store = ClientStore(tmp_path / "jobs.db", keep=0.0)
-    await store.add(KeptJob("u-0", "svc", "any", b"", "json", 0.0))
-    await store.add(KeptJob("u-1", "svc", "any", b"", "json", 0.0))
+    await store.add(ClientJob("u-0", "svc", "any", b"", "json", 0.0))
+    await store.add(ClientJob("u-1", "svc", "any", b"", "json", 0.0))
     await store.end("u-0", b"")
     await store.close()
     store = ClientStore(tmp_path / "jobs.db", keep=0.0)
-    await store.add(KeptJob("u-2", "svc", "any", b"", "json", 1.0))
+    await store.add(ClientJob("u-2", "svc", "any", b"", "json", 1.0))
     await store.close()
     assert [row[0] for row in rows(tmp_path / "jobs.db")] == ["u-1", "u-2"]
 
 
 async def test_many_at_once_share_commits(tmp_path: Path):
     store = ClientStore(tmp_path / "jobs.db")
-    jobs = [KeptJob(f"u-{number}", "svc", "any", b"", "json", 0.0) for number in range(500)]
+    jobs = [ClientJob(f"u-{number}", "svc", "any", b"", "json", 0.0) for number in range(500)]
     await asyncio.gather(*[store.add(job) for job in jobs])
     assert len(await store.unfinished()) == 500
     await store.close()
@@ -77,7 +78,7 @@ async def test_a_disk_in_trouble_is_told_and_got_over(tmp_path: Path):
     path = tmp_path / "jobs.db"
     path.mkdir()
     store = ClientStore(path)
-    job = KeptJob("u-0", "svc", "any", b"", "json", 0.0)
+    job = ClientJob("u-0", "svc", "any", b"", "json", 0.0)
     with pytest.raises(NotKept, match=r"jobs\.db"):
         await store.add(job)
     path.rmdir()
@@ -88,30 +89,39 @@ async def test_a_disk_in_trouble_is_told_and_got_over(tmp_path: Path):
 @pytest.mark.clause("NFP-J-01")
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_a_workers_records(tmp_path: Path, kind: str):
-    store: Memory | WorkerStore = Memory() if kind == "memory" else WorkerStore(tmp_path / "worker.db")
+    store: RecentResults | WorkerStore = (
+        RecentResults() if kind == "memory" else WorkerStore(tmp_path / "worker.db")
+    )
     assert await store.begin("svc", "u-1", b"body") is None
     assert await store.find("svc", "u-1") is None, "it has not ended"
-    await store.finish("svc", "u-1", Outcome("200", b"result"))
-    assert await store.find("svc", "u-1") == Outcome("200", b"result")
-    assert await store.begin("svc", "u-1", b"body") == Outcome("200", b"result")
+    await store.finish("svc", "u-1", NfpResult("200", b"result"))
+    assert await store.find("svc", "u-1") == NfpResult("200", b"result")
+    assert await store.begin("svc", "u-1", b"body") == NfpResult("200", b"result")
     assert await store.find("other", "u-1") is None
     assert await store.begin("svc", "u-1", b"another body") is None
-    await store.finish("svc", "u-1", Outcome("500", b"sorry"))
-    assert await store.find("svc", "u-1") == Outcome("500", b"sorry")
+    await store.finish("svc", "u-1", NfpResult("500", b"sorry"))
+    assert await store.find("svc", "u-1") == NfpResult("500", b"sorry")
     assert await store.begin("svc", "u-1", b"another body") is None, "what failed is run again"
     await store.close()
 
 
 async def test_a_workers_memory_is_bounded():
-    store = Memory()
-    for number in range(Memory.MOST + 10):
+    store = RecentResults()
+    for number in range(RecentResults.MOST + 10):
         await store.begin("svc", f"u-{number}", b"")
-        await store.finish("svc", f"u-{number}", Outcome("200", b"x"))
+        await store.finish("svc", f"u-{number}", NfpResult("200", b"x"))
     assert await store.find("svc", "u-9") is None
     assert await store.find("svc", "u-10") is not None
     await store.begin("svc", "big", b"")
-    await store.finish("svc", "big", Outcome("200", bytes(Memory.MOST_BYTES)))
+    await store.finish("svc", "big", NfpResult("200", bytes(RecentResults.MOST_BYTES)))
     assert await store.find("svc", "u-100") is None
+
+
+async def test_jobs_that_never_finish_are_bounded_too():
+    store = RecentResults()
+    for number in range(RecentResults.MOST + 10):
+        await store.begin("svc", f"u-{number}", b"")
+    assert len(store._jobs) == RecentResults.MOST
 
 
 # The client

@@ -1,4 +1,4 @@
-"""Everybody's events: the SDK's SUB side with a pyzmq PUB socket, and through a broker with one of its own."""
+"""Subscriptions to events: with a pyzmq PUB socket, and with a Polydomo broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import zmq
 
 from polydomo.errors import ConfigError
 from polydomo.sdk import Client, Context, SyncClient, SyncContext, SyncWorker, Worker
-from polydomo.sdk.subscription import parse_topic, places_of, prefix_of
+from polydomo.sdk.subscription import event_endpoints, parse_topic, topic_prefix
 from polydomo.sdk.testing import LocalBroker
 from tests.support.broker import BrokerProcess
 
@@ -57,7 +57,7 @@ def publisher() -> Iterator[Publisher]:
     ],
 )
 def test_what_is_subscribed_to(wanted: tuple[str | None, str | None, str | None], prefix: bytes):
-    assert prefix_of(*wanted) == prefix
+    assert topic_prefix(*wanted) == prefix
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,18 @@ def test_topics_with_names_that_are_no_text():
     assert parse_topic(topic, None, None) == ("0xff", "0xcafe", "step")
     assert parse_topic(topic, "0xff", None) == ("0xff", "0xcafe", "step")
     assert parse_topic(topic, "0xff", "0xcafe") == ("0xff", "0xcafe", "step")
-    assert topic.startswith(prefix_of("0xff", "0xcafe", "step"))
+    assert topic.startswith(topic_prefix("0xff", "0xcafe", "step"))
 
 
 def test_where_events_are():
-    assert [str(place) for place in places_of(["tcp://0.0.0.0:5556"], "10.1.2.3")] == ["tcp://10.1.2.3:5556"]
-    assert [str(place) for place in places_of("tcp://*:5556", "")] == ["tcp://127.0.0.1:5556"]
-    assert [str(place) for place in places_of(["ipc:///run/x"], "h")] == ["ipc:///run/x"]
+    assert [str(place) for place in event_endpoints(["tcp://0.0.0.0:5556"], "10.1.2.3")] == [
+        "tcp://10.1.2.3:5556"
+    ]
+    assert [str(place) for place in event_endpoints("tcp://*:5556", "")] == ["tcp://127.0.0.1:5556"]
+    assert [str(place) for place in event_endpoints(["ipc:///run/x"], "h")] == ["ipc:///run/x"]
     for nothing in (None, [], {}):
         with pytest.raises(ConfigError, match="publishes no events"):
-            places_of(nothing, "h")
+            event_endpoints(nothing, "h")
 
 
 async def test_a_publisher_we_did_not_write(publisher: Publisher):
@@ -107,8 +109,8 @@ async def test_a_publisher_we_did_not_write(publisher: Publisher):
         publisher.publish(b"svc.w2.step", b"\xff")
         assert tuple(await anext(events)) == ("svc", "w1", "step", {"n": 1})
         assert tuple(await anext(events)) == ("svc", "w2", "step", b"\xff")
-        assert subscription._ear is not None
-        subscription._ear._transport.abort()  # type: ignore[union-attr]
+        assert subscription._transport is not None
+        subscription._transport._transport.abort()  # type: ignore[union-attr]
         assert await publisher.subscription() == b"\x00svc."
         assert await publisher.subscription() == b"\x01svc."
         publisher.publish(b"svc.w3.step", b"")
