@@ -12,7 +12,7 @@ from polydomo.dialects.session import NATIVE_PROPERTY, Context, Outbox, PeerConn
 from polydomo.errors import ProtocolError
 from polydomo.services.management import Management
 from polydomo.wire.frames import measure, split
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Limits, Peer
+from polydomo.wire.zmtp.connection import TRAFFIC, Connection, ConnectionLimits, PeerInfo
 from tests.support import zmtp
 from tests.support.core import make_broker
 
@@ -28,11 +28,11 @@ class Desk:
         bounds: BrokerLimits | None = None,
         policy: Policy | None = None,
         beat: Heartbeat | None = None,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self.broker = make_broker(bounds, policy)
         self.broker.now = 1000.0
-        self.limits = limits or Limits()
+        self.limits = limits or ConnectionLimits()
         self.context = Context(self.broker, Outbox(), OPENERS, beat or Heartbeat(1.0, 3), 4)
         self.management = Management(self.broker, "desk")
         self.seats: list[Seat] = []
@@ -149,7 +149,7 @@ class Seat(Transport):
     def transmit(self, data: bytes) -> None:
         self.handshake += data
 
-    def ready(self, peer: Peer) -> None:
+    def ready(self, peer: PeerInfo) -> None:
         for other in list(self.desk.seats):
             if other is not self and peer.identity and other.link.identity == peer.identity:
                 other.drop()  # taken over

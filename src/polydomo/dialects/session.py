@@ -16,7 +16,7 @@ from polydomo.core.broker import Broker
 from polydomo.core.policy import Heartbeat
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message
-from polydomo.wire.zmtp.connection import Handler, Peer
+from polydomo.wire.zmtp.connection import Handler, PeerInfo
 
 # A ZMTP metadata property with which our own SDK and broker tell each other that they understand failure answers
 # (see dialects/native_failure.py). Foreign peers neither send nor see anything of it but this one property.
@@ -43,7 +43,7 @@ class Transport(ABC):
         """Send at once: the handshake's bytes."""
 
     @abstractmethod
-    def ready(self, peer: Peer) -> None:
+    def ready(self, peer: PeerInfo) -> None:
         """The handshake is done; sets the link's identity. Raises ProtocolError to refuse the peer."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class ClosedTransport(Transport):
     def transmit(self, data: bytes) -> None:
         """Nobody is there."""
 
-    def ready(self, peer: Peer) -> None:
+    def ready(self, peer: PeerInfo) -> None:
         """Nobody is there."""
 
     def failed(self, error: ProtocolError) -> None:
@@ -283,7 +283,7 @@ class PeerConnection(Handler, Flushable):
     def transmit(self, data: bytes) -> None:
         self.wire.transmit(data)
 
-    def peer_ready(self, peer: Peer) -> None:
+    def peer_ready(self, peer: PeerInfo) -> None:
         slots = peer.properties.get(SLOTS_PROPERTY.lower(), b"")
         self.slots = int(slots) if slots.isdigit() and len(slots) < 6 else 0
         self.instance = peer.properties.get(INSTANCE_PROPERTY.lower(), b"")

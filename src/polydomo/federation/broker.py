@@ -329,7 +329,7 @@ def idle(service: Service) -> int:
     count = len(service.idle)
     herd = service.wakeup
     if isinstance(herd, WakeScheduler):
-        count += herd.near.size()
+        count += herd.local.size()
     return count
 
 

@@ -18,12 +18,12 @@ from polydomo.sdk.clock import Clock
 from polydomo.sdk.transport import Lost, PeerTransport, open_link, release
 from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Handler, Limits, Peer
+from polydomo.wire.zmtp.connection import TRAFFIC, Connection, ConnectionLimits, Handler, PeerInfo
 
 __all__ = ["Dealer", "Lost", "connect"]
 
 # A broker may answer with anything its own limits allow; this only bounds nonsense.
-LIMITS: Final = Limits(message_bytes=1 << 31, frames=1 << 16)
+LIMITS: Final = ConnectionLimits(message_bytes=1 << 31, frames=1 << 16)
 
 # The context of a PING that asks whether all before it was dealt with.
 _SETTLED: Final = b"settled"
@@ -92,7 +92,7 @@ class Dealer(PeerTransport, Handler):
         if self._transport is not None:
             self._transport.write(data)
 
-    def peer_ready(self, peer: Peer) -> None:
+    def peer_ready(self, peer: PeerInfo) -> None:
         self.native = NATIVE_PROPERTY.lower() in peer.properties
         # Not before the connection counts itself ready, which is after this call.
         self._loop.call_soon(release, self._ready)

@@ -26,7 +26,7 @@ from polydomo.sdk.handle import Event, event_body
 from polydomo.server import endpoints
 from polydomo.server.endpoints import Endpoint
 from polydomo.wire.frames import Message
-from polydomo.wire.zmtp.connection import Connection, Handler, Peer
+from polydomo.wire.zmtp.connection import Connection, Handler, PeerInfo
 
 # Events nobody has read yet.
 MOST: Final = 100_000
@@ -201,7 +201,7 @@ class SubConnection(asyncio.Protocol, Handler):
         if self._transport is not None:
             self._transport.write(data)
 
-    def peer_ready(self, peer: Peer) -> None:
+    def peer_ready(self, peer: PeerInfo) -> None:
         # Not before the connection counts itself ready, which is after this call.
         self._loop.call_soon(self._subscribe, peer)
 
@@ -218,7 +218,7 @@ class SubConnection(asyncio.Protocol, Handler):
     def failed(self, error: ProtocolError) -> None:
         self.close()
 
-    def _subscribe(self, peer: Peer) -> None:
+    def _subscribe(self, peer: PeerInfo) -> None:
         if self.over.done():
             return
         self._connection.subscribe(self._prefix)

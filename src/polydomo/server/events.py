@@ -18,7 +18,7 @@ from polydomo.errors import ProtocolError
 from polydomo.server.log import Log
 from polydomo.server.peer_base import PeerBase
 from polydomo.wire.frames import Message, frame
-from polydomo.wire.zmtp.connection import Connection, Handler, Peer
+from polydomo.wire.zmtp.connection import Connection, Handler, PeerInfo
 from polydomo.wire.zmtp.pubsub import Subscriptions
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Subscriber(PeerBase, Handler):
             self.flush()  # in order
             self.write(data)
 
-    def peer_ready(self, peer: Peer) -> None:
+    def peer_ready(self, peer: PeerInfo) -> None:
         self.server.seat(self)
         self.settled()
         self.events.subscribers.add(self)

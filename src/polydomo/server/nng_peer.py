@@ -6,9 +6,9 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
-from polydomo.dialects.memo.context import MemoContext, SpTransport
-from polydomo.dialects.memo.reconnect import KEPT_BYTES, Kept
-from polydomo.dialects.memo.session import MemoSession
+from polydomo.dialects.memo.connection import SpTransport
+from polydomo.dialects.memo.reconnect import KEPT_BYTES, InterruptedRequests
+from polydomo.dialects.memo.session import MemoContext, MemoSession
 from polydomo.errors import ProtocolError
 from polydomo.server.log import Log
 from polydomo.server.peer_base import TURN, PeerBase
@@ -38,7 +38,7 @@ class NngListener:
         self.memo = MemoContext(server.broker, server.outbox, os.urandom)
         self._configured: Settings | None = None
         self._aged = 0.0
-        self._kept = KeptAnswers(server, self.memo.kept)
+        self._kept = KeptAnswers(server, self.memo.interrupted)
         self.configure()
 
     def configure(self) -> None:
@@ -47,12 +47,12 @@ class NngListener:
         if settings is not self._configured:
             self._configured = settings
             memo = self.memo
-            memo.set_rhythm(settings.memodb.heartbeat, settings.memodb.reply)
+            memo.workers.set_heartbeat(settings.memodb.heartbeat, settings.memodb.reply)
             memo.wait = settings.memodb.wait
             memo.retries = settings.memodb.retries
             memo.grace = settings.memodb.grace
-            memo.workers_max = settings.limits.connections
-            memo.kept.room = min(KEPT_BYTES, settings.limits.memory // KEPT_SHARE)
+            memo.workers.limit = settings.limits.connections
+            memo.interrupted.room = min(KEPT_BYTES, settings.limits.memory // KEPT_SHARE)
 
     def inspect(self, now: float) -> None:
         """Every few seconds: is somebody there who does not read? And what was answered long ago is forgotten."""
@@ -63,7 +63,7 @@ class NngListener:
         for peer in list(self.peers):
             peer.inspect(now)
             if age:
-                peer.session.age()
+                peer.session.connection.forget_older()
         self._kept.report()
 
     def close(self, hurry: bool = False) -> None:
@@ -72,7 +72,7 @@ class NngListener:
             if hurry:
                 peer.transport.abort()
             else:
-                peer.session.flush()
+                peer.outlet.flush()
                 peer.transport.close()
 
     def show(self) -> dict[str, Any]:
@@ -81,18 +81,18 @@ class NngListener:
         return {
             "bound": list(self.bound),
             "connections": len(self.peers),
-            "workers": len(memo.workers),
-            "parked": sum(len(peer.session.parked) for peer in self.peers),
-            "kept": sum(map(len, memo.kept.requests.values())),
+            "workers": len(memo.workers.by_id),
+            "parked": sum(len(peer.session.connection.waiting) for peer in self.peers),
+            "kept": sum(map(len, memo.interrupted.requests.values())),
             "repeated": memo.repeats,
             "returned": memo.returned,
         }
 
 
 class KeptAnswers:
-    """The answers that broken connections left, as a holder of memory. `Kept.room` bounds them between reports."""
+    """Replies of broken connections in the memory budget. `InterruptedRequests.room` bounds them between reports."""
 
-    def __init__(self, server: BrokerServer, kept: Kept) -> None:
+    def __init__(self, server: BrokerServer, kept: InterruptedRequests) -> None:
         self.server = server
         self.kept = kept
 
@@ -102,7 +102,7 @@ class KeptAnswers:
 
     def cut(self, reason: str) -> None:
         log.warning("answers for broken NNG connections dropped", reason=reason)
-        self.kept.forget_answers()
+        self.kept.forget_replies()
 
 
 class NngPeer(PeerBase, SpTransport):
@@ -121,8 +121,9 @@ class NngPeer(PeerBase, SpTransport):
         self.attach(transport)
         ipc = self.listener.startswith("ipc:")
         host = self.address.rpartition(":")[0]
-        self.outlet = self.session = MemoSession(self.nng.memo, self, self.transport.write, host, ipc)
-        self.session.write_large = self.write_large
+        self.session = MemoSession(self.nng.memo, self, self.transport.write, host, ipc)
+        self.outlet = self.session.connection
+        self.session.connection.write_large = self.write_large
         self.parser = self.connection = Connection(
             self.session, REP, server.settings.limits.message_bytes, ipc
         )
@@ -152,14 +153,14 @@ class NngPeer(PeerBase, SpTransport):
         self.nng.peers.add(self)
 
     def failed(self, error: ProtocolError) -> None:
-        self.session.flush()  # others on this connection have done nothing wrong
+        self.outlet.flush()  # others on this connection have done nothing wrong
         self.refuse(str(error))
 
-    def complain(self, reason: str) -> None:
-        self.noted(self.session.invalid, reason)
+    def report_violation(self, reason: str) -> None:
+        self.noted(self.session.connection.invalid, reason)
 
     def works(self) -> bool:
         return self.session.is_worker()
 
     def remembered(self) -> int:
-        return self.session.remembered()
+        return self.session.connection.reply_bytes()

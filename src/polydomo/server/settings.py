@@ -16,7 +16,7 @@ from polydomo import redaction
 from polydomo.core.names import parse_name
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy, WakePolicy
 from polydomo.errors import ConfigError
-from polydomo.wire.zmtp.connection import Limits
+from polydomo.wire.zmtp.connection import ConnectionLimits
 
 MIB = 1024 * 1024
 
@@ -447,9 +447,9 @@ class Settings(Section):
         """For the workers' liveness."""
         return Heartbeat(self.heartbeat.interval, self.heartbeat.liveness)
 
-    def wire_limits(self) -> Limits:
+    def wire_limits(self) -> ConnectionLimits:
         """For each connection."""
-        return Limits(message_bytes=self.limits.message_bytes, frames=self.limits.frames)
+        return ConnectionLimits(message_bytes=self.limits.message_bytes, frames=self.limits.frames)
 
     def policy(self) -> Policy:
         """For services without a section of their own."""

@@ -9,7 +9,7 @@ from polydomo._version import __version__
 from polydomo.dialects.session import NATIVE_PROPERTY, PeerConnection, Transport
 from polydomo.errors import ProtocolError
 from polydomo.server.peer_base import TURN, PeerBase
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Peer
+from polydomo.wire.zmtp.connection import TRAFFIC, Connection, PeerInfo
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -64,7 +64,7 @@ class ZmqPeer(PeerBase, Transport):
             self.link.flush()  # a PONG says that all before the PING was dealt with: what that led to comes first
         self.link.write(data)  # bounded like answers are: PONGs to a peer that never reads pile up too
 
-    def ready(self, peer: Peer) -> None:
+    def ready(self, peer: PeerInfo) -> None:
         self.link.native = NATIVE_PROPERTY.lower() in peer.properties
         self.server.welcome(self, peer.identity)
         self.settled()

@@ -33,7 +33,7 @@ def test_what_is_written_is_read_again(
     assert split(data) == [*to, b"", b"WMP1", bytes((command,)), *source, b"", headers, *payload]
     way = look(split(data))
     assert (way.hop, way.command, way.source) == (to[0] if to else b"", command, source)
-    assert split(way.passed_on(b"origin")) == [
+    assert split(way.forwarded(b"origin")) == [
         *to[1:],
         b"",
         b"WMP1",
@@ -77,7 +77,7 @@ def test_headers_written_by_hand_are_what_everybody_reads(
     assert (said["wake"], _bytes(said["roles"][0])) == (wake, role)
     assert cbor2.loads(messages.only_wake(wake)) == {"wake": wake}
     tail = messages.take_tail(manager, timeout)
-    said = cbor2.loads(messages.take_headers(job, messages.word(role), wake, tail, 2))
+    said = cbor2.loads(messages.take_headers(job, messages.encode_name(role), wake, tail, 2))
     assert (_bytes(said["job"]), _bytes(said["role"]), _bytes(said["manager"])) == (job, role, manager)
     assert (said["wake"], said["timeout"]) == (wake, min(round(timeout * 1000), messages.TIMEOUT_MAX))
     assert _bytes(cbor2.loads(messages.only_job(job))["job"]) == job

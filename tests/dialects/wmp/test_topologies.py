@@ -71,8 +71,9 @@ def held_at_most_once(world: World) -> None:
                 assert isinstance(session, WmpSession)
                 for worker in session.workers.values():
                     slots = next(hand.side.slots for hand in world.workers if hand.name == worker.core.name)
-                    assert 0 <= worker.held <= slots
-                    assert len(worker._open) <= max(worker.held, slots)
+                    ready = worker.wakeable.ready_slots
+                    assert 0 <= ready <= slots
+                    assert len(worker.wakeable._open) <= max(ready, slots)
 
 
 def settled(world: World) -> None:
