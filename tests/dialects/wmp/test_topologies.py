@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from polydomo.core.policy import Policy
 from polydomo.dialects.wmp.session import WmpSession
+from polydomo.dialects.wmp.worker import LOCK
 from tests.support.wmp import Box, Hand, Manager, World, connect
 
 PLANS = st.tuples(
@@ -205,7 +206,7 @@ def test_a_manager_lost_after_give_costs_a_place_only_until_the_lock_ends():
     cut()
     world.managers.remove(lost)
     other.ask()
-    assert world.run(hand.side.lock + 1.0, lambda: other.finals[1] == 1)
+    assert world.run(LOCK + 1.0, lambda: other.finals[1] == 1)
     settled(world)
 
 

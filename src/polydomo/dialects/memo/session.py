@@ -16,17 +16,6 @@ from polydomo.dialects.memo import messages
 from polydomo.dialects.memo.broker_client import MemoClient
 from polydomo.dialects.memo.broker_worker import BUSY, ID_SIZE, WAITING, MemoWorker, MemoWorkers
 from polydomo.dialects.memo.connection import MemoPeerConnection, SpTransport
-from polydomo.dialects.memo.messages import (
-    HEARTBEAT,
-    JOB,
-    NAMES,
-    READY,
-    RESULT,
-    TIMEOUT_MAX,
-    WORKER_RESULT,
-    Header,
-    body_of,
-)
 from polydomo.dialects.memo.reconnect import (
     GraceTimer,
     InterruptedRequest,
@@ -39,7 +28,7 @@ from polydomo.wire.frames import shown
 from polydomo.wire.sp.connection import Handler
 
 # Where the ID begins and ends in a RESULT of a worker whose ID this broker assigned.
-_ID: Final = len(WORKER_RESULT)
+_ID: Final = len(messages.WORKER_RESULT)
 _ID_END: Final = _ID + ID_SIZE
 
 # A JOB's header up to this size is remembered, to recognise the next one with the same header.
@@ -130,7 +119,7 @@ class MemoSession(Handler):
             self.memo.repeats += 1
             return
         rest = start + _ID_END
-        if rest <= end and data.startswith(WORKER_RESULT, start):
+        if rest <= end and data.startswith(messages.WORKER_RESULT, start):
             worker = self.memo.workers.by_id.get(data[start + _ID : rest])
             if (
                 worker is not None
@@ -148,16 +137,16 @@ class MemoSession(Handler):
             self._refuse(stack, error.message)
             return
         kind = header.kind
-        if kind == JOB:
+        if kind == messages.JOB:
             self._job(stack, header, data, start, end)
-        elif kind == RESULT:
+        elif kind == messages.RESULT:
             self._result(stack, header, data[header.end : end])
-        elif kind == HEARTBEAT:
+        elif kind == messages.HEARTBEAT:
             self._heartbeat(stack, header)
-        elif kind == READY:
+        elif kind == messages.READY:
             self._ready(stack, header)
         else:
-            self._refuse(stack, f"a {NAMES[kind]}, which only a broker may send")
+            self._refuse(stack, f"a {messages.NAMES[kind]}, which only a broker may send")
 
     # The connection
 
@@ -193,9 +182,9 @@ class MemoSession(Handler):
 
     # Clients
 
-    def _job(self, stack: bytes, header: Header, data: bytes, start: int, end: int) -> None:
+    def _job(self, stack: bytes, header: messages.Header, data: bytes, start: int, end: int) -> None:
         """MemoDB §Simple client: the timeout counts from the dispatch; 0 leaves it to the service."""
-        limit = min(header.timeout, TIMEOUT_MAX) / 1000
+        limit = min(header.timeout, messages.TIMEOUT_MAX) / 1000
         if header.end - start <= JOB_HEADER_MAX:
             self._last_header = data[start : header.end]
             self._last_service = header.service
@@ -203,7 +192,7 @@ class MemoSession(Handler):
         self._submit(stack, header.service, limit, data[header.end : end])
 
     def _submit(self, stack: bytes, service: bytes, limit: float, payload: bytes) -> None:
-        body = body_of(payload)
+        body = messages.body_of(payload)
         memo = self.memo
         if memo.interrupted.requests and self._continue(stack, service, limit, body):
             return
@@ -233,7 +222,7 @@ class MemoSession(Handler):
 
     # Workers
 
-    def _ready(self, stack: bytes, header: Header) -> None:
+    def _ready(self, stack: bytes, header: messages.Header) -> None:
         """MemoDB §Worker: a worker gets its ID with the first reply."""
         memo = self.memo
         services = list(dict.fromkeys(header.services))
@@ -259,14 +248,14 @@ class MemoSession(Handler):
                 worker.leave("too many services")
                 self._refuse(stack, "a READY that exceeds the number of services")
                 return
-        worker.wait_for_job(self.connection, stack, READY)
+        worker.wait_for_job(self.connection, stack, messages.READY)
         worker.services = services
 
-    def _result(self, stack: bytes, header: Header, payload: bytes) -> None:
+    def _result(self, stack: bytes, header: messages.Header, payload: bytes) -> None:
         worker = self.memo.workers.by_id.get(header.id)
         if worker is None:
             self._disconnect(stack, header.id)
-        elif worker.is_last_request(stack, RESULT, payload):
+        elif worker.is_last_request(stack, messages.RESULT, payload):
             self._repeated(worker, stack)
         elif header.leaving:
             worker.finish_and_leave(payload)
@@ -274,16 +263,16 @@ class MemoSession(Handler):
         elif not worker.finish(self.connection, stack, payload):
             self._out_of_step(worker, stack)
 
-    def _heartbeat(self, stack: bytes, header: Header) -> None:
+    def _heartbeat(self, stack: bytes, header: messages.Header) -> None:
         worker = self.memo.workers.by_id.get(header.id)
         if worker is None:
             self._disconnect(stack, header.id)
-        elif worker.is_last_request(stack, HEARTBEAT, b""):
+        elif worker.is_last_request(stack, messages.HEARTBEAT, b""):
             self._repeated(worker, stack)
         elif worker.state == BUSY:
             self._out_of_step(worker, stack)
         else:
-            worker.wait_for_job(self.connection, stack, HEARTBEAT)
+            worker.wait_for_job(self.connection, stack, messages.HEARTBEAT)
 
     def _repeated(self, worker: MemoWorker, stack: bytes) -> None:
         """Handle the last request of a worker, repeated on another connection."""

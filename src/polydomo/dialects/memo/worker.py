@@ -59,7 +59,7 @@ class MemoExchange:
 class MemoWorkerProtocol:
     """All workers of one process at one broker. `first` is where request IDs begin."""
 
-    def __init__(self, services: list[bytes], contexts: int, first: int, resend: float = RESEND) -> None:
+    def __init__(self, services: list[bytes], contexts: int, first: int) -> None:
         self.interval = CHECK_INTERVAL
         self.liveness = 1
         self.closed = False  # nothing may be sent any more
@@ -68,7 +68,6 @@ class MemoWorkerProtocol:
         self.due = 0.0  # when to call `tick` next
         self.ipc = False
         self._ready = messages.ready(services)
-        self._resend = resend
         self._number = first
         self._contexts = [MemoExchange() for _ in range(contexts)]
         self._waiting: dict[bytes, int] = {}  # contexts by their open request
@@ -138,7 +137,7 @@ class MemoWorkerProtocol:
         """Repeat refused READYs and requests that have been open for long. Called at `due`."""
         for number, context in enumerate(self._contexts):
             if context.content:
-                if now >= context.sent + self._resend:
+                if now >= context.sent + RESEND:
                     self._transmit(context, now)
             elif context.unready and context.held is None and not context.done:
                 self._send(number, self._ready, now)

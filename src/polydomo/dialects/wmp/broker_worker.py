@@ -18,18 +18,6 @@ from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
 from polydomo.dialects.session import Session
 from polydomo.dialects.wmp import messages
-from polydomo.dialects.wmp.messages import (
-    CANCEL,
-    CANCELLED,
-    DONE,
-    GIVE,
-    HEADS,
-    NO,
-    NOT_BEGUN,
-    OK,
-    TAKE,
-    WAKE,
-)
 from polydomo.dialects.wmp.selection import scheduler_of, weight_of
 from polydomo.dialects.wmp.wakeup import WakeableWorker
 from polydomo.errors import ProtocolError
@@ -48,8 +36,8 @@ ROLES_MAX: Final = 10_000
 SLOTS_MAX: Final = 100_000
 
 # The beginning of messages from a worker without a device between.
-_GIVE_HEAD: Final = HEADS[GIVE] + DELIMITER
-_DONE_HEAD: Final = HEADS[DONE] + DELIMITER
+_GIVE_HEAD: Final = messages.HEADS[messages.GIVE] + DELIMITER
+_DONE_HEAD: Final = messages.HEADS[messages.DONE] + DELIMITER
 
 
 class WmpWorker(WorkerPort):
@@ -84,10 +72,10 @@ class WmpWorker(WorkerPort):
         self._expected = 0  # GIVE or DONE
         self._token = b""  # of the job that was given last
         way = head(*path)
-        self._wake_head = way + HEADS[WAKE] + DELIMITER
-        self._take_head = way + HEADS[TAKE] + DELIMITER
-        self._no_head = way + HEADS[NO] + DELIMITER
-        self._cancel_head = way + HEADS[CANCEL] + DELIMITER
+        self._wake_head = way + messages.HEADS[messages.WAKE] + DELIMITER
+        self._take_head = way + messages.HEADS[messages.TAKE] + DELIMITER
+        self._no_head = way + messages.HEADS[messages.NO] + DELIMITER
+        self._cancel_head = way + messages.HEADS[messages.CANCEL] + DELIMITER
         self._service = b""  # service and timeout of the headers below
         self._timeout = -1.0
         self._role = b""
@@ -113,7 +101,7 @@ class WmpWorker(WorkerPort):
         self.link.send(self._take_head + frame(headers, True) + (job.body or EMPTY_BODY))
         if not self.path:
             self._token = job.token
-            self._expected = DONE
+            self._expected = messages.DONE
             self.link.expect(self.session, _DONE_HEAD + frame(messages.done_headers(job.token), True))
 
     def cancel(self, job: Job) -> None:
@@ -150,9 +138,9 @@ class WmpWorker(WorkerPort):
         """Handle GIVE: the worker has room, and reserves it for this manager."""
         wakeable = self.wakeable
         self.core.last_seen = self.broker.now
-        id = messages.wake_in(headers)
+        id = messages.wake_in(headers, -1)
         if id < 0:
-            id = messages.whole(cbor.decode_map(headers), "wake", next(iter(wakeable.wakes), 0))
+            id = next(iter(wakeable.wakes), 0)
         wake = wakeable.answer(id)
         if wake is None:
             # From before a restart. Any other unknown one was answered, or is too late for an answer.
@@ -172,7 +160,7 @@ class WmpWorker(WorkerPort):
 
     def receive_expected(self, body: bytes) -> None:
         """Handle GIVE, from its headers on; or the payload of a successful DONE of the last job."""
-        if self._expected == GIVE:
+        if self._expected == messages.GIVE:
             self.give(body[2:] if body[0] == 0 else messages.only_frame(body))
         else:
             self._check(self.broker.final(self.core, self._token, body), "DONE")
@@ -187,10 +175,10 @@ class WmpWorker(WorkerPort):
         else:
             decoded = cbor.decode_map(headers)
             token = messages.token(decoded, "job")
-            status = messages.whole(decoded, "status", OK)
-            if status == OK:
+            status = messages.whole(decoded, "status", messages.OK)
+            if status == messages.OK:
                 known = broker.final(self.core, token, body or EMPTY_BODY)
-            elif status == NOT_BEGUN:
+            elif status == messages.NOT_BEGUN:
                 known = broker.decline(self.core, token)
             else:
                 known = broker.fail(self.core, token, _failure(decoded, status, body))
@@ -266,7 +254,7 @@ class WmpWorker(WorkerPort):
     def _send_wake(self, number: int, tail: bytes) -> None:
         self.link.send(self._wake_head + frame(messages.wake_headers(number, tail)))
         if not self.path:
-            self._expected = GIVE
+            self._expected = messages.GIVE
             self.link.expect(self.session, _GIVE_HEAD)
 
     def _refuse(self, wake: int) -> None:
@@ -295,7 +283,7 @@ class WmpWorker(WorkerPort):
 def _failure(headers: dict[str, object], status: int, body: bytes) -> Failure:
     """Return the failure in a DONE: its header `error` is for programs, its payload for other clients."""
     error = headers.get("error")
-    message = "the worker cancelled the job" if status == CANCELLED else "the worker failed the job"
+    message = "the worker cancelled the job" if status == messages.CANCELLED else "the worker failed the job"
     detail = b""
     if isinstance(error, dict):
         detail = msgspec.json.encode(error)

@@ -28,9 +28,8 @@ Send = Callable[[bytes], object]
 class Device:
     """Routes of one device. `name` is its identity for the peers above, and must be unique."""
 
-    def __init__(self, name: bytes, hops: int = HOPS) -> None:
+    def __init__(self, name: bytes) -> None:
         self.name = name
-        self.hops = hops
         self.above: dict[bytes, Send] = {}  # by their hop in paths
         self.below: dict[bytes, Send] = {}  # by identity
         self.passed = [0] * (messages.CANCEL + 1)  # messages forwarded, by command
@@ -114,7 +113,7 @@ class Device:
 
     def _parse(self, message: Message) -> RoutedMessage:
         try:
-            return RoutedMessage(message, self.hops)
+            return RoutedMessage(message, HOPS)
         except ProtocolError:
             self.refused += 1
             raise

@@ -41,6 +41,11 @@ HOPS: Final = 16
 
 HEADERS_MAX: Final = 65536
 
+# By command: what is between destination and source.
+HEADS: Final = [
+    DELIMITER + frame(PROTOCOL, True) + frame(bytes((command,)), True) for command in range(CANCEL + 1)
+]
+
 FOREVER: Final = float("inf")
 TIMEOUT_MAX: Final = (1 << 53) - 1
 
@@ -52,12 +57,9 @@ def write(destination: list[bytes], command: int, source: list[bytes], headers: 
     return way + HEADS[command] + back + DELIMITER + frame(headers, bool(body)) + body
 
 
-def head_of(command: int) -> bytes:
-    """Encode what is between destination and source."""
-    return DELIMITER + frame(PROTOCOL, True) + frame(bytes((command,)), True)
-
-
-HEADS: Final = [head_of(command) for command in range(CANCEL + 1)]
+def command_name(command: int) -> str:
+    """Return the name of a command, or its number."""
+    return NAMES[command] if command < len(NAMES) else str(command)
 
 
 def path(message: Message, hops: int) -> list[bytes]:
@@ -180,9 +182,10 @@ def says_gone(headers: bytes) -> bool:
         return False
 
 
-def wake_in(headers: bytes) -> int:
-    """Return the number in the headers of GIVE or NO; -1 if there are others."""
-    return _only_number(headers, _ONE_WAKE)
+def wake_in(headers: bytes, default: int) -> int:
+    """Return the number in the headers of GIVE or NO; `default` if there is none."""
+    number = _only_number(headers, _ONE_WAKE)
+    return number if number >= 0 else whole(cbor.decode_map(headers), "wake", default)
 
 
 def slots_in(headers: bytes) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from polydomo.dialects.session import Context, PeerConnection, Session
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.broker_worker import WmpWorker
-from polydomo.dialects.wmp.messages import DONE, GIVE, NAMES, PROTOCOL, READY, STATUS
+from polydomo.dialects.wmp.messages import DONE, GIVE, PROTOCOL, READY, STATUS
 from polydomo.errors import ProtocolError
 from polydomo.wire import cbor
 from polydomo.wire.frames import Message
@@ -81,8 +81,7 @@ class WmpSession(Session):
         if kind == READY:
             self._ready(worker, path, headers)
         elif kind not in messages.FROM_WORKERS:
-            name = NAMES[kind] if kind < len(NAMES) else str(kind)
-            raise ProtocolError(f"the WMP command {name} is not for managers")
+            raise ProtocolError(f"the WMP command {messages.command_name(kind)} is not for managers")
         elif worker is None:
             if kind == GIVE:  # perhaps from before a restart: the worker reserves a slot for the answer
                 self._refuse(path, headers)
@@ -130,5 +129,5 @@ class WmpSession(Session):
 
     def _refuse(self, path: list[bytes], headers: bytes) -> None:
         """Answer the GIVE of an unknown worker with NO."""
-        wake = messages.whole(cbor.decode_map(headers), "wake")
+        wake = messages.wake_in(headers, 0)
         self.link.send(messages.write(path, messages.NO, [], messages.only_wake(wake), b""))

@@ -1,7 +1,7 @@
 """Worker side of WMP, without a socket and without a clock: callers pass the time.
 
 A worker has any number of managers, each on a link of its own, and `slots` for jobs of all of them together. A slot is
-free, locked (GIVE was sent, and TAKE or NO is awaited, for `lock` seconds at most), or occupied by a job.
+free, locked (GIVE was sent, and TAKE or NO is awaited, for LOCK seconds at most), or occupied by a job.
 
 A manager gets a READY when it has none left: at first, after it gave a job, and after a WAKE that came while no slot
 was free. When a slot becomes free and several managers lack a READY, it goes first to those that have waited longest,
@@ -21,27 +21,18 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from polydomo.dialects.wmp import messages
-from polydomo.dialects.wmp.messages import (
-    CANCEL,
-    DONE,
-    FROM_MANAGERS,
-    GIVE,
-    HEADS,
-    NAMES,
-    NO,
-    NOT_BEGUN,
-    PROTOCOL,
-    READY,
-    STATUS,
-    TAKE,
-    WAKE,
-    name_value,
-)
 from polydomo.errors import ProtocolError
 from polydomo.wire import cbor
 from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, frame, head
 
 NEVER: Final = float("inf")
+
+# Seconds for which a slot is locked while TAKE or NO is awaited.
+LOCK: Final = 5.0
+
+# Seconds before a READY is repeated, at first and at last. The last one is also the announced heartbeat interval.
+FIRST_REPEAT: Final = 1.0
+LONGEST_REPEAT: Final = 10.0
 
 # Managers that get a READY at once when a slot becomes free; twice as many follow after each BATCH_INTERVAL.
 FIRST_BATCH: Final = 2
@@ -85,9 +76,9 @@ class _Manager:
 
     __slots__ = ("announced_slots", "backoff", "id", "introduced", "repeat_at")
 
-    def __init__(self, id: int, backoff: float) -> None:
+    def __init__(self, id: int) -> None:
         self.id = id
-        self.backoff = backoff
+        self.backoff = FIRST_REPEAT
         self.introduced = False  # it has had a READY with roles
         self.announced_slots = 0  # by the last READY, and jobs since
         self.repeat_at = NEVER
@@ -103,16 +94,10 @@ class WmpWorkerProtocol:
         random: Callable[[], float],
         slots: int = 1,
         labels: dict[str, object] | None = None,
-        lock: float = 5.0,
-        first_repeat: float = 1.0,
-        longest_repeat: float = 10.0,
     ) -> None:
         self.roles = roles
         self.slots = slots
         self.labels: dict[str, object] = {} if labels is None else labels
-        self.lock = lock
-        self.first_repeat = first_repeat
-        self.longest_repeat = longest_repeat
         self.random = random
         self.held: dict[bytes, WmpRequest] = {}  # jobs in hand, by address
         self.locks: OrderedDict[tuple[int, tuple[bytes, ...], int], float] = OrderedDict()  # with their end
@@ -140,7 +125,7 @@ class WmpWorkerProtocol:
 
     def connected(self, link: int, now: float) -> None:
         """Add a manager, and send it READY if a slot is free."""
-        manager = self._managers[link] = _Manager(link, self.first_repeat)
+        manager = self._managers[link] = _Manager(link)
         if self._can_take_jobs():
             self._ready(manager, now)
         else:
@@ -194,7 +179,7 @@ class WmpWorkerProtocol:
         self, request: WmpRequest, status: int, account: dict[str, object], body: bytes, now: float
     ) -> None:
         """Send the failure of a job."""
-        headers: dict[str, object] = {"job": name_value(request.job), "status": status}
+        headers: dict[str, object] = {"job": messages.name_value(request.job), "status": status}
         if account:
             headers["error"] = account
         self._finish(request, cbor.encode(headers), body, now)
@@ -205,7 +190,7 @@ class WmpWorkerProtocol:
 
     def event(self, request: WmpRequest, kind: str, body: bytes, now: float) -> None:
         """Send an event of a job; `body` is the content of one frame."""
-        headers = cbor.encode({"job": name_value(request.job), "event": kind})
+        headers = cbor.encode({"job": messages.name_value(request.job), "event": kind})
         self._status(request, headers, frame(body))
 
     def tick(self, now: float) -> None:
@@ -221,7 +206,7 @@ class WmpWorkerProtocol:
         if self._heartbeat_at <= now:
             for request in self.held.values():
                 self._status(request, messages.only_job(request.job), b"")
-            self._heartbeat_at = now + self.longest_repeat / 2
+            self._heartbeat_at = now + LONGEST_REPEAT / 2
         if self._batch_at <= now:
             self._batch *= 2
         self._announce(now)
@@ -249,24 +234,22 @@ class WmpWorkerProtocol:
         manager = self._managers.get(link)
         if manager is None:
             return None
-        if message.take() != b"" or message.take() != PROTOCOL:
+        if message.take() != b"" or message.take() != messages.PROTOCOL:
             raise ProtocolError("a WMP message for a device, or none at all")
         command = message.take()
         kind = command[0] if command is not None and len(command) == 1 else 0
         path = messages.path(message, messages.HOPS)
         headers = message.take()
-        if kind not in FROM_MANAGERS or headers is None:
-            raise ProtocolError(
-                f"the WMP command {NAMES[kind] if kind < len(NAMES) else kind} is not for workers"
-            )
-        manager.backoff = self.first_repeat
-        if kind == WAKE:
+        if kind not in messages.FROM_MANAGERS or headers is None:
+            raise ProtocolError(f"the WMP command {messages.command_name(kind)} is not for workers")
+        manager.backoff = FIRST_REPEAT
+        if kind == messages.WAKE:
             self._on_wake(manager, path, headers, now)
-        elif kind == NO:
+        elif kind == messages.NO:
             self._on_no(link, path, headers, now)
-        elif kind == TAKE:
+        elif kind == messages.TAKE:
             return self._on_take(manager, path, headers, message.rest(), now)
-        elif kind == CANCEL:
+        elif kind == messages.CANCEL:
             return self._on_cancel(link, path, headers)
         return None
 
@@ -280,14 +263,14 @@ class WmpWorkerProtocol:
         if self.stopping or not self.has_room(messages.tokens(decoded, "roles")):
             self._owe_ready(manager.id)
             return
-        self.locks[key] = now + self.lock
+        self.locks[key] = now + LOCK
         self._batch = FIRST_BATCH
-        self._send(manager.id, path, GIVE, messages.only_wake(wake), b"")
+        self._send(manager.id, path, messages.GIVE, messages.only_wake(wake), b"")
         self._schedule(now)
 
     def _on_no(self, link: int, path: list[bytes], headers: bytes, now: float) -> None:
         """WMP §Description, 7: release the slot."""
-        self._unlock(link, path, _wake_in(headers))
+        self._unlock(link, path, messages.wake_in(headers, 0))
         self._owe_ready(link)
         self._announce(now)
 
@@ -307,12 +290,12 @@ class WmpWorkerProtocol:
             return None  # a duplicate
         if self.stopping or (not locked and self.free <= 0):
             # The lock has expired, or the worker stops: another worker may have the job.
-            refusal = cbor.encode({"job": name_value(job), "status": NOT_BEGUN})
-            self._send(manager.id, path, DONE, refusal, EMPTY_BODY)
+            refusal = cbor.encode({"job": messages.name_value(job), "status": messages.NOT_BEGUN})
+            self._send(manager.id, path, messages.DONE, refusal, EMPTY_BODY)
             return None
         self.held[request.address] = request
         if len(self.held) == 1:
-            self._heartbeat_at = now + self.longest_repeat / 2
+            self._heartbeat_at = now + LONGEST_REPEAT / 2
         manager.announced_slots = max(manager.announced_slots - 1, 0)
         self._owe_ready(manager.id)
         self._batch = FIRST_BATCH
@@ -339,7 +322,7 @@ class WmpWorkerProtocol:
             self._ended.popitem(False)
         manager = self._managers.get(request.link)
         if manager is not None:
-            self._send(request.link, request.path, DONE, headers, body or EMPTY_BODY)
+            self._send(request.link, request.path, messages.DONE, headers, body or EMPTY_BODY)
             if manager.announced_slots * 2 <= self.free:  # much more is free than it knows
                 self._owe_ready(request.link)
         if not self.held:
@@ -348,7 +331,7 @@ class WmpWorkerProtocol:
 
     def _status(self, request: WmpRequest, headers: bytes, body: bytes) -> None:
         if request.address in self.held and request.link in self._managers:
-            self._send(request.link, request.path, STATUS, headers, body)
+            self._send(request.link, request.path, messages.STATUS, headers, body)
 
     def _owe_ready(self, link: int) -> None:
         """Note that a manager has no READY, or may have none."""
@@ -372,12 +355,14 @@ class WmpWorkerProtocol:
         """Send READY: with roles at first and when it is repeated, otherwise only with the free slots."""
         free = self.free
         if manager.introduced:
-            data = HEADS[READY] + DELIMITER + frame(messages.only_slots(free))
+            data = messages.HEADS[messages.READY] + DELIMITER + frame(messages.only_slots(free))
         else:
             manager.introduced = True
             if free != self._ready_slots:
                 self._ready_slots = free
-                self._ready_message = HEADS[READY] + DELIMITER + frame(self._introduction(free))
+                self._ready_message = (
+                    messages.HEADS[messages.READY] + DELIMITER + frame(self._introduction(free))
+                )
             data = self._ready_message
         manager.announced_slots = free
         self._out.append((manager.id, data))
@@ -386,8 +371,8 @@ class WmpWorkerProtocol:
     def _introduction(self, free: int) -> bytes:
         """Encode the headers of a READY with roles."""
         decoded: dict[str, object] = {
-            "roles": [name_value(role) for role in self.roles],
-            "beat": round(self.longest_repeat * 1000),
+            "roles": [messages.name_value(role) for role in self.roles],
+            "beat": round(LONGEST_REPEAT * 1000),
         }
         if free != 1:
             decoded["slots"] = free
@@ -409,7 +394,7 @@ class WmpWorkerProtocol:
             if manager.repeat_at > now:
                 self._repeat_at = min(self._repeat_at, manager.repeat_at)
                 continue
-            manager.backoff = min(manager.backoff * 2, self.longest_repeat)
+            manager.backoff = min(manager.backoff * 2, LONGEST_REPEAT)
             manager.introduced = False
             if self._can_take_jobs():
                 self._ready(manager, now)
@@ -418,13 +403,15 @@ class WmpWorkerProtocol:
 
     def _send_all(self, headers: bytes) -> None:
         """Send all managers a READY without room, or without roles."""
-        data = HEADS[READY] + DELIMITER + frame(headers)
+        data = messages.HEADS[messages.READY] + DELIMITER + frame(headers)
         for link in self._managers:
             self._out.append((link, data))
 
     def _send(self, link: int, path: list[bytes], command: int, headers: bytes, body: bytes) -> None:
         route = head(*path) if path else b""
-        self._out.append((link, route + HEADS[command] + DELIMITER + frame(headers, bool(body)) + body))
+        self._out.append(
+            (link, route + messages.HEADS[command] + DELIMITER + frame(headers, bool(body)) + body)
+        )
 
     def _schedule(self, now: float) -> None:
         """Set the time of the next `tick`."""
@@ -439,8 +426,3 @@ class WmpWorkerProtocol:
             self._batch_at = now + BATCH_INTERVAL
         due = min(due, self._batch_at)
         self.due = due
-
-
-def _wake_in(headers: bytes) -> int:
-    wake = messages.wake_in(headers)
-    return wake if wake >= 0 else messages.whole(cbor.decode_map(headers), "wake")
