@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -89,10 +90,10 @@ class DeviceExtension(Extension):
     # Uplinks
 
     def uplink_connected(self, number: int, dealer: Dealer) -> None:
-        self.device.join_above(hop_of(number), dealer.send)
+        self.device.add_above(hop_of(number), dealer.send)
 
     def uplink_lost(self, number: int) -> None:
-        self.device.part_above(hop_of(number))
+        self.device.remove_above(hop_of(number))
 
     def uplink_message(self, number: int, message: Message) -> None:
         try:
@@ -110,7 +111,7 @@ class DeviceSession(Session):
     def __init__(self, context: Context, link: PeerConnection, device: Device) -> None:
         super().__init__(context, link)
         self.device = device
-        device.join_below(link.identity, link.send)
+        device.add_below(link.identity, link.send)
 
     def receive_expected(self, body: bytes) -> None:
         """Do nothing: a device predicts no messages."""
@@ -123,7 +124,7 @@ class DeviceSession(Session):
         return True
 
     def lost(self) -> bool:
-        self.device.part_below(self.link.identity)
+        self.device.remove_below(self.link.identity)
         return False
 
     def reattach(self, link: PeerConnection) -> None:
@@ -144,6 +145,6 @@ def hop_of(number: int) -> bytes:
     return b"u%d" % number
 
 
-def joiner(url: Url, name: bytes) -> Any:
+def joiner(url: Url, name: bytes) -> Callable[[BrokerServer], Extension]:
     """Return the factory of a device's extension."""
     return partial(DeviceExtension, url=url, name=name)

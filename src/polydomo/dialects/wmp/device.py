@@ -42,21 +42,21 @@ class Device:
 
     # Connections
 
-    def join_above(self, hop: bytes, send: Send) -> None:
+    def add_above(self, hop: bytes, send: Send) -> None:
         """Add a manager, or a device below one, and send it the READYs of all workers."""
         self.above[hop] = send
         for readies in self._ready.values():
             for data in readies.values():
                 send(data)
 
-    def part_above(self, hop: bytes) -> None:
+    def remove_above(self, hop: bytes) -> None:
         self.above.pop(hop, None)
 
-    def join_below(self, identity: bytes, send: Send) -> None:
+    def add_below(self, identity: bytes, send: Send) -> None:
         """Add a worker, or a device above some."""
         self.below[identity] = send
 
-    def part_below(self, identity: bytes) -> None:
+    def remove_below(self, identity: bytes) -> None:
         """Remove a peer, and report it and all below it as gone."""
         if self.below.pop(identity, None) is None:
             return

@@ -158,7 +158,7 @@ class Connection:
             if (
                 len(pending) < self._need
                 or (self.paused and self.phase == TRAFFIC)
-                or (self.phase == TRAFFIC and not self._grown())
+                or (self.phase == TRAFFIC and not self._can_parse())
             ):
                 if len(pending) - self._told >= BUFFER_STEP:
                     self._told = len(pending)
@@ -288,7 +288,7 @@ class Connection:
             if self.phase != TRAFFIC:
                 return
 
-    def _grown(self) -> bool:
+    def _can_parse(self) -> bool:
         """Return whether `_scan` should see the pending message: it is complete, or breaks a limit."""
         pending = self._pending
         reached, need, frames = measure(pending, self._measured)
