@@ -113,7 +113,7 @@ def memo_sessions(data: bytes) -> None:
             sent[who] = {}
         seat = seats[who]
         if what < 10:
-            ids = [b"", b"nobody", *sorted(desk.memo.workers)]
+            ids = [b"", b"nobody", *sorted(desk.memo.workers.by_id)]
             id = ids[dice.below(len(ids))]
             service = SERVICES[dice.below(3)]
             payload = bytes(dice.below(4) * 50)
@@ -141,7 +141,7 @@ def memo_sessions(data: bytes) -> None:
         elif what == 14:
             seat.drop()
         else:
-            seat.session.age()
+            seat.session.connection.forget_older()
         invariants.check(desk.broker)
         for one, asked in zip(seats, sent, strict=True):
             for number, _ in one.take():
@@ -153,11 +153,11 @@ def memo_sessions(data: bytes) -> None:
     invariants.check(desk.broker)
     assert desk.broker.active == 0
     assert not desk.broker.clients
-    assert not desk.memo.workers
-    assert not desk.memo.kept.requests
-    assert not desk.memo.kept.readies
-    assert desk.memo.kept.size == 0
-    assert not desk.memo.breaks.waiting
+    assert not desk.memo.workers.by_id
+    assert not desk.memo.interrupted.requests
+    assert not desk.memo.workers.by_ready
+    assert desk.memo.interrupted.size == 0
+    assert not desk.memo.reconnects.broken
 
 
 STREAMS = [

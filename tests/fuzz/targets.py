@@ -19,14 +19,14 @@ from polydomo.server import endpoints
 from polydomo.wire import frames
 from polydomo.wire.zmtp import commands as zmtp_commands
 from polydomo.wire.zmtp import greeting as zmtp_greeting
-from polydomo.wire.zmtp.connection import CLOSED, Limits
+from polydomo.wire.zmtp.connection import CLOSED, ConnectionLimits
 from tests.fuzz import memo
 from tests.support import invariants, zmtp
 from tests.support.dialects import Desk, Seat
 from tests.support.recorder import Call, Recorder, connect, handshake, in_traffic
 from tests.support.simulation import BytesDice, World
 
-LIMITS = Limits(message_bytes=600, frames=6, handshake_bytes=300)
+LIMITS = ConnectionLimits(message_bytes=600, frames=6, handshake_bytes=300)
 
 
 # The wire
@@ -138,7 +138,7 @@ def zmtp_expecting(data: bytes) -> None:
     stream = data[2:]
     if stream[:1] == b"\1":
         stream = expected + stream[1:]
-    limits = Limits(message_bytes=600, frames=10_000)
+    limits = ConnectionLimits(message_bytes=600, frames=10_000)
     plain, plain_noted = in_traffic(limits=limits)
     plain.receive(stream)
     for piece in (1, 7, len(stream) or 1):
@@ -340,7 +340,7 @@ def _sessions(data: bytes, heads: list[list[bytes]], words: list[bytes]) -> None
         ),
         policy=Policy(wait=5, timeout=4, retries=1, queue=5),
         beat=Heartbeat(1.0, 3),
-        limits=Limits(message_bytes=800, frames=12, handshake_bytes=300),
+        limits=ConnectionLimits(message_bytes=800, frames=12, handshake_bytes=300),
     )
     seats = [desk.seat(NAMES[index], native=index == 1) for index in range(4)]
     dice = BytesDice(data)

@@ -111,7 +111,7 @@ def test_a_handshake_byte_by_byte(raw: Raw):
 def test_wrong_socket_types_are_told_so(raw: Raw, socket_type: bytes):
     """RFC 37: a ROUTER talks to DEALER, REQ and ROUTER."""
     raw.send(greeting() + ready(socket_type))
-    assert "socket cannot talk to a ROUTER" in raw.refusal()
+    assert "socket cannot be connected to a ROUTER" in raw.refusal()
     raw.wait_closed()
 
 

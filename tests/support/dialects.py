@@ -19,7 +19,7 @@ from polydomo.dialects.session import (
 from polydomo.errors import ProtocolError
 from polydomo.services.management import Management
 from polydomo.wire.frames import measure, split
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Limits, Peer
+from polydomo.wire.zmtp.connection import TRAFFIC, Connection, ConnectionLimits, PeerInfo
 from tests.support import zmtp
 from tests.support.core import make_broker
 
@@ -35,11 +35,11 @@ class Desk:
         bounds: BrokerLimits | None = None,
         policy: Policy | None = None,
         beat: Heartbeat | None = None,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self.broker = make_broker(bounds, policy)
         self.broker.now = 1000.0
-        self.limits = limits or Limits()
+        self.limits = limits or ConnectionLimits()
         self.context = SessionContext(self.broker, Outbox(), SESSION_FACTORIES, beat or Heartbeat(1.0, 3), 4)
         self.management = Management(self.broker, "desk")
         self.seats: list[Seat] = []
@@ -156,7 +156,7 @@ class Seat(Transport):
     def transmit(self, data: bytes) -> None:
         self.handshake += data
 
-    def ready(self, peer: Peer) -> None:
+    def ready(self, peer: PeerInfo) -> None:
         for other in list(self.desk.seats):
             if other is not self and peer.identity and other.link.identity == peer.identity:
                 other.drop()  # taken over

@@ -11,8 +11,8 @@ import cbor2
 import pynng
 
 from polydomo.core.policy import BrokerLimits, Policy
-from polydomo.dialects.memo.context import MemoContext, SpTransport
-from polydomo.dialects.memo.session import MemoSession
+from polydomo.dialects.memo.connection import SpTransport
+from polydomo.dialects.memo.session import MemoContext, MemoSession
 from polydomo.dialects.session import Outbox
 from polydomo.errors import ProtocolError
 from polydomo.services.management import ManagementService
@@ -74,7 +74,7 @@ class Desk:
         self.outbox = Outbox()
         numbers = itertools.count(1)
         self.memo = MemoContext(self.broker, self.outbox, lambda size: next(numbers).to_bytes(size, "big"))
-        self.memo.set_rhythm(1.0, 2.0)
+        self.memo.workers.set_heartbeat(1.0, 2.0)
         self.memo.wait = 5.0
         self.memo.grace = 3.0
         self.management = ManagementService(self.broker, "desk")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message, split
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Handler, Limits, Peer
+from polydomo.wire.zmtp.connection import TRAFFIC, Connection, ConnectionLimits, Handler, PeerInfo
 from tests.support import zmtp
 
 Call = tuple[object, ...]
@@ -28,7 +28,7 @@ class Recorder(Handler):
         assert type(data) is bytes
         self.sent += data
 
-    def peer_ready(self, peer: Peer) -> None:
+    def peer_ready(self, peer: PeerInfo) -> None:
         if self.refuse:
             raise ProtocolError(self.refuse)
         self.calls.append(("ready", peer.socket_type, peer.identity, peer.minor))
@@ -74,13 +74,13 @@ def connect(
     socket_type: bytes = b"ROUTER",
     *,
     server: bool = True,
-    limits: Limits | None = None,
+    limits: ConnectionLimits | None = None,
     identity: bytes = b"",
     recorder: Recorder | None = None,
 ) -> tuple[Connection, Recorder]:
     """Return a connection that has sent its greeting."""
     recorder = recorder or Recorder()
-    connection = Connection(recorder, socket_type, server, limits or Limits(), identity)
+    connection = Connection(recorder, socket_type, server, limits or ConnectionLimits(), identity)
     connection.start()
     return connection, recorder
 
@@ -96,7 +96,7 @@ def handshake(socket_type: bytes = b"ROUTER", version: bytes = b"\x03\x01") -> b
 def in_traffic(
     socket_type: bytes = b"ROUTER",
     *,
-    limits: Limits | None = None,
+    limits: ConnectionLimits | None = None,
     version: bytes = b"\x03\x01",
     recorder: Recorder | None = None,
 ) -> tuple[Connection, Recorder]:

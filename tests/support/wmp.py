@@ -23,7 +23,7 @@ from polydomo.dialects.wmp.device import Device
 from polydomo.dialects.wmp.worker import WmpRequest, WmpWorkerProtocol
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message, join, split
-from polydomo.wire.zmtp.connection import Peer
+from polydomo.wire.zmtp.connection import PeerInfo
 from tests.support.core import make_broker
 
 
@@ -194,7 +194,7 @@ class Silent(Transport):
     """A transport without a socket."""
 
     def transmit(self, data: bytes) -> None: ...
-    def ready(self, peer: Peer) -> None: ...
+    def ready(self, peer: PeerInfo) -> None: ...
     def failed(self, error: ProtocolError) -> None: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
@@ -299,14 +299,14 @@ def connect(lower: Hand | Box, upper: Manager | Box) -> Callable[[], None]:
         link = upper.open(lower.name, down)
         up = Cable(world, lambda message: upper.receive(link, message))
     else:
-        upper.device.join_below(lower.name, down.send)
+        upper.device.add_below(lower.name, down.send)
         up = Cable(world, lambda message: upper.from_below(lower.name, message))
     if isinstance(lower, Hand):
         lower.cables[number] = up
         lower.side.connected(number, world.now)
         lower.pump()
     else:
-        lower.device.join_above(hop, up.send)
+        lower.device.add_above(hop, up.send)
 
     def cut() -> None:
         up.cut = down.cut = True
@@ -314,14 +314,14 @@ def connect(lower: Hand | Box, upper: Manager | Box) -> Callable[[], None]:
             if link in upper.links:
                 upper.close(link)
         else:
-            upper.device.part_below(lower.name)
+            upper.device.remove_below(lower.name)
         if isinstance(lower, Hand):
             lower.cables.pop(number, None)
             lower.side.disconnected(number, world.now)
             if not lower.dead:
                 lower.pump()
         else:
-            lower.device.part_above(hop)
+            lower.device.remove_above(hop)
 
     return cut
 

@@ -16,7 +16,7 @@ from polydomo.core.broker import Broker
 from polydomo.core.policy import Heartbeat
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message
-from polydomo.wire.zmtp.connection import Handler, Peer
+from polydomo.wire.zmtp.connection import Handler, PeerInfo
 
 # ZMTP metadata property by which our own SDK and broker announce that they understand failure replies
 # (dialects/native_failure.py). This property is all that foreign peers see of it.
@@ -42,7 +42,7 @@ class Transport:
     def transmit(self, data: bytes) -> None:
         """Send the handshake's bytes at once."""
 
-    def ready(self, peer: Peer) -> None:
+    def ready(self, peer: PeerInfo) -> None:
         """Set the link's identity after the handshake. Raise ProtocolError to refuse the peer."""
 
     def failed(self, error: ProtocolError) -> None:
@@ -249,7 +249,7 @@ class PeerConnection(Handler, Flushable):
     def transmit(self, data: bytes) -> None:
         self.transport.transmit(data)
 
-    def peer_ready(self, peer: Peer) -> None:
+    def peer_ready(self, peer: PeerInfo) -> None:
         slots = peer.properties.get(SLOTS_PROPERTY.lower(), b"")
         self.slots = int(slots) if slots.isdigit() and len(slots) < 6 else 0
         self.instance = peer.properties.get(INSTANCE_PROPERTY.lower(), b"")

@@ -1,1 +1,1 @@
-"""What connects brokers and managers with each other over WMP: devices, and joined brokers."""
+"""WMP between brokers: devices, and brokers that lend each other their idle workers."""

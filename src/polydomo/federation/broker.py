@@ -1,12 +1,11 @@
-"""A broker that is joined to others: to them it is a WMP worker for the services that it has.
+"""Joined brokers: to the brokers above, this one is a WMP worker for its own services.
 
-It offers as many slots as it has idle workers, and changes that as they come and go. What it is given becomes a job of
-its own, of a client that is the other broker: it goes to one of those workers, and its answers, events and failure, or
-its cancellation, go the same way as with any client. Such a job is never passed on to a third broker, so none can go in
-a circle; and the slots that other brokers offer here are not offered on, so nobody is offered his own.
+It offers as many slots as it has idle workers, and updates that as they come and go. A job of a broker above becomes a
+job here, whose client is that broker: it goes to one of the workers here, and its replies, events, failure and
+cancellation take the same way as for any client. Such a job is never forwarded to a third broker, so none can go in a
+circle; and the slots that other brokers offer here are not offered to others, so no broker is offered its own.
 
-A link that is lost returns its jobs: the other broker gives them to somebody else, and what is done here for it is
-cancelled.
+When an uplink is lost, the broker above requeues its jobs, and they are cancelled here.
 """
 
 from __future__ import annotations
@@ -29,323 +28,288 @@ from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.wakeup import WakeScheduler
 from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerProtocol
 from polydomo.errors import ConfigError, ProtocolError
+from polydomo.federation.uplinks import Uplinks
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.reconnect import ConnectionOwner, maintain_connection
 from polydomo.sdk.url import Address, Url, parse
 from polydomo.server.extensions import Extension, Metric
-from polydomo.server.log import Log
 from polydomo.services.builtin import is_internal
 from polydomo.wire.frames import EMPTY_BODY, Message
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
-log = Log()
-
-# How often it is looked whether other brokers must be told of other services or more or fewer idle workers, in seconds.
-LOOK: Final = 0.05
+# Seconds between two updates of what is offered to other brokers.
+UPDATE_INTERVAL: Final = 0.05
 
 
-class FederationExtension(Extension, ConnectionOwner):
-    """See the module's text."""
+class FederationExtension(Extension):
+    """This broker as a worker of the brokers at `url`."""
 
     name = "join"
 
     def __init__(self, server: BrokerServer, url: Url) -> None:
         self.server = server
-        self.url = url
         self.bound: list[str] = []
-        self.side = LendingWorker(self, random=random.random)
-        self.side.relay = True
-        self.guests: dict[int, RemoteBroker] = {}  # by uplink: the broker there, as a client of ours
-        self.lent: dict[bytes, Job] = {}  # what is done here for others, by its address
+        self.worker = LendingWorker(self._idle_workers, random.random)
+        self.worker.relay = True
         self.taken = 0
         self.returned = 0
-        self._up: dict[int, Dealer] = {}
-        self._troubled: set[int] = set()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._uplinks = Uplinks(url, self, b"")
+        self._brokers: dict[int, RemoteBroker] = {}  # by uplink
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
-        self._looker: asyncio.TimerHandle | None = None
+        self._updater: asyncio.TimerHandle | None = None
 
-    # A door's side
+    # Extension
 
     async def open(self) -> None:
-        self.identity = self.server.context.broker_id
-        self._tasks = [
-            asyncio.create_task(maintain_connection(number, place, self, REAL_TIME))
-            for number, place in enumerate(self.url.addresses)
-        ]
-        self._look()
+        self._uplinks.identity = self.server.context.broker_id
+        self._uplinks.open()
+        self._update()
 
     def shut(self) -> None:
-        """The broker stops: nothing more is taken."""
-        self.side.stop(self._now())
-        self._pump()
+        """Take no more jobs: the broker stops."""
+        self.worker.stop(now())
+        self.flush()
 
     async def close(self) -> None:
-        if self._looker is not None:
-            self._looker.cancel()
+        if self._updater is not None:
+            self._updater.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._uplinks.close()
 
     def show(self) -> dict[str, Any]:
         return {
             "bound": [],
-            "above": [str(self.url.addresses[number]) for number in sorted(self._up)],
-            "offers": [role.decode(errors="replace") for role in self.side.roles],
-            "slots": self.side.slots,
-            "running": len(self.lent),
+            "above": self._uplinks.connected(),
+            "offers": [role.decode(errors="replace") for role in self.worker.roles],
+            "slots": self.worker.slots,
+            "running": self._running(),
             "taken": self.taken,
             "returned": self.returned,
         }
 
     def figures(self) -> list[Metric]:
+        above = len(self._uplinks.dealers)
         return [
-            Metric("polydomo_join_above", "Brokers joined.", {(): len(self._up)}, counter=False),
+            Metric("polydomo_join_above", "Brokers joined.", {(): above}, counter=False),
             Metric(
-                "polydomo_join_running", "Jobs of joined brokers here.", {(): len(self.lent)}, counter=False
+                "polydomo_join_running", "Jobs of joined brokers here.", {(): self._running()}, counter=False
             ),
             Metric("polydomo_join_taken", "Jobs taken from joined brokers.", {(): self.taken}),
             Metric("polydomo_join_returned", "Of these, answered.", {(): self.returned}),
         ]
 
-    # The uplinks' side
+    # Uplinks
 
-    def on_connected(self, number: int, dealer: Dealer) -> None:
-        self._up[number] = dealer
-        self._troubled.discard(number)
+    def uplink_connected(self, number: int, dealer: Dealer) -> None:
         self.server.advance()
-        self.guests[number] = RemoteBroker(self, f"join:{self.url.addresses[number]}".encode())
-        log.info("joined", broker=str(self.url.addresses[number]))
-        self.side.connected(number, self._now())
-        self._pump()
+        self._brokers[number] = RemoteBroker(self, f"join:{self._uplinks.address(number)}".encode())
+        self.worker.connected(number, now())
+        self.flush()
 
-    def on_disconnected(self, number: int, reason: str) -> None:
-        del self._up[number]
+    def uplink_lost(self, number: int) -> None:
         self.server.advance()
-        self.side.disconnected(number, self._now())
-        self._cancel_all(number)
-        self.server.broker.client_gone(self.guests.pop(number).core)
-        self._pump()
-        log.warning("joined broker lost", broker=str(self.url.addresses[number]), reason=reason)
+        self.worker.disconnected(number, now())
+        self._brokers.pop(number).disconnect()
+        self.flush()
 
-    def on_unreachable(self, number: int, reason: str) -> None:
-        if number not in self._troubled:
-            self._troubled.add(number)
-            log.warning("no broker to join", broker=str(self.url.addresses[number]), reason=reason)
-
-    def on_message(self, number: int, message: Message) -> None:
+    def uplink_message(self, number: int, message: Message) -> None:
         self.server.advance()
-        request = self.side.receive(number, message, self._now())
+        request = self.worker.receive(number, message, now())
         if request is not None and request.cancelled:
-            self._cancel(request)
+            self._brokers[number].cancel(request)
         elif request is not None:
-            self._begin(number, request)
-        self._pump()
+            self.taken += 1
+            self._brokers[number].submit(request)
+        self.flush()
 
-    # The guests' side
+    def flush(self) -> None:
+        """Send the worker's output and set the timer for its next tick."""
+        for number, data in self.worker.take_output():
+            dealer = self._uplinks.dealers.get(number)
+            if dealer is not None:
+                dealer.send(data)
+        due = self.worker.due
+        if due < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = due
+            self._timer = self.server.loop.call_later(max(due - now(), 0.0), self._tick)
 
-    def answer(self, request: WmpRequest, body: bytes) -> None:
-        self.returned += 1
-        self.lent.pop(request.address, None)
-        self.side.final(request, body, self._now())
-        self._pump()
+    def _tick(self) -> None:
+        self._timer = None
+        self._timer_at = NEVER
+        if self.worker.due <= now():
+            self.worker.tick(now())
+        self.flush()
 
-    def tell(self, request: WmpRequest, body: bytes) -> None:
-        """One of several answers."""
-        self.side.partial(request, body, self._now())
-        self._pump()
-
-    def event(self, request: WmpRequest, kind: str, body: bytes) -> None:
-        self.side.event(request, kind, body, self._now())
-        self._pump()
-
-    def fail(self, request: WmpRequest, failure: Failure) -> None:
-        """What a worker said of it is the job's end there as well. What happened to it here is not: another broker, or
-        the same with another worker, may have it."""
-        self.lent.pop(request.address, None)
-        body = EMPTY_BODY if failure.body is None else failure.body
-        if failure.reason == CANCELLED:
-            self.side.failed(request, messages.CANCELLED, {}, body, self._now())
-        elif failure.reason == WORKER_ERROR:
-            self.returned += 1
-            self.side.failed(request, messages.FAILED, _account(failure), body, self._now())
-        else:
-            self.side.failed(request, messages.NOT_BEGUN, {"reason": failure.reason}, body, self._now())
-        self._pump()
-
-    # Inside
-
-    def free(self, role: bytes) -> int:
-        """How many of our own workers could begin a job of this service now."""
-        service = self.server.broker.services.get(role)
-        return 0 if service is None else idle(service)
-
-    def _begin(self, number: int, request: WmpRequest) -> None:
-        guest = self.guests[number]
-        self.taken += 1
-        try:
-            left = messages.whole(request.headers, "deadline")
-            timeout = messages.whole(request.headers, "timeout")
-        except ProtocolError as error:
-            self.side.failed(request, messages.FAILED, {"message": error.message}, EMPTY_BODY, self._now())
-            return
-        priority = request.headers.get("priority")
-        options: Options | None = None
-        if left or isinstance(priority, int):
-            options = Options(deadline=left / 1000.0 if left else FOREVER, timeout=timeout / 1000.0)
-            if isinstance(priority, int) and -HIGHEST <= priority <= HIGHEST:
-                options.priority = priority
-        guest.take(request, options, timeout / 1000.0)
-
-    def _cancel(self, request: WmpRequest) -> None:
-        job = self.lent.get(request.address)
-        if job is not None:
-            self.server.broker.lifecycle.cancel(job)
-
-    def _cancel_all(self, number: int) -> None:
-        """Nobody waits for these any more."""
-        for request in list(self.side.held.values()):
-            job = self.lent.pop(request.address, None) if request.link == number else None
-            if job is not None:
-                self.side.drop(request, self._now())
-                self.server.broker.lifecycle.cancel(job, Failure(CLIENT_GONE, "the other broker is gone"))
-
-    def _look(self) -> None:
-        """What do we have to offer?"""
-        began = self._now()
+    def _update(self) -> None:
+        """Offer the services and idle workers that this broker has now."""
+        began = now()
         roles: list[bytes] = []
-        room = 0
+        idle = 0
         for service in self.server.broker.services.values():
             if is_internal(service.name) or all(worker.relay for worker in service.workers):
                 continue
             roles.append(service.name)
             if not service.paused and not service.waiting:
-                room += idle(service)
+                idle += idle_workers(service)
         roles.sort()
-        self.side.lend(roles, room, self._now())
-        self._pump()
-        # Of very many services: no more than a few per cent of the time.
-        pause = max(LOOK, (self._now() - began) * 30)
-        self._looker = self.server.loop.call_later(pause, self._look)
+        self.worker.lend(roles, idle, now())
+        self.flush()
+        # With very many services: use no more than a few per cent of the time.
+        pause = max(UPDATE_INTERVAL, (now() - began) * 30)
+        self._updater = self.server.loop.call_later(pause, self._update)
 
-    def _pump(self) -> None:
-        for number, data in self.side.take_output():
-            dealer = self._up.get(number)
-            if dealer is not None:
-                dealer.send(data)
-        due = self.side.due
-        if due < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = due
-            self._timer = self.server.loop.call_later(max(due - self._now(), 0.0), self._ring)
+    def _idle_workers(self, role: bytes) -> int:
+        service = self.server.broker.services.get(role)
+        return 0 if service is None else idle_workers(service)
 
-    def _ring(self) -> None:
-        self._timer = None
-        self._timer_at = NEVER
-        if self.side.due <= self._now():
-            self.side.tick(self._now())
-        self._pump()
-
-    def _now(self) -> float:
-        return REAL_TIME.time()
+    def _running(self) -> int:
+        return sum(len(broker.requests) for broker in self._brokers.values())
 
 
 class LendingWorker(WmpWorkerProtocol):
-    """A worker's side whose slots are other workers'."""
+    """WMP worker whose slots are the idle workers of this broker, by service (`idle`)."""
 
-    def __init__(self, extension: FederationExtension, random: Callable[[], float]) -> None:
+    def __init__(self, idle: Callable[[bytes], int], random: Callable[[], float]) -> None:
         super().__init__([], random, 0)
-        self.extension = extension
-        self.offered = 0  # idle workers that others were last told of
+        self._idle = idle
+        self._offered = 0  # idle workers in the last offer
 
-    def lend(self, roles: list[bytes], room: int, now: float) -> None:
-        """So many could begin something now, of these services. Others hear of it when that is something new to them:
-        other services, room where there was none, none where there was some, much more or much less."""
-        slots = room + len(self.held)
+    def lend(self, roles: list[bytes], idle: int, now: float) -> None:
+        """Offer these services and slots if that is news: other services, the first or the last slot, many more or
+        many fewer."""
+        slots = idle + len(self.held)
         if (
             roles == self.roles
-            and bool(room) == bool(self.offered)
-            and abs(room - self.offered) * 4 <= self.offered
+            and bool(idle) == bool(self._offered)
+            and abs(idle - self._offered) * 4 <= self._offered
         ):
             self.slots = slots
         else:
-            self.offered = room
+            self._offered = idle
             self.offer(roles, slots, now)
 
     def has_room(self, roles: list[bytes]) -> bool:
-        """A place for a job is a worker that is idle, and not promised to somebody else."""
-        return self.free > 0 and any(self.extension.free(role) > len(self.locks) for role in roles)
+        """Return whether an idle worker is left that is not locked for another job."""
+        return self.free > 0 and any(self._idle(role) > len(self.locks) for role in roles)
 
 
 class RemoteBroker(ClientPort):
-    """Another broker, as a client here."""
+    """A broker above, as a client of this one."""
 
     def __init__(self, extension: FederationExtension, name: bytes) -> None:
         self.extension = extension
-        self.core: Client = extension.server.broker.join_client(name, "wmp", self)
+        self.worker = extension.worker
+        self.broker = extension.server.broker
+        self.core: Client = self.broker.join_client(name, "wmp", self)
         self.core.relay = True
         self.requests: dict[Job, WmpRequest] = {}
-        self._taking: WmpRequest | None = None
+        self._submitting: WmpRequest | None = None
 
-    def take(self, request: WmpRequest, options: Options | None, limit: float) -> None:
-        self._taking = request
-        broker = self.extension.server.broker
-        job = broker.submit(self.core, request.service, request.body, b"", options, limit)
-        self._taking = None
-        if job is not None and request.address in self.extension.side.held:
+    def submit(self, request: WmpRequest) -> None:
+        """Submit a job of the other broker."""
+        try:
+            deadline = messages.whole(request.headers, "deadline") / 1000.0
+            timeout = messages.whole(request.headers, "timeout") / 1000.0
+        except ProtocolError as error:
+            self.worker.failed(request, messages.FAILED, {"message": error.message}, EMPTY_BODY, now())
+            return
+        priority = request.headers.get("priority")
+        options: Options | None = None
+        if deadline or isinstance(priority, int):
+            options = Options(deadline=deadline or FOREVER, timeout=timeout)
+            if isinstance(priority, int) and -HIGHEST <= priority <= HIGHEST:
+                options.priority = priority
+        self._submitting = request
+        job = self.broker.submit(self.core, request.service, request.body, b"", options, timeout)
+        self._submitting = None
+        if job is not None and request.address in self.worker.held:
             self.requests[job] = request
-            self.extension.lent[request.address] = job
+
+    def cancel(self, request: WmpRequest) -> None:
+        """Cancel the job of a request."""
+        for job, other in self.requests.items():
+            if other is request:
+                self.broker.lifecycle.cancel(job)
+                return
+
+    def disconnect(self) -> None:
+        """Cancel all jobs: the other broker has requeued them."""
+        requests = self.requests
+        self.requests = {}
+        for job, request in requests.items():
+            self.worker.drop(request, now())
+            self.broker.lifecycle.cancel(job, Failure(CLIENT_GONE, "the other broker is gone"))
+        self.broker.client_gone(self.core)
+
+    # ClientPort
 
     def partial(self, job: Job, body: bytes) -> None:
-        request = self.requests.get(job, self._taking)
+        request = self.requests.get(job, self._submitting)
         if request is not None:
-            self.extension.tell(request, body)
+            self.worker.partial(request, body, now())
+            self.extension.flush()
 
     def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
-        request = self.requests.get(job, self._taking)
+        request = self.requests.get(job, self._submitting)
         if request is not None:
-            self.extension.event(request, kind, body)
+            self.worker.event(request, kind, body, now())
+            self.extension.flush()
 
     def final(self, job: Job, body: bytes) -> None:
-        request = self.requests.pop(job, None) or self._taking
+        request = self.requests.pop(job, self._submitting)
         if request is not None:
-            self.extension.answer(request, body)
+            self.extension.returned += 1
+            self.worker.final(request, body, now())
+            self.extension.flush()
 
     def failed(self, job: Job, failure: Failure) -> None:
-        request = self.requests.pop(job, None) or self._taking
-        if request is not None:
-            self.extension.fail(request, failure)
+        """Send the failure. Only a worker's own failure ends the job above; after any other, the broker above tries
+        another broker, or this one again."""
+        request = self.requests.pop(job, self._submitting)
+        if request is None:
+            return
+        body = EMPTY_BODY if failure.body is None else failure.body
+        if failure.reason == CANCELLED:
+            self.worker.failed(request, messages.CANCELLED, {}, body, now())
+        elif failure.reason == WORKER_ERROR:
+            self.extension.returned += 1
+            self.worker.failed(request, messages.FAILED, _error_of(failure), body, now())
+        else:
+            self.worker.failed(request, messages.NOT_BEGUN, {"reason": failure.reason}, body, now())
+        self.extension.flush()
 
 
-def idle(service: Service) -> int:
-    """Workers of our own that could begin a job of this service now."""
-    count = len(service.idle)
-    herd = service.wakeup
-    if isinstance(herd, WakeScheduler):
-        count += herd.near.size()
-    return count
+def now() -> float:
+    return REAL_TIME.time()
 
 
-def _account(failure: Failure) -> dict[str, object]:
+def idle_workers(service: Service) -> int:
+    """Return how many workers of this broker, not of joined ones, could begin a job of a service now."""
+    wakeup = service.wakeup
+    woken = wakeup.local.size() if isinstance(wakeup, WakeScheduler) else 0
+    return len(service.idle) + woken
+
+
+def _error_of(failure: Failure) -> dict[str, object]:
+    """Return the header `error` of a failed DONE."""
     if failure.detail:
         try:
-            said = msgspec.json.decode(failure.detail)
+            detail = msgspec.json.decode(failure.detail)
         except msgspec.DecodeError:
-            said = None
-        if isinstance(said, dict):
-            return {key: value for key, value in said.items() if isinstance(value, (str, int))}
+            detail = None
+        if isinstance(detail, dict):
+            return {key: value for key, value in detail.items() if isinstance(value, (str, int))}
     return {"message": failure.message}
 
 
 def join(server: BrokerServer) -> Extension | None:
-    """The way up, if `join.up` names brokers."""
+    """Return the extension that joins the brokers of `join.up`, if there are any."""
     places: list[Address] = []
     for text in server.settings.join.up:
         url = parse(text)

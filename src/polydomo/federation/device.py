@@ -1,14 +1,14 @@
-"""A WMP device as a program: a server whose door leads on.
+"""A WMP device as a program.
 
-Below, a server with its listeners and limits, in which no protocol is spoken but WMP; above, a connection to each
-manager. What lies between is `dialects.wmp.device`.
+Below is a server with its listeners and limits, which speaks WMP only; above is a connection to each manager. The
+routing between is `dialects.wmp.device`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,8 @@ from polydomo.dialects.session import INSTANCE_PROPERTY, PeerConnection, Session
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.device import Device
 from polydomo.errors import ProtocolError
-from polydomo.sdk.clock import REAL_TIME
+from polydomo.federation.uplinks import Uplinks
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.reconnect import ConnectionOwner, maintain_connection
 from polydomo.sdk.url import Url
 from polydomo.server.extensions import Extension, Metric
 from polydomo.server.log import Log
@@ -29,51 +28,41 @@ log = Log()
 
 
 def make_name() -> bytes:
-    """One that no other device has."""
+    """Return a name that no other device has."""
     return b"device-" + os.urandom(6).hex().encode()
 
 
-class DeviceExtension(Extension, ConnectionOwner):
-    """See the module's text."""
+class DeviceExtension(Extension):
+    """Turns a server into a device below the managers at `url`."""
 
     name = "device"
 
     def __init__(self, server: BrokerServer, url: Url, name: bytes) -> None:
         self.server = server
-        self.url = url
         self.device = Device(name)
-        self.identity = name
-        self.properties = {INSTANCE_PROPERTY: secrets.token_hex(8).encode()}
         self.bound: list[str] = []
-        self._tasks: list[asyncio.Task[None]] = []
-        self._up: dict[int, Dealer] = {}
-        self._troubled: set[int] = set()
+        self._uplinks = Uplinks(url, self, name, {INSTANCE_PROPERTY: secrets.token_hex(8).encode()})
         server.only_devices = True
         server.context.factories = {}
         server.context.fallback = self._open_session
 
-    # A door's side
+    # Extension
 
     async def open(self) -> None:
-        self._tasks = [
-            asyncio.create_task(maintain_connection(number, place, self, REAL_TIME))
-            for number, place in enumerate(self.url.addresses)
-        ]
+        self._uplinks.open()
 
     def shut(self) -> None:
-        """Nothing is kept here: whoever is below finds out by the connection's end."""
+        """Do nothing: peers below notice the end of their connections."""
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._uplinks.close()
 
     def show(self) -> dict[str, Any]:
         device = self.device
         return {
             "bound": [],
             "name": device.name.decode(),
-            "above": [str(self.url.addresses[number]) for number in sorted(self._up)],
+            "above": self._uplinks.connected(),
             "below": len(device.below),
             "passed": sum(device.passed),
             "lost": device.lost,
@@ -83,56 +72,49 @@ class DeviceExtension(Extension, ConnectionOwner):
 
     def figures(self) -> list[Metric]:
         device = self.device
+        above = len(self._uplinks.dealers)
         passed: dict[tuple[str, ...], float] = {
             (name,): float(count) for name, count in zip(messages.NAMES, device.passed, strict=True) if name
         }
         return [
-            Metric("polydomo_device_messages", "Messages passed on, by command.", passed, ("command",)),
-            Metric("polydomo_device_lost", "Messages for somebody who was not there.", {(): device.lost}),
-            Metric("polydomo_device_refused", "Messages that could not be passed on.", {(): device.refused}),
-            Metric("polydomo_device_loops", "Messages that had been here before.", {(): device.loops}),
-            Metric("polydomo_device_above", "Managers connected.", {(): len(self._up)}, counter=False),
+            Metric("polydomo_device_messages", "Messages forwarded, by command.", passed, ("command",)),
+            Metric("polydomo_device_lost", "Messages for unknown peers.", {(): device.lost}),
+            Metric("polydomo_device_refused", "Invalid messages.", {(): device.refused}),
+            Metric(
+                "polydomo_device_loops", "Messages that had passed this device before.", {(): device.loops}
+            ),
+            Metric("polydomo_device_above", "Managers connected.", {(): above}, counter=False),
             Metric("polydomo_device_below", "Peers connected.", {(): len(device.below)}, counter=False),
         ]
 
-    # The uplinks' side
+    # Uplinks
 
-    def on_connected(self, number: int, dealer: Dealer) -> None:
-        self._up[number] = dealer
-        self._troubled.discard(number)
-        log.info("connected", manager=str(self.url.addresses[number]))
-        self.device.join_above(hop_of(number), dealer.send)
+    def uplink_connected(self, number: int, dealer: Dealer) -> None:
+        self.device.add_above(hop_of(number), dealer.send)
 
-    def on_disconnected(self, number: int, reason: str) -> None:
-        del self._up[number]
-        self.device.part_above(hop_of(number))
-        log.warning("manager lost", manager=str(self.url.addresses[number]), reason=reason)
+    def uplink_lost(self, number: int) -> None:
+        self.device.remove_above(hop_of(number))
 
-    def on_unreachable(self, number: int, reason: str) -> None:
-        if number not in self._troubled:
-            self._troubled.add(number)
-            log.warning("no manager", manager=str(self.url.addresses[number]), reason=reason)
-
-    def on_message(self, number: int, message: Message) -> None:
+    def uplink_message(self, number: int, message: Message) -> None:
         try:
             self.device.from_above(hop_of(number), message)
         except ProtocolError as error:
-            log.warning("message dropped", manager=str(self.url.addresses[number]), reason=error.message)
+            log.warning("message dropped", uplink=self._uplinks.address(number), reason=error.message)
 
     def _open_session(self, context: SessionContext, link: PeerConnection) -> Session:
         return DeviceSession(context, link, self.device)
 
 
 class DeviceSession(Session):
-    """One peer below."""
+    """One peer below a device."""
 
     def __init__(self, context: SessionContext, link: PeerConnection, device: Device) -> None:
         super().__init__(context, link)
         self.device = device
-        device.join_below(link.identity, link.send)
+        device.add_below(link.identity, link.send)
 
     def receive_expected(self, body: bytes) -> None:
-        """Nothing is expected here."""
+        """Do nothing: a device predicts no messages."""
 
     def receive(self, message: Message) -> bool:
         try:
@@ -142,27 +124,27 @@ class DeviceSession(Session):
         return True
 
     def lost(self) -> bool:
-        self.device.part_below(self.link.identity)
+        self.device.remove_below(self.link.identity)
         return False
 
     def reattach(self, link: PeerConnection) -> None:
-        """It leaves with its connection."""
+        """Do nothing: peers leave with their connection."""
 
     def abandon(self) -> None:
-        """There is no client here."""
+        """Do nothing: WMP has no clients."""
 
     def is_worker(self) -> bool:
         return True
 
     def set_reading_paused(self, reading_paused: bool) -> None:
-        """Nobody's silence means anything here."""
+        """Do nothing: a device does not watch for silence."""
 
 
 def hop_of(number: int) -> bytes:
-    """What stands for a manager in paths."""
+    """Return the hop of an uplink in paths."""
     return b"u%d" % number
 
 
-def joiner(url: Url, name: bytes) -> Any:
-    """Makes a server a device."""
+def joiner(url: Url, name: bytes) -> Callable[[BrokerServer], Extension]:
+    """Return the factory of a device's extension."""
     return partial(DeviceExtension, url=url, name=name)

@@ -17,10 +17,10 @@ from polydomo.sdk.clock import AsyncClock
 from polydomo.sdk.transport import PeerTransport, open_transport, release
 from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Handler, Limits, Peer
+from polydomo.wire.zmtp.connection import TRAFFIC, Connection, ConnectionLimits, Handler, PeerInfo
 
 # A broker may send anything its own limits allow; these only bound malformed input.
-LIMITS: Final = Limits(message_bytes=1 << 31, frames=1 << 16)
+LIMITS: Final = ConnectionLimits(message_bytes=1 << 31, frames=1 << 16)
 
 # The context of a PING that is answered when everything sent before it has been processed.
 _SETTLED: Final = b"settled"
@@ -87,7 +87,7 @@ class ZmtpTransport(PeerTransport, Handler):
 
     # wire.zmtp's Handler
 
-    def peer_ready(self, peer: Peer) -> None:
+    def peer_ready(self, peer: PeerInfo) -> None:
         self.native = NATIVE_PROPERTY.lower() in peer.properties
         # The connection's own state is "ready" only after this call.
         self._loop.call_soon(release, self._ready)

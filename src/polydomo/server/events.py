@@ -19,7 +19,7 @@ from polydomo.server.log import Log
 from polydomo.server.peer_base import PeerBase, PeerHost, close_all
 from polydomo.server.ping import SilenceCheck
 from polydomo.wire.frames import Message, frame
-from polydomo.wire.zmtp.connection import Connection, Handler, Peer
+from polydomo.wire.zmtp.connection import Connection, Handler, PeerInfo
 from polydomo.wire.zmtp.pubsub import Subscriptions
 
 log = Log()
@@ -168,7 +168,7 @@ class Subscriber(PeerBase, Handler):
             self.flush()  # keep the order
             self.write(data)
 
-    def peer_ready(self, peer: Peer) -> None:
+    def peer_ready(self, peer: PeerInfo) -> None:
         self.take_seat()
         self.end_handshake()
         self.events.subscribers.add(self)

@@ -6,9 +6,9 @@ import asyncio
 import os
 from typing import Any
 
-from polydomo.dialects.memo.context import MemoContext, SpTransport
-from polydomo.dialects.memo.reconnect import KEPT_BYTES, Kept
-from polydomo.dialects.memo.session import MemoSession
+from polydomo.dialects.memo.connection import SpTransport
+from polydomo.dialects.memo.reconnect import KEPT_BYTES, InterruptedRequests
+from polydomo.dialects.memo.session import MemoContext, MemoSession
 from polydomo.dialects.session import Outbox
 from polydomo.errors import ProtocolError
 from polydomo.server.log import Log
@@ -36,18 +36,18 @@ class NngListener:
         self.peers: set[NngPeer] = set()
         self.memo = MemoContext(server.broker, outbox, os.urandom)
         self._aged = 0.0  # when old answers were last dropped
-        self._kept = KeptAnswers(server.budget, self.memo.kept)
+        self._kept = KeptAnswers(server.budget, self.memo.interrupted)
         self.configure(server.settings)
 
     def configure(self, settings: Settings) -> None:
         """Apply new settings to all peers."""
         memo = self.memo
-        memo.set_rhythm(settings.memodb.heartbeat, settings.memodb.reply)
+        memo.workers.set_heartbeat(settings.memodb.heartbeat, settings.memodb.reply)
         memo.wait = settings.memodb.wait
         memo.retries = settings.memodb.retries
         memo.grace = settings.memodb.grace
-        memo.workers_max = settings.limits.connections
-        memo.kept.room = min(KEPT_BYTES, settings.limits.memory // KEPT_SHARE)
+        memo.workers.limit = settings.limits.connections
+        memo.interrupted.room = min(KEPT_BYTES, settings.limits.memory // KEPT_SHARE)
 
     def inspect(self, now: float) -> None:
         """Check all peers for slow reading, and drop old answers."""
@@ -57,7 +57,7 @@ class NngListener:
         for peer in list(self.peers):
             peer.inspect(now)
             if age:
-                peer.session.age()
+                peer.session.connection.forget_older()
         self._kept.report()
 
     def close(self, *, hurry: bool = False) -> None:
@@ -70,18 +70,18 @@ class NngListener:
         return {
             "bound": list(self.bound),
             "connections": len(self.peers),
-            "workers": len(memo.workers),
-            "parked": sum(len(peer.session.parked) for peer in self.peers),
-            "kept": sum(map(len, memo.kept.requests.values())),
+            "workers": len(memo.workers.by_id),
+            "parked": sum(len(peer.session.connection.waiting) for peer in self.peers),
+            "kept": sum(map(len, memo.interrupted.requests.values())),
             "repeated": memo.repeats,
             "returned": memo.returned,
         }
 
 
 class KeptAnswers:
-    """Answers kept for broken connections, as a holder of memory. `Kept.room` limits them between two reports."""
+    """Answers kept for broken connections, as a holder of memory. `InterruptedRequests.room` limits them between two reports."""
 
-    def __init__(self, budget: MemoryBudget, kept: Kept) -> None:
+    def __init__(self, budget: MemoryBudget, kept: InterruptedRequests) -> None:
         self.budget = budget
         self.kept = kept
 
@@ -91,7 +91,7 @@ class KeptAnswers:
 
     def cut(self, reason: str) -> None:
         log.warning("answers for broken NNG connections dropped", reason=reason)
-        self.kept.forget_answers()
+        self.kept.forget_replies()
 
 
 class NngPeer(PeerBase, SpTransport):
@@ -110,8 +110,9 @@ class NngPeer(PeerBase, SpTransport):
         self.attach(transport)
         ipc = self.listener.startswith("ipc:")
         host = self.address.rpartition(":")[0]
-        self.output = self.session = MemoSession(self.nng.memo, self, self.transport.write, host, ipc)
-        self.session.write_large = self.write_large
+        self.session = MemoSession(self.nng.memo, self, self.transport.write, host, ipc)
+        self.output = self.session.connection
+        self.session.connection.write_large = self.write_large
         self.parser = self.connection = Connection(
             self.session, REP, server.settings.limits.message_bytes, ipc
         )
@@ -141,14 +142,14 @@ class NngPeer(PeerBase, SpTransport):
         self.nng.peers.add(self)
 
     def failed(self, error: ProtocolError) -> None:
-        self.session.flush()  # answers to the other requests of this connection
+        self.output.flush()  # answers to the other requests of this connection
         self.refuse(str(error))
 
     def report_violation(self, reason: str) -> None:
-        self.count_violation(self.session.invalid, reason)
+        self.count_violation(self.session.connection.invalid, reason)
 
     def has_worker(self) -> bool:
         return self.session.is_worker()
 
     def remembered(self) -> int:
-        return self.session.remembered()
+        return self.session.connection.reply_bytes()

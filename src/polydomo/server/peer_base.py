@@ -20,7 +20,7 @@ from polydomo.server.host import ServerHost
 from polydomo.server.memory_budget import MemoryBudget
 from polydomo.server.pace import Pace
 from polydomo.server.peer_log import PeerAddress
-from polydomo.wire.zmtp.connection import Limits
+from polydomo.wire.zmtp.connection import ConnectionLimits
 
 # Seconds that a peer that broke the protocol has to read its pending output, which ends with the reason.
 LINGER = 1.0
@@ -37,7 +37,7 @@ TURN = 64 * 1024
 class PeerHost(ServerHost, Protocol):
     """Server as its peers see it: the limits that all connections share, and the log of peers."""
 
-    wire_limits: Limits
+    wire_limits: ConnectionLimits
     handshakes: Admission[PeerBase]  # connections in their handshake
     seats: Admission[PeerBase]  # connections after it
     descriptors: Descriptors

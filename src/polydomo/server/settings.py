@@ -16,7 +16,7 @@ from polydomo import redaction
 from polydomo.core.names import parse_name
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy, WakePolicy
 from polydomo.errors import ConfigError
-from polydomo.wire.zmtp.connection import Limits
+from polydomo.wire.zmtp.connection import ConnectionLimits
 
 MIB = 1024 * 1024
 
@@ -108,7 +108,7 @@ class HeartbeatSection(Section):
 
 
 class LimitsSection(Section):
-    """Limits on the resources that peers can use."""
+    """ConnectionLimits on the resources that peers can use."""
 
     message_bytes: Annotated[int, size("largest message, including the headers of its frames")] = (
         64 * MIB + 65536
@@ -451,9 +451,9 @@ class Settings(Section):
         """Return the heartbeat between the broker and its workers."""
         return Heartbeat(self.heartbeat.interval, self.heartbeat.liveness)
 
-    def wire_limits(self) -> Limits:
+    def wire_limits(self) -> ConnectionLimits:
         """Return the limits of a connection's messages."""
-        return Limits(message_bytes=self.limits.message_bytes, frames=self.limits.frames)
+        return ConnectionLimits(message_bytes=self.limits.message_bytes, frames=self.limits.frames)
 
     def policy(self) -> Policy:
         """Return the policy of services without a section of their own."""

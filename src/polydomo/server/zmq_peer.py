@@ -19,7 +19,7 @@ from polydomo.errors import ProtocolError
 from polydomo.server.disconnected import Disconnected, discard
 from polydomo.server.peer_base import TURN, PeerBase, PeerHost, close_all
 from polydomo.server.ping import SilenceCheck
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Peer
+from polydomo.wire.zmtp.connection import TRAFFIC, Connection, PeerInfo
 
 # Seconds that a peer has to answer a PING that checks its presence.
 PONG = 2.0
@@ -156,7 +156,7 @@ class ZmqPeer(PeerBase, Transport):
             self.link.flush()
         self.link.write(data)  # bounded like answers: the PONGs to a peer that never reads pile up too
 
-    def ready(self, peer: Peer) -> None:
+    def ready(self, peer: PeerInfo) -> None:
         self.link.native = NATIVE_PROPERTY.lower() in peer.properties
         self.zmq.admit(self, peer.identity)
         self.end_handshake()

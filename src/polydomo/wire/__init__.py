@@ -1,1 +1,1 @@
-"""Bytes to frames and back. Pure: no socket, no clock."""
+"""Wire formats: bytes to frames and back, without a socket and without a clock."""

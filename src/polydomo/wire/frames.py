@@ -1,12 +1,12 @@
-"""Frames: how a message of several parts lies in memory, and how its front is cut off without touching its body.
+"""Frames: multipart messages in memory, and how to read their front without copying their body.
 
-A message is a run of frames. Each has a flags byte (bit 0: MORE frames follow, bit 1: LONG, the size takes eight
+A message is a sequence of frames. Each has a flags byte (bit 0: MORE frames follow, bit 1: LONG, the size takes eight
 bytes instead of one, bit 2: COMMAND), its size, and that many bytes: ZMTP's own framing (RFC 37/ZMTP §Framing).
 
 The same encoding is the *canonical form of a body* everywhere inside Polydomo: a body of n frames is the bytes of
-those n frames, the last without MORE; a body of no frame at all is `b""`. A body that arrived on one ZeroMQ
-connection therefore leaves on another exactly as it came, behind a head made for that peer, and is never split,
-copied frame by frame or joined again. Wires with another framing convert with `split` and `join`.
+those n frames, the last without MORE; a body without frames is `b""`. A body that arrived on one ZeroMQ connection
+therefore leaves on another unchanged, after a head made for that peer, and is never split, copied frame by frame or
+joined again. Wires with another framing convert with `split` and `join`.
 """
 
 from collections.abc import Iterable
@@ -16,15 +16,15 @@ MORE: Final = 1
 LONG: Final = 2
 COMMAND: Final = 4
 
-# The empty frame that ends an envelope, with more to follow; and an empty frame as a whole body.
+# The empty frame that ends an envelope, with MORE; and a body of one empty frame.
 DELIMITER: Final = b"\x01\x00"
 EMPTY_BODY: Final = b"\x00\x00"
 
 
 class Message:
-    """A whole message inside a buffer: `take` frames from its front, `rest` is what follows, as wire bytes.
+    """A complete message inside a buffer: `take` frames from its front, get the remaining wire bytes with `rest`.
 
-    The frames were measured when the message was found, so nothing here can run past the end.
+    The frames were measured when the message was found, so no method can read past the end.
     """
 
     __slots__ = ("data", "end", "pos")
@@ -35,7 +35,7 @@ class Message:
         self.end = end
 
     def take(self) -> bytes | None:
-        """The next frame, or None when there is none left."""
+        """Read the next frame; None after the last."""
         pos = self.pos
         if pos >= self.end:
             return None
@@ -50,11 +50,11 @@ class Message:
         return data[start:stop]
 
     def rest(self) -> bytes:
-        """Everything not yet taken, still framed: a canonical body."""
+        """Return everything not yet taken, still framed: a canonical body."""
         return self.data[self.pos : self.end]
 
     def frames(self) -> list[bytes]:
-        """All frames not yet taken."""
+        """Read all frames not yet taken."""
         found: list[bytes] = []
         frame = self.take()
         while frame is not None:
@@ -64,7 +64,7 @@ class Message:
 
 
 def frame(body: bytes, more: bool = False) -> bytes:
-    """One frame as wire bytes."""
+    """Encode one frame, with MORE if others follow."""
     size = len(body)
     if size > 255:
         return bytes((LONG | more,)) + size.to_bytes(8, "big") + body
@@ -72,7 +72,7 @@ def frame(body: bytes, more: bool = False) -> bytes:
 
 
 def join(frames: Iterable[bytes]) -> bytes:
-    """Frames to wire bytes, MORE on all but the last. No frames give `b""`."""
+    """Encode frames as a message, with MORE on all but the last; no frames give `b""`."""
     parts = [frame(body, True) for body in frames]
     if not parts:
         return b""
@@ -82,17 +82,17 @@ def join(frames: Iterable[bytes]) -> bytes:
 
 
 def split(data: bytes) -> list[bytes]:
-    """Wire bytes that are known to be whole and sound (a canonical body) to frames."""
+    """Decode a canonical body, which is known to be complete and valid, to frames."""
     return Message(data, 0, len(data)).frames()
 
 
 def head(*frames: bytes) -> bytes:
-    """Frames to wire bytes with MORE on every one: what is put before a body."""
+    """Encode frames with MORE on every one: the bytes before a body."""
     return b"".join([frame(body, True) for body in frames])
 
 
 def close(prefix: bytes) -> bytes:
-    """A head made of short frames only, as a whole message: takes MORE off its last frame."""
+    """Return a head of short frames as a complete message, without MORE on its last frame."""
     pos = 0
     last = 0
     while pos < len(prefix):
@@ -102,11 +102,11 @@ def close(prefix: bytes) -> bytes:
 
 
 def measure(buffer: bytearray, start: int) -> tuple[int, int, int]:
-    """How far the frames of one message reach that begin at `start`.
+    """Measure the message that begins at `start`.
 
-    Returns (end, 0, frames) when the message is whole, else (start of the first frame that is not whole, bytes the
-    buffer must hold before looking again can be worth it, whole frames seen). It looks only at flags and sizes and
-    believes neither: callers check limits on what it returns before they make room for it.
+    Return (end, 0, frames) if the message is complete, else (start of the first incomplete frame, bytes the buffer must
+    hold before another call is useful, complete frames seen). Flags and sizes are not validated: callers check limits
+    on the result before they allocate memory for it.
     """
     have = len(buffer)
     pos = start
@@ -125,12 +125,12 @@ def measure(buffer: bytearray, start: int) -> tuple[int, int, int]:
             return pos, end, count
         pos = end
         count += 1
-        if not flags & MORE or flags > 3:  # above 3: a command, or flags that nobody may use
+        if not flags & MORE or flags > 3:  # above 3: a command, or reserved flags
             return pos, 0, count
 
 
 def shown(body: bytes | None) -> str:
-    """A frame for a complaint that people read: its beginning says enough, and it may have 64 MiB."""
+    """Return a frame's repr for a log line or an error message: at most its first 32 bytes."""
     if body is None or len(body) <= 32:
         return repr(body)
     return f"{body[:32]!r}... ({len(body)} bytes)"

@@ -18,9 +18,9 @@ class Case:
         self.device = Device(b"box")
         self.sent: dict[str, list[list[bytes]]] = {name: [] for name in above + below}
         for name in above:
-            self.device.join_above(name.encode(), self._sender(name))
+            self.device.add_above(name.encode(), self._sender(name))
         for name in below:
-            self.device.join_below(name.encode(), self._sender(name))
+            self.device.add_below(name.encode(), self._sender(name))
 
     def up(self, name: str, frames: list[bytes]) -> None:
         data = join(frames)
@@ -84,9 +84,9 @@ def test_a_manager_that_comes_later_hears_of_everybody_who_is_ready():
     case = Case()
     case.up("w", wmp(READY, {"roles": ["echo"]}))
     case.up("x", wmp(READY, {"roles": ["echo"]}, source=(b"far",)))
-    case.device.part_above(b"b")
+    case.device.remove_above(b"b")
     case.take("b")
-    case.device.join_above(b"b", case._sender("b"))
+    case.device.add_above(b"b", case._sender("b"))
     assert [understood(frames)[2] for frames in case.take("b")] == [[b"w"], [b"x", b"far"]]
 
 
@@ -95,11 +95,11 @@ def test_who_is_gone_below_is_gone_for_all_above():
     case = Case()
     case.up("w", wmp(READY, {"roles": ["echo"]}))
     case.take("a"), case.take("b")
-    case.device.part_below(b"w")
+    case.device.remove_below(b"w")
     for name in "ab":
         [frames] = case.take(name)
         assert understood(frames)[1:4] == (READY, [b"w"], {"roles": [], "gone": True})
-    case.device.part_below(b"x")  # it never said anything
+    case.device.remove_below(b"x")  # it never said anything
     assert case.take("a") == []
 
 
@@ -112,17 +112,17 @@ def test_a_manager_that_comes_later_hears_of_nobody_who_is_gone():
     case.up("w", wmp(READY, {"roles": [], "gone": True}, source=(b"d",)))  # and whoever is behind it
 
     def later() -> list[list[bytes]]:
-        case.device.join_above(b"b", case._sender("b"))
+        case.device.add_above(b"b", case._sender("b"))
         return [understood(frames)[2] for frames in case.take("b")]
 
     case.take("b")
     assert later() == [[b"w"], [b"w", b"f"], [b"x"]]
     case.up("x", wmp(READY, {"roles": []}))  # it is there, and offers nothing
     case.take("b")
-    case.device.join_above(b"b", case._sender("b"))
+    case.device.add_above(b"b", case._sender("b"))
     assert understood(case.take("b")[-1])[3] == {"roles": []}
-    case.device.part_below(b"w")
-    case.device.part_below(b"x")
+    case.device.remove_below(b"w")
+    case.device.remove_below(b"x")
     case.take("b")
     assert (later(), case.device._kept) == ([], 0)
 

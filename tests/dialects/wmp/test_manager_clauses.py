@@ -337,7 +337,7 @@ def test_labels_are_compared_by_their_text(written: str, fitting: list[object], 
 )
 def test_a_weight_is_a_finite_number_above_zero(desk: Desk, said: object, weight: float):
     Peer(desk).say(READY, {"roles": ["echo"], "labels": {"weight": said}})
-    weights = [one.port.weight for one in desk.broker.workers if isinstance(one.port, WmpWorker)]
+    weights = [one.port.wakeable.weight for one in desk.broker.workers if isinstance(one.port, WmpWorker)]
     assert weights == [weight]
 
 

@@ -33,7 +33,7 @@ def test_what_is_written_is_read_again(
     assert split(data) == [*to, b"", b"WMP1", bytes((command,)), *source, b"", headers, *payload]
     way = look(split(data))
     assert (way.hop, way.command, way.source) == (to[0] if to else b"", command, source)
-    assert split(way.passed_on(b"origin")) == [
+    assert split(way.forwarded(b"origin")) == [
         *to[1:],
         b"",
         b"WMP1",
@@ -77,7 +77,7 @@ def test_headers_written_by_hand_are_what_everybody_reads(
     assert (said["wake"], _bytes(said["roles"][0])) == (wake, role)
     assert cbor2.loads(messages.only_wake(wake)) == {"wake": wake}
     tail = messages.take_tail(manager, timeout)
-    said = cbor2.loads(messages.take_headers(job, messages.word(role), wake, tail, 2))
+    said = cbor2.loads(messages.take_headers(job, messages.encode_name(role), wake, tail, 2))
     assert (_bytes(said["job"]), _bytes(said["role"]), _bytes(said["manager"])) == (job, role, manager)
     assert (said["wake"], said["timeout"]) == (wake, min(round(timeout * 1000), messages.TIMEOUT_MAX))
     assert _bytes(cbor2.loads(messages.only_job(job))["job"]) == job
@@ -87,9 +87,14 @@ def test_headers_written_by_hand_are_what_everybody_reads(
 
 @given(st.integers(0, 2**64 - 1), st.text(min_size=1, max_size=40))
 def test_the_usual_headers_are_recognised_and_others_are_not_taken_for_them(wake: int, job: str):
-    assert messages.wake_in(cbor2.dumps({"wake": wake})) == wake
-    assert messages.wake_in(cbor2.dumps({"wake": wake, "x": 1})) == -1
-    assert messages.wake_in(cbor2.dumps({"wake": [wake]})) == -1
+    assert messages.slots_in(cbor2.dumps({"slots": wake})) == wake
+    assert messages.slots_in(cbor2.dumps({"slots": wake, "x": 1})) == -1
+    assert messages.slots_in(cbor2.dumps({"slots": [wake]})) == -1
+    assert messages.wake_in(cbor2.dumps({"wake": wake}), -1) == wake
+    assert messages.wake_in(cbor2.dumps({"wake": wake, "x": 1}), -1) == wake
+    assert messages.wake_in(cbor2.dumps({"x": wake}), -1) == -1
+    with pytest.raises(ProtocolError):
+        messages.wake_in(cbor2.dumps({"wake": [wake]}), -1)
     known = messages.job_done_well(cbor2.dumps({"job": job, "status": 200}, canonical=True))
     assert known == (job.encode() if len(job.encode()) < 24 else b"")
     assert messages.job_done_well(cbor2.dumps({"job": job, "status": 500}, canonical=True)) == b""
@@ -98,8 +103,13 @@ def test_the_usual_headers_are_recognised_and_others_are_not_taken_for_them(wake
 
 @given(st.binary(max_size=40))
 def test_nothing_is_made_of_noise(noise: bytes):
-    wake = messages.wake_in(noise)
-    assert wake == -1 or cbor2.loads(noise) == {"wake": wake}
+    slots = messages.slots_in(noise)
+    assert slots == -1 or cbor2.loads(noise) == {"slots": slots}
+    try:
+        wake = messages.wake_in(noise, -1)
+    except ProtocolError:
+        wake = -1
+    assert wake == -1 or cbor2.loads(noise)["wake"] == wake
     job = messages.job_done_well(noise)
     if job:
         assert cbor2.loads(noise)["status"] == 200

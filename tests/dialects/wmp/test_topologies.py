@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from polydomo.core.policy import Policy
 from polydomo.dialects.wmp.session import WmpSession
+from polydomo.dialects.wmp.worker import LOCK
 from tests.support.wmp import Box, Hand, Manager, World, connect
 
 PLANS = st.tuples(
@@ -71,8 +72,9 @@ def held_at_most_once(world: World) -> None:
                 assert isinstance(session, WmpSession)
                 for worker in session.workers.values():
                     slots = next(hand.side.slots for hand in world.workers if hand.name == worker.core.name)
-                    assert 0 <= worker.held <= slots
-                    assert len(worker._open) <= max(worker.held, slots)
+                    ready = worker.wakeable.ready_slots
+                    assert 0 <= ready <= slots
+                    assert len(worker.wakeable._open) <= max(ready, slots)
 
 
 def settled(world: World) -> None:
@@ -204,7 +206,7 @@ def test_a_manager_lost_after_give_costs_a_place_only_until_the_lock_ends():
     cut()
     world.managers.remove(lost)
     other.ask()
-    assert world.run(hand.side.lock + 1.0, lambda: other.finals[1] == 1)
+    assert world.run(LOCK + 1.0, lambda: other.finals[1] == 1)
     settled(world)
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from polydomo.dialects.wmp.messages import CANCEL, DONE, GIVE, NO, READY, STATUS, TAKE, WAKE
-from polydomo.dialects.wmp.worker import AT_ONCE, MOMENT, NEVER, WmpRequest, WmpWorkerProtocol
+from polydomo.dialects.wmp.worker import BATCH_INTERVAL, FIRST_BATCH, NEVER, WmpRequest, WmpWorkerProtocol
 from polydomo.wire.frames import Message, join, split
 from tests.support.wmp import understood, wmp
 
@@ -294,9 +294,9 @@ def test_of_many_managers_those_served_longest_ago_are_told_first_and_not_all_at
     bench.took()
     bench.finish(request)
     asked = [link for link, command in bench.took() if command == READY]
-    assert asked == [0, 1][:AT_ONCE] or asked == [1, 2][:AT_ONCE]
-    bench.wait(MOMENT * 1.5)  # nobody had anything: a few more
-    assert len(bench.took()) == 2 * AT_ONCE
+    assert asked == [0, 1][:FIRST_BATCH] or asked == [1, 2][:FIRST_BATCH]
+    bench.wait(BATCH_INTERVAL * 1.5)  # nobody had anything: a few more
+    assert len(bench.took()) == 2 * FIRST_BATCH
     bench.wait(0.5)
     assert len({link for link, _ in bench.took()}) >= 40
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.errors import ProtocolError
-from polydomo.wire.zmtp.connection import CLOSED, TRAFFIC, Limits
+from polydomo.wire.zmtp.connection import CLOSED, TRAFFIC, ConnectionLimits
 from tests.support import zmtp
 from tests.support.effort import examples
 from tests.support.recorder import Recorder, connect, feed, handshake, in_traffic
@@ -112,7 +112,7 @@ def test_a_command_without_a_name_is_refused() -> None:
 def test_error_in_traffic_ends_the_connection() -> None:
     connection, noted = in_traffic()
     connection.receive(zmtp.message(b"a") + zmtp.command(b"ERROR", b"\3bye") + zmtp.message(b"b"))
-    assert noted.calls == [("message", b"a"), ("failed", "the peer gave up: bye")]
+    assert noted.calls == [("message", b"a"), ("failed", "the peer sent ERROR: bye")]
 
 
 def test_nothing_is_handed_on_after_a_failure() -> None:
@@ -218,7 +218,7 @@ def test_no_bytes_of_the_peer_match_when_nothing_is_expected() -> None:
 
 
 def test_an_expected_head_is_under_the_same_limits() -> None:
-    connection, noted = in_traffic(limits=Limits(message_bytes=100))
+    connection, noted = in_traffic(limits=ConnectionLimits(message_bytes=100))
     noted.expected = b"\x01\x01a"
     connection.receive(b"\x01\x01a" + b"\x02" + (1 << 62).to_bytes(8, "big"))
     assert "100 bytes" in noted.failures[0]

@@ -6,17 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.wire.zmtp.connection import Limits
+from polydomo.wire.zmtp.connection import ConnectionLimits
 from tests.support import zmtp
 from tests.support.effort import examples
 from tests.support.recorder import Call, connect, feed, handshake
 
-LIMITS = Limits(message_bytes=400, frames=4, handshake_bytes=200)
+LIMITS = ConnectionLimits(message_bytes=400, frames=4, handshake_bytes=200)
 ROLES = [b"ROUTER", b"DEALER", b"PUB", b"SUB"]
 
 
 def what_happens(
-    role: bytes, server: bool, stream: bytes, cuts: object, expected: bytes = b"", limits: Limits = LIMITS
+    role: bytes,
+    server: bool,
+    stream: bytes,
+    cuts: object,
+    expected: bytes = b"",
+    limits: ConnectionLimits = LIMITS,
 ) -> tuple[list[Call], bytes, int, float]:
     connection, noted = connect(role, server=server, limits=limits)
     if expected:
@@ -98,7 +103,7 @@ WITH_HEADS = st.lists(st.one_of(BITS, st.sampled_from(HEADS)), max_size=6).map(b
 def test_what_the_owner_expects_changes_nothing_but_the_speed(
     stream: bytes, keep: int, cuts: list[int], expected: bytes
 ) -> None:
-    limits = Limits(message_bytes=400, frames=1000, handshake_bytes=200)
+    limits = ConnectionLimits(message_bytes=400, frames=1000, handshake_bytes=200)
     stream = handshake() + stream[:keep]
     plain = what_happens(b"ROUTER", True, stream, [], limits=limits)
     for pieces in ([], range(len(stream)), cuts):

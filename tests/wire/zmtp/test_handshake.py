@@ -15,7 +15,7 @@ from polydomo.wire.zmtp.connection import (
     IDENTITY_MAX,
     TRAFFIC,
     Connection,
-    Limits,
+    ConnectionLimits,
 )
 from tests.support import zmtp
 from tests.support.recorder import Recorder, connect, handshake, run_to_rest
@@ -189,7 +189,7 @@ def test_error_from_the_peer_ends_the_handshake_with_its_reason() -> None:
     connection.receive(zmtp.greeting())
     noted.take_sent()
     connection.receive(zmtp.command(b"ERROR", b"\7go away") + zmtp.message(b"but first"))
-    assert noted.calls == [("failed", "the peer refused us: go away")]
+    assert noted.calls == [("failed", "the peer refused the connection: go away")]
     assert noted.sent == b""
     assert connection.phase == CLOSED
 
@@ -199,7 +199,7 @@ def test_our_two_ends_understand_each_others_refusal() -> None:
     dealer = connect(b"DEALER", server=False)
     run_to_rest(router, dealer)
     assert router[1].failures == ["too many connections"]
-    assert dealer[1].calls == [("failed", "the peer refused us: too many connections")]
+    assert dealer[1].calls == [("failed", "the peer refused the connection: too many connections")]
 
 
 @pytest.mark.parametrize(
@@ -225,17 +225,17 @@ def test_only_a_sound_ready_ends_the_handshake(instead: bytes) -> None:
 
 
 def test_a_handshake_command_longer_than_allowed_is_refused_by_its_header() -> None:
-    connection, noted = connect(limits=Limits(handshake_bytes=1000))
+    connection, noted = connect(limits=ConnectionLimits(handshake_bytes=1000))
     connection.receive(zmtp.greeting() + b"\x06" + (1 << 62).to_bytes(8, "big"))
     assert "handshake" in noted.failures[0]
 
 
 def test_metadata_up_to_the_limit_is_fine() -> None:
     whole = zmtp.ready(b"DEALER", b"me", X_Big=b"x" * 800)
-    connection, noted = connect(limits=Limits(handshake_bytes=len(whole)))
+    connection, noted = connect(limits=ConnectionLimits(handshake_bytes=len(whole)))
     connection.receive(zmtp.greeting() + whole)
     assert connection.phase == TRAFFIC
-    connection, noted = connect(limits=Limits(handshake_bytes=len(whole) - 1))
+    connection, noted = connect(limits=ConnectionLimits(handshake_bytes=len(whole) - 1))
     connection.receive(zmtp.greeting() + whole)
     assert "handshake" in noted.failures[0]
 
@@ -259,7 +259,7 @@ def test_the_peers_properties_are_kept() -> None:
 
 def test_our_own_properties_are_sent() -> None:
     noted = Recorder()
-    connection = Connection(noted, b"ROUTER", True, Limits(), properties={b"X-Polydomo": b"1.0"})
+    connection = Connection(noted, b"ROUTER", True, ConnectionLimits(), properties={b"X-Polydomo": b"1.0"})
     connection.start()
     connection.receive(handshake())
     assert b"\x0aX-Polydomo\0\0\0\x031.0" in noted.sent

@@ -6,11 +6,11 @@ import tracemalloc
 
 import pytest
 
-from polydomo.wire.zmtp.connection import CLOSED, COMMAND_MAX, Limits
+from polydomo.wire.zmtp.connection import CLOSED, COMMAND_MAX, ConnectionLimits
 from tests.support import zmtp
 from tests.support.recorder import feed, in_traffic
 
-LIMITS = Limits(message_bytes=1000, frames=4)
+LIMITS = ConnectionLimits(message_bytes=1000, frames=4)
 
 HUGE = b"\x02" + (1 << 62).to_bytes(8, "big")
 
@@ -43,7 +43,7 @@ def test_a_message_of_exactly_the_limit_passes_and_one_more_byte_does_not(cuts: 
 
 @pytest.mark.parametrize("cuts", [[], range(2000)], ids=["whole", "byte by byte"])
 def test_many_small_frames_count_together(cuts: range) -> None:
-    connection, noted = in_traffic(limits=Limits(message_bytes=1000, frames=10_000))
+    connection, noted = in_traffic(limits=ConnectionLimits(message_bytes=1000, frames=10_000))
     feed(connection, b"\x01\x00" * 600, cuts)
     assert noted.calls == [("failed", "a message of more than 1000 bytes")]
 
@@ -79,7 +79,7 @@ def test_a_limit_in_the_middle_of_a_chunk_hands_on_what_was_before_it() -> None:
 
 
 def test_an_unfinished_message_is_never_held_beyond_its_limit() -> None:
-    connection, noted = in_traffic(limits=Limits(message_bytes=10_000, frames=1 << 30))
+    connection, noted = in_traffic(limits=ConnectionLimits(message_bytes=10_000, frames=1 << 30))
     for _ in range(30_000):
         connection.receive(b"\x01")
         connection.receive(b"\x00")

@@ -14,7 +14,7 @@ import zmq.asyncio
 
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message, join
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, Handler, Limits, Peer
+from polydomo.wire.zmtp.connection import TRAFFIC, Connection, ConnectionLimits, Handler, PeerInfo
 from polydomo.wire.zmtp.pubsub import Subscriptions
 
 PATIENCE = 20.0
@@ -36,9 +36,9 @@ class End(asyncio.Protocol, Handler):
     """One of our connections on a socket."""
 
     def __init__(self, role: bytes, *, server: bool, identity: bytes = b"", refuse: str = "") -> None:
-        self.connection = Connection(self, role, server, Limits(), identity)
+        self.connection = Connection(self, role, server, ConnectionLimits(), identity)
         self.refuse = refuse
-        self.ready: asyncio.Future[Peer] = asyncio.get_running_loop().create_future()
+        self.ready: asyncio.Future[PeerInfo] = asyncio.get_running_loop().create_future()
         self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.messages: asyncio.Queue[list[bytes]] = asyncio.Queue()
         self.subscriptions = Subscriptions()
@@ -64,7 +64,7 @@ class End(asyncio.Protocol, Handler):
     def transmit(self, data: bytes) -> None:
         self.transport.write(data)
 
-    def peer_ready(self, peer: Peer) -> None:
+    def peer_ready(self, peer: PeerInfo) -> None:
         if self.refuse:
             raise ProtocolError(self.refuse)
         self.ready.set_result(peer)

@@ -1,106 +1,95 @@
-"""MemoDB's clients as the core sees them: one per connection, for all requests that come over it.
+"""The broker's side of MemoDB clients: one port per connection, for all requests that come over it.
 
-A client that has no answer asks again by itself. So where MemoDB has no word for a failure, nothing is said, and the
-request's ID is forgotten: the same request counts as a new one when it comes again.
+A client without a reply repeats its request by itself. So where memo01 has no message for a failure, nothing is sent
+and the request's ID is forgotten: a repeat then counts as a new request.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
+from polydomo.core.broker import Broker
 from polydomo.core.client import Client
 from polydomo.core.job import CLIENT_GONE, Failure, Job
 from polydomo.core.ports import ClientPort
-from polydomo.dialects.memo.messages import CLIENT_RESULT, payload_of
-from polydomo.dialects.memo.reconnect import Answer, Astray
-
-if TYPE_CHECKING:
-    from polydomo.dialects.memo.session import MemoSession
-
-DIALECT: Final = "memo01"
-
-# An answer is remembered, to be given again if its connection breaks, if neither it nor its request is larger.
-REMEMBERED: Final = 32768
+from polydomo.dialects.memo.connection import REPLY_MAX, MemoPeerConnection, SentReply
+from polydomo.dialects.memo.messages import CLIENT_RESULT, DIALECT, payload_of
+from polydomo.dialects.memo.reconnect import InterruptedRequest, InterruptedRequests
 
 
 class MemoClient(ClientPort):
-    """The port for one connection's requests. It outlives the connection while they do."""
+    """Port for the requests of one connection. It outlives the connection while any of them are kept."""
 
-    def __init__(self, session: MemoSession) -> None:
-        memo = session.memo
-        self.broker = memo.broker
-        self.session = session
-        self.core: Client = memo.broker.join_client(session.name, DIALECT, self)
-        self.core.wait = memo.wait
-        self.core.retries = memo.retries
-        self.astray: dict[Job, Astray] = {}  # jobs whose connection broke, come again or not
+    def __init__(
+        self, broker: Broker, connection: MemoPeerConnection, interrupted: InterruptedRequests
+    ) -> None:
+        self.broker = broker
+        self.connection = connection
+        self.core: Client = broker.join_client(connection.name, DIALECT, self)
+        self._interrupted = interrupted
+        self._requests: dict[Job, InterruptedRequest] = {}  # jobs whose connection broke, repeated or not
 
     def partial(self, job: Job, body: bytes) -> None:
-        """MemoDB has one answer to a request: only the last reaches its clients."""
+        """Drop a partial reply: memo01 has one reply per request."""
 
     def final(self, job: Job, body: bytes) -> None:
         content = CLIENT_RESULT + payload_of(body)
-        session = self.session
-        if not session.live:
-            self._late(job, content)
+        if self.connection.transport is None:
+            self._reply_interrupted(job, content)
             return
-        stack = job.envelope
-        session.jobs.pop(stack, None)
-        session.answer(stack, content)
-        if len(content) <= REMEMBERED and job.size <= REMEMBERED:
-            session.remember(stack, Answer(job.asked, job.limit, hash(job.body), content))
-        else:
-            session.remember(stack, None)
+        reply: SentReply | None = None
+        if len(content) <= REPLY_MAX and job.size <= REPLY_MAX:
+            reply = SentReply(job.asked, job.limit, hash(job.body), content)
+        self.connection.reply(job.envelope, content, reply)
 
     def failed(self, job: Job, failure: Failure) -> None:
-        if failure.body is not None:  # a worker's own words
+        if failure.body is not None:  # the worker's own reply
             self.final(job, failure.body)
             return
-        if self.session.live:
-            self.session.jobs.pop(job.envelope, None)
+        if self.connection.transport is not None:
+            self.connection.jobs.pop(job.envelope, None)
             return
-        request = self.astray.pop(job, None)
+        request = self._requests.pop(job, None)
         if request is not None:
-            if request.session is not None:
-                request.session.jobs.pop(request.stack, None)
-            self.session.memo.kept.remove(request)
-        self.reap()
+            if request.connection is not None:
+                request.connection.jobs.pop(request.stack, None)
+            self._interrupted.remove(request)
+        self.leave_if_unused()
 
     def hold(self) -> None:
-        if self.session.live:
-            self.session.wire.pause()
+        self.connection.pause()
 
     def release(self) -> None:
-        if self.session.live:
-            self.session.wire.resume()
+        self.connection.resume()
 
-    def give_up(self, request: Astray) -> None:
-        """It did not come again in time. What is on disk, or shared with others, is done all the same."""
-        job = request.job
-        if job is None:
-            return
-        self.astray.pop(job, None)
+    def interrupt(self, stack: bytes, job: Job) -> InterruptedRequest:
+        """Return the request of a job whose connection broke, maybe not for the first time."""
+        request = self._requests.get(job)
+        if request is None:
+            request = self._requests[job] = InterruptedRequest(stack, job, None)
+        request.connection = None
+        return request
+
+    def give_up(self, job: Job) -> None:
+        """Cancel a job whose request was not repeated in time, unless the job is durable or shared with others."""
+        self._requests.pop(job, None)
         if not self.broker.lifecycle.survives_client(job):
-            self.broker.lifecycle.cancel(job, Failure(CLIENT_GONE, "its client did not come back"))
+            self.broker.lifecycle.cancel(job, Failure(CLIENT_GONE, "the client did not reconnect"))
+        self.leave_if_unused()
 
-    def reap(self) -> None:
-        """Nobody is left to be told anything."""
-        if not self.session.live and not self.astray and not self.core.gone:
+    def leave_if_unused(self) -> None:
+        """Leave the broker if the connection is lost and no request of its is kept."""
+        if self.connection.transport is None and not self._requests and not self.core.gone:
             self.broker.client_gone(self.core)
 
-    def _late(self, job: Job, content: bytes) -> None:
-        """The connection that the request came over is gone; perhaps it came again over another."""
-        request = self.astray.pop(job, None)
+    def _reply_interrupted(self, job: Job, content: bytes) -> None:
+        """Reply on the connection where the request was repeated, or keep the reply until it is."""
+        request = self._requests.pop(job, None)
         if request is None:
             return
-        answer = Answer(job.asked, job.limit, hash(job.body), content)
-        session = request.session
-        if session is None:
-            request.job = None
-            if not self.session.memo.kept.add_answer(request, answer):
-                self.session.memo.kept.remove(request)
+        reply = SentReply(job.asked, job.limit, hash(job.body), content)
+        if request.connection is not None:
+            request.connection.reply(request.stack, content, reply)
         else:
-            session.jobs.pop(request.stack, None)
-            session.answer(request.stack, content)
-            session.remember(request.stack, answer if len(content) <= REMEMBERED else None)
-        self.reap()
+            request.job = None
+            if not self._interrupted.add_reply(request, reply):
+                self._interrupted.remove(request)
+        self.leave_if_unused()

@@ -1,202 +1,217 @@
-"""MemoDB's workers: known by the ID they were given, wherever they speak from.
+"""The broker's side of MemoDB workers, which are identified by the ID they were assigned, on any connection.
 
-A worker always has one request open or one job in hand. Its request is answered with a JOB when there is one, with a
-HEARTBEAT after a while, or with DISCONNECT when it cannot be what it says. To the core it has room for one job while a
-request of its is open, and for none otherwise.
+A worker always has one request open or one job in hand. The broker replies to the open request with a JOB when there is
+one, with a HEARTBEAT after a while, or with DISCONNECT if the worker is out of step. For the core, a worker has credit
+for one job while its request is open, and none otherwise.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from polydomo.core.broker import Broker
 from polydomo.core.job import Job
-from polydomo.core.policy import FOREVER
+from polydomo.core.policy import FOREVER, Heartbeat
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
 from polydomo.dialects.memo import messages
-from polydomo.dialects.memo.broker_client import DIALECT
-from polydomo.dialects.memo.messages import READY, RESULT, TIMEOUT_MAX, body_of, payload_of
+from polydomo.dialects.memo.connection import MemoPeerConnection
+from polydomo.dialects.memo.messages import DIALECT, READY, RESULT, TIMEOUT_MAX, body_of, payload_of
 
-if TYPE_CHECKING:
-    from polydomo.dialects.memo.session import MemoSession
+# Length of the IDs that workers are assigned.
+ID_SIZE: Final = 4
 
-PARKED: Final = 0  # its request is open
-BUSY: Final = 1  # it was given a job
-ASKED: Final = 2  # it was given a HEARTBEAT
+# States of a worker.
+WAITING: Final = 0  # its request is open
+BUSY: Final = 1  # it was sent a JOB
+PROBED: Final = 2  # it was sent a HEARTBEAT
 GONE: Final = 3
 
 
-class MemoWorker(WorkerPort):
-    """One worker. `session` and `stack` are where its last request came from, `kind` and `print` what it said: request
-    IDs are a peer's own choice, so another request may have the ID of the last."""
+class MemoWorkers:
+    """All workers of the broker. `random` returns that many random bytes, for IDs."""
 
-    def __init__(self, session: MemoSession, id: bytes) -> None:
-        memo = session.memo
-        self.memo = memo
-        self.broker = memo.broker
-        self.id = id
-        self.core = Worker(memo.broker, b"memo-" + id.hex().encode(), DIALECT, self, memo.beat)
+    def __init__(self, broker: Broker, random: Callable[[int], bytes]) -> None:
+        self.broker = broker
+        self.random = random
+        self.by_id: dict[bytes, MemoWorker] = {}
+        # Workers of broken connections whose last request was READY, which has no ID, by that request's stack.
+        self.by_ready: dict[bytes, MemoWorker] = {}
+        self.limit = 10_000
+        self.set_heartbeat(10.0, 10.0)
+
+    def set_heartbeat(self, interval: float, reply: float) -> None:
+        """Set the seconds before a HEARTBEAT and those allowed for its reply, for workers that register later."""
+        self.beat = Heartbeat(interval, (interval + reply) / interval)
+
+    def new_id(self) -> bytes:
+        """Return an ID that no worker has."""
+        while True:
+            id = self.random(ID_SIZE)
+            if id not in self.by_id:
+                return id
+
+
+class MemoWorker(WorkerPort):
+    """One worker.
+
+    `connection` and `stack` identify its last request, `kind` and `digest` describe it: request IDs are chosen by the
+    peer, so another request may have the ID of the last one.
+    """
+
+    def __init__(self, workers: MemoWorkers, connection: MemoPeerConnection) -> None:
+        self.workers = workers
+        self.broker = workers.broker
+        self.connection = connection
+        self.id = workers.new_id()
+        self.core = Worker(self.broker, b"memo-" + self.id.hex().encode(), DIALECT, self, workers.beat)
         self.core.anonymous = True
-        self.core.must_beat = False  # MemoDB §Worker: between a JOB and its RESULT there is nothing to say
+        self.core.must_beat = False  # MemoDB §Worker: nothing is sent between a JOB and its RESULT
         self.core.base_credit = self.core.credit = 0
-        self.session = session
         self.stack = b""
         self.kind = READY
-        self.print = 0  # of a RESULT's payload
-        self.state = ASKED
-        self.names: list[bytes] = []  # as READY had them, while that is its last request; then empty
+        self.digest = 0  # of a RESULT's payload
+        self.state = PROBED
+        self.services: list[bytes] = []  # names in READY, while that is its last request
         self._token = b""
-        self._owes = 0.0  # until when it may be at a job that was taken from it
-        self._service = b""  # for which, and for how many milliseconds, the head below is
+        self._late_until = 0.0  # until when it may still work on a job that was taken from it
+        self._service = b""  # service and timeout of the JOB header below
         self._timeout = -1
-        self._head = b""
+        self._job_header = b""
 
-    # The core's side
+    # WorkerPort
 
     def dispatch(self, job: Job) -> None:
         self._token = job.token
         self.state = BUSY
-        self._close()
-        self.session.send(self.stack, self._job(job))
+        self._reply(self._job_message(job))
 
     def beat(self) -> None:
-        """MemoDB §Worker: nothing was found for it for a while."""
-        if self.state == PARKED and self.session.live:
-            self.state = ASKED
-            self._close()
-            self.session.send(self.stack, messages.heartbeat(self.id))
+        """Reply with HEARTBEAT: no job was found for a while (MemoDB §Worker)."""
+        if self.state == WAITING and self.connection.transport is not None:
+            self.state = PROBED
+            self._reply(messages.heartbeat(self.id))
             self.broker.set_credit(self.core, 0)
-        elif self._owes > self.broker.now:
+        elif self._late_until > self.broker.now:
             self.core.last_seen = self.broker.now
 
     def cancel(self, job: Job) -> None:
-        """There is no word for it; what it says about the job is dropped when it comes. It has until then."""
-        self._owes = job.due
+        """Note that the job was taken from the worker: memo01 has no message for it. A late RESULT is dropped."""
+        self._late_until = job.due
 
     def dismiss(self, reason: str) -> None:
-        """Expired, or the broker stops: it hears so if it waits for an answer."""
-        if self.state == PARKED and self.session.live:
-            self._close()
-            self.session.send(self.stack, messages.disconnect(self.id))
+        """Reply with DISCONNECT if a request is open: the worker expired, or the broker stops."""
+        if self.state == WAITING and self.connection.transport is not None:
+            self._reply(messages.disconnect(self.id))
         self._forget()
 
-    # The connection's side
+    # Requests
 
     def leave(self, reason: str) -> None:
-        """Gone."""
+        """Remove the worker, whose job is requeued."""
         if self.state != GONE:
             self._forget()
             self.broker.leave(self.core, reason)
 
-    def park(self, session: MemoSession, stack: bytes, kind: int) -> None:
-        """Its READY or HEARTBEAT: it waits for what is next."""
-        self._settle(session, stack)
+    def wait_for_job(self, connection: MemoPeerConnection, stack: bytes, kind: int) -> None:
+        """Handle READY or HEARTBEAT: the worker waits for the next job."""
+        self._open_request(connection, stack)
         self.kind = kind
         self.core.last_seen = self.broker.now
         self.broker.set_credit(self.core, 1)
 
-    def answered(self, session: MemoSession, stack: bytes, payload: bytes) -> bool:
-        """Its RESULT, which is its next request as well. False: it had no job, or no time for it any more."""
+    def finish(self, connection: MemoPeerConnection, stack: bytes, payload: bytes) -> bool:
+        """Handle RESULT, which is the worker's next request as well; False if it has no job, or not any more."""
         token = self._token
         core = self.core
-        if self.state != BUSY or (token not in core.running and not self._owes):
+        if self.state != BUSY or (token not in core.running and not self._late_until):
             return False
-        self._owes = 0.0
-        self._settle(session, stack)
+        self._late_until = 0.0
+        self._open_request(connection, stack)
         self.kind = RESULT
-        self.print = hash(payload)
+        self.digest = hash(payload)
         self.broker.final(core, token, body_of(payload))
         return True
 
-    def last_result(self, payload: bytes) -> bool:
-        """Its RESULT, after which it wants no more. False: as above."""
-        if self.state != BUSY or (self._token not in self.core.running and not self._owes):
-            return False
-        self.core.base_credit = self.core.credit = 0
-        self.broker.final(self.core, self._token, body_of(payload))
-        return True
+    def finish_and_leave(self, payload: bytes) -> None:
+        """Handle a RESULT after which the worker wants no more jobs."""
+        if self.state == BUSY and (self._token in self.core.running or self._late_until):
+            self.core.base_credit = self.core.credit = 0
+            self.broker.final(self.core, self._token, body_of(payload))
+        self.leave("sent its last RESULT")
 
-    def is_last(self, stack: bytes, kind: int, payload: bytes) -> bool:
-        """Is this its last request, sent again?"""
-        return self.stack == stack and self.kind == kind and (kind != RESULT or self.print == hash(payload))
+    def is_last_request(self, stack: bytes, kind: int, payload: bytes) -> bool:
+        """Return whether this is a repeat of the worker's last request."""
+        return self.stack == stack and self.kind == kind and (kind != RESULT or self.digest == hash(payload))
 
-    def again(self, session: MemoSession) -> bool:
-        """The last request again, over another connection: it has not got what it was answered. False: it is too late
-        for that."""
-        self._move(session)
+    def repeat(self, connection: MemoPeerConnection) -> bool:
+        """Reply again to the last request, repeated on another connection; False if its job was given to another."""
+        self._move_to(connection)
         self.core.last_seen = self.broker.now
-        if self.state == PARKED:
-            session.parked[self.stack] = self
+        if self.state == WAITING:
+            connection.waiting.add(self.stack)
             self.broker.set_credit(self.core, 1)
-        elif self.state == ASKED:
-            session.remember(self.stack, None)
-            session.send(self.stack, messages.heartbeat(self.id))
+        elif self.state == PROBED:
+            connection.send(self.stack, messages.heartbeat(self.id))
         elif self._token in self.core.running:
-            session.remember(self.stack, None)
-            session.send(self.stack, self._job(self.core.running[self._token]))
-        elif self._owes:  # it never had the job that was taken from it
-            self._owes = 0.0
-            self._settle(session, self.stack)
+            connection.send(self.stack, self._job_message(self.core.running[self._token]))
+        elif self._late_until:  # it never received the job that was taken from it
+            self._late_until = 0.0
+            self._open_request(connection, self.stack)
             self.broker.final(self.core, self._token, b"")
         else:
             return False
         return True
 
-    def adrift(self) -> None:
-        """Its connection broke."""
-        if self.state == PARKED:
+    def disconnected(self) -> None:
+        """Dispatch nothing to the worker until it continues on another connection."""
+        if self.state == WAITING:
             self.broker.set_credit(self.core, 0)
-        if self.names:
-            self.memo.kept.readies[self.stack] = self
+        if self.services:
+            self.workers.by_ready[self.stack] = self
 
-    def _settle(self, session: MemoSession, stack: bytes) -> None:
-        """Its open request is this one now."""
-        if self.session is not session:
-            self._move(session)
-        if self.state == PARKED:  # it no longer waits for the answer to its last
-            self.session.parked.pop(self.stack, None)
-        if self.names:
-            self._renamed()
+    def _open_request(self, connection: MemoPeerConnection, stack: bytes) -> None:
+        if self.connection is not connection:
+            self._move_to(connection)
+        elif self.state == WAITING:  # the worker has given up its last request
+            connection.waiting.discard(self.stack)
+        if self.services:  # READY is not the last request any more
+            self.services = []
         self.stack = stack
-        self.state = PARKED
-        self.core.last_sent = self.broker.now  # its next HEARTBEAT is due an interval after this
-        session.parked[stack] = self
+        self.state = WAITING
+        self.core.last_sent = self.broker.now  # the next HEARTBEAT is due one interval later
+        connection.waiting.add(stack)
 
-    def _renamed(self) -> None:
-        """READY is not its last request any more."""
-        if self.memo.kept.readies.get(self.stack) is self:
-            del self.memo.kept.readies[self.stack]
-        self.names = []
+    def _reply(self, content: bytes) -> None:
+        """Close the open request with a reply."""
+        self.connection.waiting.discard(self.stack)
+        self.connection.send(self.stack, content)
 
-    def _move(self, session: MemoSession) -> None:
-        if self.state == PARKED:
-            self.session.parked.pop(self.stack, None)
-        self.session.workers.pop(self, None)
-        if self.memo.kept.readies.get(self.stack) is self:
-            del self.memo.kept.readies[self.stack]
-        self.session = session
-        session.workers[self] = None
+    def _move_to(self, connection: MemoPeerConnection) -> None:
+        self._detach()
+        self.connection = connection
+        connection.workers[self.id] = None
 
-    def _close(self) -> None:
-        """Its open request is being answered."""
-        self.session.parked.pop(self.stack, None)
-        self.session.remember(self.stack, None)
+    def _detach(self) -> None:
+        if self.state == WAITING:
+            self.connection.waiting.discard(self.stack)
+        self.connection.workers.pop(self.id, None)
+        if self.workers.by_ready.get(self.stack) is self:
+            del self.workers.by_ready[self.stack]
 
     def _forget(self) -> None:
-        if self.state == PARKED:
-            self.session.parked.pop(self.stack, None)
+        self._detach()
+        self.services = []
         self.state = GONE
-        self._renamed()
-        self.session.workers.pop(self, None)
-        self.memo.workers.pop(self.id, None)
+        self.workers.by_id.pop(self.id, None)
 
-    def _job(self, job: Job) -> bytes:
-        """A job as a message to it."""
+    def _job_message(self, job: Job) -> bytes:
         seconds = job.limit or job.service.policy.timeout
         timeout = TIMEOUT_MAX if seconds == FOREVER else min(round(seconds * 1000), TIMEOUT_MAX)
         service = job.service.name
         if service is not self._service or timeout != self._timeout:
             self._service = service
             self._timeout = timeout
-            self._head = messages.job(self.id, service, timeout)
-        return self._head + payload_of(job.body)
+            self._job_header = messages.job(self.id, service, timeout)
+        return self._job_header + payload_of(job.body)

@@ -1,18 +1,19 @@
-"""MemoDB's messages: a header, which is a CBOR array, and behind it the payload as it is.
+"""MemoDB's messages: a header, which is a CBOR array, followed by the payload as raw bytes.
 
-| message    | header                                             | payload | who says it                          |
+| message    | header                                             | payload | sender                               |
 | ---------- | -------------------------------------------------- | ------- | ------------------------------------ |
-| READY      | "memo01", 1, ID, [service names]                   | no      | a worker, before it has an ID        |
+| READY      | "memo01", 1, ID, [service names]                   | no      | a worker without an ID               |
 | JOB        | "memo01", 2, ID, service name, timeout in ms       | yes     | a client; the broker to a worker     |
 | RESULT     | "memo01", 3, ID, true if disconnecting (optional)  | yes     | a worker; the broker to a client     |
-| HEARTBEAT  | "memo01", 4, ID                                    | no      | the broker; a worker in answer to it |
+| HEARTBEAT  | "memo01", 4, ID                                    | no      | the broker; a worker in reply        |
 | DISCONNECT | "memo01", 5, ID                                    | no      | the broker                           |
 
-The ID is the worker's, and empty in everything to and from clients and in READY.
+The ID is the worker's. It is empty in READY and in all messages to and from clients.
 
-A payload is one body, other protocols' bodies have several frames. A body of exactly one frame is its bytes; any other
-is FRAMES and the frames as they lie in memory (wire/frames.py), which a peer that knows it takes apart again. A single
-frame that would be taken apart is packed as well, so every body and every payload comes out as it went in.
+A payload is one string of bytes, while bodies of other protocols have several frames. A body of exactly one frame is
+sent as its bytes; any other is packed: FRAMES, then the frames in canonical form (wire/frames.py), which a peer that
+knows the mark unpacks. A single frame that looks packed is packed as well, so every body and every payload is restored
+exactly.
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from polydomo.dialects.memo import cbor
-from polydomo.dialects.memo.cbor import Reader
 from polydomo.errors import ProtocolError
-from polydomo.wire.cbor import ARRAY, UINT, head
+from polydomo.wire.cbor import ARRAY, UINT, CborReader, byte_string, head, text_string
 from polydomo.wire.frames import LONG, MORE, frame
 
 PROTOCOL: Final = b"memo01"
+DIALECT: Final = "memo01"
 
 READY: Final = 1
 JOB: Final = 2
@@ -36,20 +36,20 @@ DISCONNECT: Final = 5
 
 NAMES: Final = ("", "READY", "JOB", "RESULT", "HEARTBEAT", "DISCONNECT")
 
-# A READY with a few hundred long names fits; what is longer is no header.
+# Enough for a READY with a few hundred long names.
 HEADER_MAX: Final = 65536
 
-# Services of one worker.
+# Of one worker.
 SERVICES_MAX: Final = 1000
 
-# No time-out is longer: 30 days, in milliseconds.
+# 30 days, in milliseconds; longer timeouts are cut to it.
 TIMEOUT_MAX: Final = 30 * 86400 * 1000
 
 FRAMES: Final = b"\0polydomo:frames\0"
 FRAMES_MAX: Final = 1024
 
-# How headers begin: an array of n items, "memo01", the kind of message.
-_START: Final = cbor.text_string(PROTOCOL)
+# The beginning of each header: an array of n items, "memo01", the kind of message.
+_START: Final = text_string(PROTOCOL)
 _READY: Final = head(ARRAY, 4) + _START + bytes((READY,))
 _JOB: Final = head(ARRAY, 5) + _START + bytes((JOB,))
 _RESULT: Final = head(ARRAY, 3) + _START + bytes((RESULT,))
@@ -57,15 +57,15 @@ _LEAVING: Final = head(ARRAY, 4) + _START + bytes((RESULT,))
 _HEARTBEAT: Final = head(ARRAY, 3) + _START + bytes((HEARTBEAT,))
 _DISCONNECT: Final = head(ARRAY, 3) + _START + bytes((DISCONNECT,))
 
-# What every answer to a client begins with.
+# The header of every reply to a client.
 CLIENT_RESULT: Final = _RESULT + b"\x40"
 
-# How a RESULT of a worker begins whose ID has four bytes, as all have that we gave out.
+# The beginning of a RESULT whose worker ID has four bytes, as all IDs of this broker have.
 WORKER_RESULT: Final = _RESULT + b"\x44"
 
 
 class Header:
-    """What a message says before its payload, which begins at `end`. Names are UTF-8."""
+    """Decoded header of a message; the payload begins at `end`. Names are UTF-8."""
 
     __slots__ = ("end", "id", "kind", "leaving", "service", "services", "timeout")
 
@@ -80,35 +80,33 @@ class Header:
 
 
 def ready(services: Iterable[bytes]) -> bytes:
-    """READY; the names are put in MemoDB's order, by length and then bytes."""
+    """Encode READY, with the names in MemoDB's order: by length, then by bytes."""
     names = sorted(set(services), key=lambda name: (len(name), name))
-    return _READY + b"\x40" + head(ARRAY, len(names)) + b"".join([cbor.text_string(name) for name in names])
+    return _READY + b"\x40" + head(ARRAY, len(names)) + b"".join([text_string(name) for name in names])
 
 
 def job(id: bytes, service: bytes, timeout: int) -> bytes:
-    """The header of a JOB; `timeout` in milliseconds."""
-    return _JOB + cbor.byte_string(id) + cbor.text_string(service) + head(UINT, timeout)
+    """Encode the header of a JOB; `timeout` is in milliseconds."""
+    return _JOB + byte_string(id) + text_string(service) + head(UINT, timeout)
 
 
 def result(id: bytes, leaving: bool = False) -> bytes:
-    """The header of a RESULT. `leaving`: and no more jobs, please."""
-    return _LEAVING + cbor.byte_string(id) + b"\xf5" if leaving else _RESULT + cbor.byte_string(id)
+    """Encode the header of a RESULT; a `leaving` worker wants no more jobs."""
+    return _LEAVING + byte_string(id) + b"\xf5" if leaving else _RESULT + byte_string(id)
 
 
 def heartbeat(id: bytes) -> bytes:
-    """A HEARTBEAT."""
-    return _HEARTBEAT + cbor.byte_string(id)
+    return _HEARTBEAT + byte_string(id)
 
 
 def disconnect(id: bytes) -> bytes:
-    """A DISCONNECT."""
-    return _DISCONNECT + cbor.byte_string(id)
+    return _DISCONNECT + byte_string(id)
 
 
 def read(data: bytes, start: int, end: int) -> Header:
-    """The header of the message in `data[start:end]`; ProtocolError says why it is none."""
+    """Decode the header of the message in `data[start:end]`; raise ProtocolError if it is malformed."""
     bound = min(end, start + HEADER_MAX)
-    reader = Reader(data, start, bound)
+    reader = CborReader(data, start, bound)
     items = reader.array()
     if reader.text_string() != PROTOCOL:
         raise ProtocolError("a message of another protocol than memo01")
@@ -124,12 +122,12 @@ def read(data: bytes, start: int, end: int) -> Header:
         header.service = reader.text_string()
         header.timeout = reader.uint()
         count = 5
-    elif kind == RESULT and (items == 4 or (items < 0 and not reader.ended())):
+    elif kind == RESULT and (items == 4 or (items < 0 and not reader.at_break())):
         header.leaving = reader.boolean()
         count = 4
-    elif kind == RESULT and items < 0:  # its end has been taken
+    elif kind == RESULT and items < 0:  # its break has been read
         items = 3
-    if items != count and (items >= 0 or not reader.ended()):
+    if items != count and (items >= 0 or not reader.at_break()):
         raise ProtocolError(f"a {NAMES[kind]} of another number of items than {count}")
     header.end = reader.pos
     if header.end < end and kind != JOB and kind != RESULT:
@@ -137,16 +135,16 @@ def read(data: bytes, start: int, end: int) -> Header:
     return header
 
 
-def _services(reader: Reader, header: Header) -> None:
+def _services(reader: CborReader, header: Header) -> None:
     count = reader.array()
-    while not reader.ended() if count < 0 else len(header.services) < count:
+    while reader.has_item(count, len(header.services)):
         if len(header.services) >= SERVICES_MAX:
             raise ProtocolError(f"a READY with more than {SERVICES_MAX} services")
         header.services.append(reader.text_string())
 
 
 def payload_of(body: bytes) -> bytes:
-    """A canonical body as a payload."""
+    """Convert a canonical body to a payload."""
     if body:
         flags = body[0]
         if not flags & MORE:
@@ -157,14 +155,14 @@ def payload_of(body: bytes) -> bytes:
 
 
 def body_of(payload: bytes) -> bytes:
-    """A payload as a canonical body."""
+    """Convert a payload to a canonical body."""
     if payload.startswith(FRAMES) and _is_packed(payload):
         return payload[len(FRAMES) :]
     return frame(payload)
 
 
 def _is_packed(payload: bytes) -> bool:
-    """Would `payload_of` have made it? One frame is not packed, unless what it contains would be taken apart."""
+    """Return whether `payload_of` made this: it packs one frame only if the frame itself looks packed."""
     pos = 0
     while payload.startswith(FRAMES, pos):
         pos += len(FRAMES)
@@ -176,7 +174,7 @@ def _is_packed(payload: bytes) -> bool:
 
 
 def _count(data: bytes, pos: int) -> int:
-    """How many frames there are from `pos` to the end; -1: they are not as they should be."""
+    """Return the number of frames from `pos` to the end; -1 if they are malformed."""
     end = len(data)
     count = 0
     more = pos < end

@@ -1,164 +1,147 @@
-"""What a connection had under way when it broke.
+"""Requests and workers of broken connections.
 
-NNG's REQ connects again by itself, mostly within a tenth of a second, and sends every request again that had no answer,
-with the same ID. So nothing is ended at once: requests are kept for the grace time, and one that comes again, the same
-bytes under the same ID, goes on where it was, or is answered with what came meanwhile. Workers are known by their own
-IDs and may come back on any connection.
+NNG's REQ reconnects by itself, mostly within a tenth of a second, and repeats every request that had no reply, with the
+same ID. So nothing ends when a connection breaks: its requests are kept for the grace period, and one that is repeated
+(same bytes, same ID) continues its job, or gets the reply that arrived in between. Workers have IDs of their own and
+may continue on any connection.
 
-Only of a worker that is busy nothing can be expected before its result. It is believed to be alive if somebody came
-from its address after its connection broke: each newcomer stands for one broken connection, the oldest first.
+A busy worker sends nothing before its result. It counts as alive if a new connection came from its address after its
+own broke: each new connection replaces one broken connection, the oldest first.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
+from polydomo.core.job import Job
 from polydomo.core.timers import Timer
+from polydomo.dialects.memo.connection import MemoPeerConnection, SentReply
 
-if TYPE_CHECKING:
-    from polydomo.core.job import Job
-    from polydomo.dialects.memo.broker_client import MemoClient
-    from polydomo.dialects.memo.broker_worker import MemoWorker
-    from polydomo.dialects.memo.session import MemoSession
-
-# Answers of broken connections that are kept, all together.
+# All replies of broken connections together.
 KEPT_BYTES: Final = 64 * 1024 * 1024
 
-# A newcomer may be noticed a little before the break that it stands for.
+# A new connection may be noticed this many seconds before the break of the connection that it replaces.
 CROSSING: Final = 1.0
 
 
-class Answer:
-    """An answer that was given, and what it was the answer to."""
+class GraceTimer(Timer):
+    """Grace period of a broken connection; `ended` is called after it."""
 
-    __slots__ = ("content", "limit", "print", "service")
+    def __init__(self, connection: MemoPeerConnection, ended: Callable[[GraceTimer], object]) -> None:
+        super().__init__()
+        self.connection = connection
+        self.requests: list[InterruptedRequest] = []
+        self.replaced = False  # a new connection came from its address
+        self._ended = ended
 
-    def __init__(self, service: bytes, limit: float, print: int, content: bytes) -> None:
-        self.service = service
-        self.limit = limit
-        self.print = print  # of the request's body
-        self.content = content
+    def fire(self, now: float) -> None:
+        self._ended(self)
 
 
-class Astray:
-    """A client's request whose connection broke. It has a job, an answer, or, for a moment, both."""
+class InterruptedRequest:
+    """A client's request whose connection broke. It has either a job or a reply."""
 
-    __slots__ = ("answer", "client", "job", "keeper", "session", "stack")
+    __slots__ = ("connection", "grace", "job", "reply", "stack")
 
-    def __init__(
-        self, stack: bytes, job: Job | None, client: MemoClient | None, answer: Answer | None
-    ) -> None:
+    def __init__(self, stack: bytes, job: Job | None, reply: SentReply | None) -> None:
         self.stack = stack
         self.job = job
-        self.client = client  # whose port hears of the job
-        self.answer = answer
-        self.session: MemoSession | None = None  # where it came again
-        self.keeper: MemoSession | None = None  # the connection that broke last
+        self.reply = reply
+        self.connection: MemoPeerConnection | None = None  # the one it was repeated on
+        self.grace: GraceTimer | None = None  # of the connection that broke last
 
-    def is_same(self, service: bytes, limit: float, body: bytes) -> bool:
-        """Is this the same request?"""
-        answer = self.answer
-        if answer is not None:
-            return answer.service == service and answer.limit == limit and answer.print == hash(body)
+    def matches(self, service: bytes, limit: float, body: bytes) -> bool:
+        """Return whether this is the same request."""
+        reply = self.reply
+        if reply is not None:
+            return reply.service == service and reply.limit == limit and reply.digest == hash(body)
         job = self.job
         return job is not None and job.asked == service and job.limit == limit and job.body == body
 
 
-class Kept:
-    """All of them."""
+class InterruptedRequests:
+    """All interrupted requests that have not been repeated."""
 
     def __init__(self) -> None:
-        self.requests: dict[bytes, list[Astray]] = {}  # by their IDs
-        self.readies: dict[bytes, MemoWorker] = {}  # workers whose last request was READY, which names no ID
-        self.size = 0  # bytes of answers
+        self.requests: dict[bytes, list[InterruptedRequest]] = {}  # by stack
+        self.size = 0  # bytes of replies
         self.room = KEPT_BYTES
 
-    def add(self, request: Astray) -> bool:
-        """Keep it. False: there is no room for its answer."""
-        if request.answer is not None and not self.add_answer(request, request.answer):
+    def add(self, request: InterruptedRequest, grace: GraceTimer) -> None:
+        """Keep a request until it is repeated or `grace` ends, unless there is no room for its reply."""
+        request.grace = grace
+        if request.reply is None or self.add_reply(request, request.reply):
+            self.requests.setdefault(request.stack, []).append(request)
+            grace.requests.append(request)
+
+    def add_reply(self, request: InterruptedRequest, reply: SentReply) -> bool:
+        """Keep the reply to a request; False if there is no room for it."""
+        if self.size + len(reply.content) > self.room:
             return False
-        self.requests.setdefault(request.stack, []).append(request)
+        self.size += len(reply.content)
+        request.reply = reply
         return True
 
-    def add_answer(self, request: Astray, answer: Answer) -> bool:
-        """The answer came before the request did again."""
-        if self.size + len(answer.content) > self.room:
-            return False
-        self.size += len(answer.content)
-        request.answer = answer
-        return True
-
-    def find(self, stack: bytes, service: bytes, limit: float, body: bytes) -> Astray | None:
-        """The request that came again; it is kept no longer."""
+    def take(self, stack: bytes, service: bytes, limit: float, body: bytes) -> InterruptedRequest | None:
+        """Remove and return the request that was repeated; None if it is a new one."""
         for request in self.requests.get(stack, []):
-            if request.is_same(service, limit, body):
+            if request.matches(service, limit, body):
                 self.remove(request)
                 return request
         return None
 
-    def remove(self, request: Astray) -> None:
-        """It came again, or nobody waits for it any more."""
+    def remove(self, request: InterruptedRequest) -> None:
+        """Remove a request that was repeated or whose client is gone."""
         same = self.requests.get(request.stack)
         if same is not None and request in same:
             same.remove(request)
-            if request.answer is not None:
-                self.size -= len(request.answer.content)
+            if request.reply is not None:
+                self.size -= len(request.reply.content)
             if not same:
                 del self.requests[request.stack]
 
-    def forget_answers(self) -> None:
-        """Make room: a request whose answer was kept is done again if it comes again."""
+    def forget_replies(self) -> None:
+        """Free memory. A request whose reply is dropped is executed again if it is repeated."""
         for same in list(self.requests.values()):
             for request in list(same):
-                if request.answer is not None:
+                if request.reply is not None:
                     self.remove(request)
 
 
-class Grace(Timer):
-    """How long a broken connection's things are kept."""
-
-    def __init__(self, session: MemoSession) -> None:
-        super().__init__()
-        self.session = session
-        self.replaced = False  # somebody came from its address afterwards
-
-    def fire(self, now: float) -> None:
-        self.session.memo.breaks.over(self)
-        self.session.over(self.replaced)
-
-
-class Breaks:
-    """Broken connections and newcomers, by address."""
+class ReconnectMatcher:
+    """Broken connections with busy workers, and the connections that replace them, by address."""
 
     def __init__(self) -> None:
-        self.waiting: dict[str, deque[Grace]] = {}
-        self.newcomers: dict[str, float] = {}  # when the last came that stands for nobody
+        self.broken: dict[str, deque[GraceTimer]] = {}
+        self._unmatched: dict[str, float] = {}  # when the last connection came that replaces none
 
-    def broke(self, grace: Grace, now: float) -> None:
-        """A connection with busy workers broke."""
-        host = grace.session.host
-        if now - self.newcomers.pop(host, -CROSSING) < CROSSING:
+    def add_broken(self, grace: GraceTimer, now: float) -> None:
+        """Match a broken connection with busy workers, now or when the next connection comes."""
+        host = grace.connection.host
+        if now - self._unmatched.pop(host, -CROSSING) < CROSSING:
             grace.replaced = True
         else:
-            self.waiting.setdefault(host, deque()).append(grace)
+            self.broken.setdefault(host, deque()).append(grace)
 
-    def came(self, host: str, now: float) -> None:
-        """Somebody connected."""
-        waiting = self.waiting.get(host)
-        if waiting:
-            waiting.popleft().replaced = True
-            if not waiting:
-                del self.waiting[host]
+    def add_new(self, host: str, now: float) -> None:
+        """Match a new connection with the oldest broken one of its address."""
+        broken = self.broken.get(host)
+        if broken:
+            grace = broken[0]
+            grace.replaced = True
+            self.remove(grace)
         else:
-            if len(self.newcomers) > 1000:
-                self.newcomers = {name: at for name, at in self.newcomers.items() if now - at < CROSSING}
-            self.newcomers[host] = now
+            if len(self._unmatched) > 1000:
+                self._unmatched = {name: at for name, at in self._unmatched.items() if now - at < CROSSING}
+            self._unmatched[host] = now
 
-    def over(self, grace: Grace) -> None:
-        """Its time is over."""
-        waiting = self.waiting.get(grace.session.host)
-        if waiting is not None and grace in waiting:
-            waiting.remove(grace)
-            if not waiting:
-                del self.waiting[grace.session.host]
+    def remove(self, grace: GraceTimer) -> None:
+        """Stop waiting for a connection that replaces this one."""
+        host = grace.connection.host
+        broken = self.broken.get(host)
+        if broken is not None and grace in broken:
+            broken.remove(grace)
+            if not broken:
+                del self.broken[host]

@@ -1,12 +1,13 @@
-"""A WMP worker as its manager sees it: one path, the READY that it holds there, and what it was given.
+"""The manager's side of one WMP worker: its path, its last READY, and the jobs it was given.
 
-A worker is known by its full path: the link, and the hops behind it (WMP §Description, 2). Its name is the origin of
-that path, whatever devices are between (WMP §Intermediate devices).
+A worker is identified by its full path: the connection, and the hops after it (WMP §Description, 2). Its name is the
+origin of that path, whatever devices are between (WMP §Intermediate devices).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -15,111 +16,72 @@ from polydomo.core.job import WORKER_ERROR, Failure, Job
 from polydomo.core.policy import FOREVER, Heartbeat, label_texts
 from polydomo.core.ports import WorkerPort
 from polydomo.core.worker import Worker
+from polydomo.dialects.session import Session
 from polydomo.dialects.wmp import messages
-from polydomo.dialects.wmp.messages import CANCEL, CANCELLED, HEADS, NO, NOT_BEGUN, OK, TAKE, WAKE
-from polydomo.dialects.wmp.selection import weight_of
-from polydomo.dialects.wmp.wakeup import Wake, WakeScheduler
+from polydomo.dialects.wmp.selection import scheduler_of, weight_of
+from polydomo.dialects.wmp.wakeup import WakeableWorker
 from polydomo.errors import ProtocolError
 from polydomo.wire import cbor
 from polydomo.wire.frames import DELIMITER, EMPTY_BODY, frame, head, shown
 
-if TYPE_CHECKING:
-    from polydomo.dialects.wmp.session import WmpSession
-
 DIALECT: Final = "wmp"
 
-# A GIVE that comes later than this after its WAKE is answered with NO: nobody remembers why.
-REMEMBERED: Final = 30.0
-
-# Of a worker that does not say how often it shows that it is alive: its READY is forgotten after this.
+# Of a worker that announces no heartbeat interval: its READY is forgotten after this.
 SILENCE: Final = Heartbeat(600.0, 6)
 
-# Signs of life that may be missed by one that says so.
+# Heartbeats that a worker may miss.
 LIVENESS: Final = 3
 
 ROLES_MAX: Final = 10_000
 SLOTS_MAX: Final = 100_000
 
+# The beginning of messages from a worker without a device between.
+_GIVE_HEAD: Final = messages.HEADS[messages.GIVE] + DELIMITER
+_DONE_HEAD: Final = messages.HEADS[messages.DONE] + DELIMITER
+
 
 class WmpWorker(WorkerPort):
-    """See the module's text."""
+    """One worker of a session. `manager` is this broker's name, `forget` is called when the worker is gone.
 
-    def __init__(self, session: WmpSession, path: list[bytes]) -> None:
+    What a worker without a device between sends next can be predicted: GIVE after a WAKE, DONE after a TAKE. The bytes
+    with which that begins are prepared (`PeerConnection.expect`), and its message comes to `receive_expected`.
+    """
+
+    def __init__(
+        self, session: Session, manager: bytes, path: list[bytes], forget: Callable[[WmpWorker], object]
+    ) -> None:
         link = session.link
         broker = session.broker
         origin = path[-1] if path else link.identity
-        made_up = origin[:1] == b"\0"
+        anonymous = origin[:1] == b"\0"
         self.session = session
         self.broker = broker
         self.link = link
+        self.manager = manager
         self.path = tuple(path)
-        self.labels: dict[str, str] = {}  # as they are compared
-        self.weight = 1.0
-        self.slots = 1  # that it has in all, as far as we have seen
-        self.held = 0  # jobs that it is ready for, by its last READY and what it got since
-        self.herds: list[WakeScheduler] = []
-        self.wakes: dict[int, Wake] = {}  # not answered, oldest first
-        self.core = Worker(
-            broker, f"wmp-{origin[1:].hex()}".encode() if made_up else origin, DIALECT, self, SILENCE
-        )
-        self.core.anonymous = made_up
+        name = f"wmp-{origin[1:].hex()}".encode() if anonymous else origin
+        self.core = Worker(broker, name, DIALECT, self, SILENCE)
+        self.core.anonymous = anonymous
         self.core.parallel = True
-        self.core.base_credit = self.core.credit = 0  # it fetches its jobs itself
-        self._open: dict[int, Wake] = {}  # of these, those that are counted on
-        self._wake = 0  # the last one's number
-        self._slots_ready = 1  # what its last READY was for
-        self.last_ready = 0.0
-        self._ready = b""  # the headers of its last READY
-        self._giving = 0  # which wake is being answered
+        self.core.base_credit = self.core.credit = 0  # it fetches its jobs
+        self.wakeable = WakeableWorker(self.core, self._send_wake)
+        self._forget_me = forget
+        self._ready_slots = 1  # of its last READY
+        self._ready_headers = b""  # of its last READY with roles
+        self._answering = 0  # number of the WAKE that is being answered
+        self._expected = 0  # GIVE or DONE
         self._token = b""  # of the job that was given last
         way = head(*path)
-        self._wake_head = way + HEADS[WAKE] + DELIMITER
-        self._take_head = way + HEADS[TAKE] + DELIMITER
-        self._no_head = way + HEADS[NO] + DELIMITER
-        self._cancel_head = way + HEADS[CANCEL] + DELIMITER
-        self._service = b""  # for which, and for how long, the tail below is
+        self._wake_head = way + messages.HEADS[messages.WAKE] + DELIMITER
+        self._take_head = way + messages.HEADS[messages.TAKE] + DELIMITER
+        self._no_head = way + messages.HEADS[messages.NO] + DELIMITER
+        self._cancel_head = way + messages.HEADS[messages.CANCEL] + DELIMITER
+        self._service = b""  # service and timeout of the headers below
         self._timeout = -1.0
         self._role = b""
-        self._tail = b""
+        self._take_tail = b""
 
-    # The pools' side
-
-    def may_be_woken(self) -> bool:
-        """Is it ready for more than it is woken for?"""
-        return self.held > len(self._open)
-
-    def load(self) -> float:
-        """How much of it is in use."""
-        return (len(self.core.running) + len(self._open)) / self.slots
-
-    def wake(self, herd: WakeScheduler, now: float, hopeful: bool) -> Wake:
-        """There is something for it."""
-        self._wake += 1
-        wake = Wake(self._wake, herd, self, now, hopeful)
-        if self.wakes:
-            self._forget_old(now)
-        self.wakes[wake.id] = wake
-        if hopeful:
-            self._open[wake.id] = wake
-            if self.held <= len(self._open) and len(self.herds) > 1:
-                for other in self.herds:
-                    other.asleep(self)
-        headers = messages.wake_headers(wake.id, herd.call_tail)
-        self.link.send(self._wake_head + frame(headers))
-        if not self.path:
-            self.session.await_give()
-        return wake
-
-    def overslept(self, wake: Wake) -> None:
-        """It is not counted on any more; whoever else has something may try."""
-        herd = wake.herd
-        self._close(wake)
-        if self.may_be_woken():
-            for other in self.herds:
-                if other is not herd and self not in other.silent:
-                    other.awake(self)
-
-    # The core's side
+    # WorkerPort
 
     def dispatch(self, job: Job) -> None:
         service = job.service.name
@@ -127,123 +89,108 @@ class WmpWorker(WorkerPort):
         if service is not self._service or seconds != self._timeout:
             self._service = service
             self._timeout = seconds
-            self._role = messages.word(service)
-            self._tail = messages.take_tail(self.session.manager, seconds)
-        tail = self._tail
+            self._role = messages.encode_name(service)
+            self._take_tail = messages.take_tail(self.manager, seconds)
+        tail = self._take_tail
         more = 1 if seconds == FOREVER else 2
         if job.extra is not None:
-            further = self._further(job)
-            more += len(further)
-            tail = b"".join([tail, *further])
-        headers = messages.take_headers(job.token, self._role, self._giving, tail, more)
-        body = job.body or EMPTY_BODY
-        self.link.send(self._take_head + frame(headers, True) + body)
+            options = self._option_headers(job)
+            more += len(options)
+            tail = b"".join([tail, *options])
+        headers = messages.take_headers(job.token, self._role, self._answering, tail, more)
+        self.link.send(self._take_head + frame(headers, True) + (job.body or EMPTY_BODY))
         if not self.path:
             self._token = job.token
-            self.session.await_done(job.token)
+            self._expected = messages.DONE
+            self.link.expect(self.session, _DONE_HEAD + frame(messages.done_headers(job.token), True))
 
     def cancel(self, job: Job) -> None:
-        """WMP §Extensions: no result is expected any more."""
+        """Send CANCEL (WMP §Extensions): no result is expected any more."""
         self.link.send(self._cancel_head + frame(messages.only_job(job.token)))
 
     def dismiss(self, reason: str) -> None:
-        """It was silent for too long, or the broker stops; there is no word for either."""
+        """Forget the worker, which expired, or the broker stops; WMP has no message for either."""
         self._forget()
 
-    # The connection's side
+    # Commands
 
-    def is_news(self, headers: bytes) -> bool:
-        """Is this READY another than the last?"""
-        return headers != self._ready
+    def is_new_ready(self, headers: bytes) -> bool:
+        """Return whether the headers of a READY differ from the last ones."""
+        return headers != self._ready_headers
 
     def ready(self, headers: bytes) -> None:
-        """READY. The same again while one is held changes nothing, but it shows that the worker is there."""
+        """Handle READY. The same one again changes nothing, but is a heartbeat."""
         core = self.core
         core.last_seen = self.broker.now
         slots = messages.slots_in(headers)
         if 0 <= slots <= SLOTS_MAX:
-            self._slots_ready = slots
-            self.slots = max(slots + len(core.running), self.slots)
-        elif headers != self._ready or not core.services:
+            self._ready_slots = slots
+            self.wakeable.slots = max(slots + len(core.running), self.wakeable.slots)
+        elif headers != self._ready_headers or not core.services:
             self._introduce(cbor.decode_map(headers))
-            self._ready = headers
-        if not core.services:
-            return
-        self.held = self._slots_ready
-        self.last_ready = self.broker.now
-        if self._open:
-            for wake in list(self._open.values()):
-                if wake.herd.ignored(wake):
-                    self._close(wake)
-        if not core.running:
-            core.late.clear()
-        self._settle()
+            self._ready_headers = headers
+        if core.services:
+            if not core.running:
+                core.late.clear()
+            self.wakeable.set_ready(self._ready_slots, self.broker.now)
 
     def give(self, headers: bytes) -> None:
-        """GIVE: it has room, and keeps it for us."""
+        """Handle GIVE: the worker has room, and reserves it for this manager."""
+        wakeable = self.wakeable
         self.core.last_seen = self.broker.now
-        id = messages.wake_in(headers)
+        id = messages.wake_in(headers, -1)
         if id < 0:
-            said = cbor.decode_map(headers)
-            id = messages.whole(said, "wake", next(iter(self.wakes), 0))
-        wake = self.wakes.pop(id, None)
+            id = next(iter(wakeable.wakes), 0)
+        wake = wakeable.answer(id)
         if wake is None:
-            if (
-                not 0 < id <= self._wake
-            ):  # of before our restart; others had their answer, or are too late for one
-                self._no(id)
+            # From before a restart. Any other unknown one was answered, or is too late for an answer.
+            if not 0 < id <= wakeable.last_wake:
+                self._refuse(id)
             return
-        self._close(wake)
-        while self._open and next(iter(self._open)) < id:
-            # What is said comes in its order: it has seen that one, and had no room.
-            missed = next(iter(self._open.values()))
-            self._close(missed)
-            missed.herd.missed(missed)
-        herd = wake.herd
-        herd.answered(wake)
-        self._giving = id
+        self._answering = id
         broker = self.broker
-        if broker.fetch(self.core, [herd.service]) or (
-            len(self.herds) > 1 and broker.fetch(self.core, self.core.services)
+        if broker.fetch(self.core, [wake.scheduler.service]) or (
+            len(wakeable.schedulers) > 1 and broker.fetch(self.core, self.core.services)
         ):
-            self.held = max(self.held - 1, 0)
+            wakeable.ready_slots = max(wakeable.ready_slots - 1, 0)
         else:
-            self._no(id)
-            herd.refused(self)
-        self._settle()
+            self._refuse(id)
+            wake.scheduler.refused(wakeable)
+        wakeable.update()
 
-    def done_well(self, body: bytes) -> None:
-        """DONE, as it was expected: of the job that was given last, and all went well."""
-        self._check(self.broker.final(self.core, self._token, body), "DONE")
-        if not self.core.services:
-            self._finished()
+    def receive_expected(self, body: bytes) -> None:
+        """Handle GIVE, from its headers on; or the payload of a successful DONE of the last job."""
+        if self._expected == messages.GIVE:
+            self.give(body[2:] if body[0] == 0 else messages.only_frame(body))
+        else:
+            self._check(self.broker.final(self.core, self._token, body), "DONE")
+            self._leave_if_unused()
 
     def done(self, headers: bytes, body: bytes) -> None:
-        """DONE."""
+        """Handle DONE, successful or not."""
         broker = self.broker
         token = messages.job_done_well(headers)
         if token:
             known = broker.final(self.core, token, body or EMPTY_BODY)
         else:
-            said = cbor.decode_map(headers)
-            token = messages.token(said, "job")
-            status = messages.whole(said, "status", OK)
-            if status == OK:
+            decoded = cbor.decode_map(headers)
+            token = messages.token(decoded, "job")
+            status = messages.whole(decoded, "status", messages.OK)
+            if status == messages.OK:
                 known = broker.final(self.core, token, body or EMPTY_BODY)
-            elif status == NOT_BEGUN:
+            elif status == messages.NOT_BEGUN:
                 known = broker.decline(self.core, token)
             else:
-                known = broker.fail(self.core, token, _failure(said, status, body))
+                known = broker.fail(self.core, token, _failure(decoded, status, body))
         self._check(known, "DONE")
-        if not self.core.services:
-            self._finished()
+        self._leave_if_unused()
 
     def status(self, headers: bytes, body: bytes) -> None:
-        """STATUS: one of several answers, an event, or nothing but a sign of life."""
-        said = cbor.decode_map(headers)
-        token = messages.token(said, "job")
+        """Handle STATUS: a partial reply, an event, or only a heartbeat."""
+        decoded = cbor.decode_map(headers)
+        token = messages.token(decoded, "job")
         broker = self.broker
-        kind = messages.token(said, "event")
+        kind = messages.token(decoded, "event")
         broker.seen(self.core)
         if kind:
             payload = messages.only_frame(body)
@@ -252,127 +199,96 @@ class WmpWorker(WorkerPort):
             self._check(broker.partial(self.core, token, body), "STATUS")
 
     def leave(self, reason: str) -> None:
-        """Gone."""
+        """Remove the worker, whose jobs are requeued."""
         self._forget()
         self.broker.leave(self.core, reason)
 
     # Inside
 
-    def _introduce(self, said: dict[str, object]) -> None:
-        """Who it is, what it can do: in a READY that is not the same as the last."""
-        roles = messages.tokens(said, "roles")
+    def _introduce(self, decoded: dict[str, object]) -> None:
+        """Handle a READY that differs from the last one: roles, labels, slots and heartbeat interval."""
+        roles = messages.tokens(decoded, "roles")
         if len(roles) > ROLES_MAX:
             raise ProtocolError(f"a WMP READY with {len(roles)} roles; at most {ROLES_MAX} are allowed")
-        labels = label_texts(messages.table(said, "labels"))
-        slots = messages.whole(said, "slots", 1)
-        beat = messages.whole(said, "beat", 0)
+        labels = label_texts(messages.table(decoded, "labels"))
+        slots = messages.whole(decoded, "slots", 1)
+        beat = messages.whole(decoded, "beat", 0)
         if slots > SLOTS_MAX:
             raise ProtocolError(f"a WMP READY for {slots} jobs; at most {SLOTS_MAX} are allowed")
-        self.labels = labels
-        self.weight = weight_of(labels)
-        self._slots_ready = slots
-        self.slots = max(slots + len(self.core.running), 1)
+        self.wakeable.labels = labels
+        self.wakeable.weight = weight_of(labels)
+        self._ready_slots = slots
+        self.wakeable.slots = max(slots + len(self.core.running), 1)
         self.core.beat = Heartbeat(beat / 1000.0, LIVENESS) if beat else SILENCE
         self.core.beats_busy = beat > 0
         if not self.core.services:
-            self.core.relay = bool(said.get("relay"))
-        if said.get("roles") is not None:
-            self._offer(roles)
+            self.core.relay = bool(decoded.get("relay"))
+        if decoded.get("roles") is not None:
+            self._set_roles(roles)
 
-    def _offer(self, roles: list[bytes]) -> None:
-        """It offers these services, and no others."""
+    def _set_roles(self, roles: list[bytes]) -> None:
+        """Register the worker for these services, and for no others."""
         broker = self.broker
         core = self.core
         wanted = dict.fromkeys(roles)
-        for herd in list(self.herds):
-            if herd.service.name not in wanted:
-                self.herds.remove(herd)
-                herd.leave(self)
-                for wake in list(self._open.values()):
-                    if wake.herd is herd:
-                        self._close(wake)
-                broker.withdraw(core, herd.service)
+        for scheduler in list(self.wakeable.schedulers):
+            if scheduler.service.name not in wanted:
+                self.wakeable.withdraw(scheduler)
+                broker.withdraw(core, scheduler.service)
         offered = {service.name for service in core.services}
         for role in roles:
             if role in offered:
                 continue
             if not broker.register(core, role):
-                self.link.report_violation(f"a WMP READY for {shown(role)}, a name that is not for workers")
+                self.link.report_violation(f"a WMP READY for {shown(role)}, a reserved name")
                 continue
-            herd = self.session.herd(broker.services[role])
-            self.herds.append(herd)
-            herd.join(self)
+            self.wakeable.join(scheduler_of(broker, broker.services[role]))
         if not core.services:
-            self.held = 0
-            self._finished()
+            self.wakeable.ready_slots = 0
+            self._leave_if_unused()
 
-    def _finished(self) -> None:
-        """It offers nothing any more; is that all?"""
-        if not self.core.running:
-            self.leave("it offers nothing any more")
+    def _leave_if_unused(self) -> None:
+        if not self.core.services and not self.core.running:
+            self.leave("offers no service any more")
 
-    def _settle(self) -> None:
-        """After a READY or a GIVE: can it be woken again, and who must be?"""
-        ready = self.may_be_woken()
-        for herd in self.herds:
-            if ready:
-                herd.awake(self)
-            else:
-                herd.asleep(self)
-        for herd in self.herds if len(self.herds) == 1 else list(self.herds):
-            service = herd.service
-            if service.named and self.core.name in service.named and self.may_be_woken():
-                herd.call(self)
-            if service.waiting > len(herd.open):
-                herd.balance()
+    def _send_wake(self, number: int, tail: bytes) -> None:
+        self.link.send(self._wake_head + frame(messages.wake_headers(number, tail)))
+        if not self.path:
+            self._expected = messages.GIVE
+            self.link.expect(self.session, _GIVE_HEAD)
 
-    def _close(self, wake: Wake) -> None:
-        wake.open = False
-        self._open.pop(wake.id, None)
-
-    def _no(self, wake: int) -> None:
+    def _refuse(self, wake: int) -> None:
         self.link.send(self._no_head + frame(messages.only_wake(wake)))
 
-    def _check(self, known: int, what: str) -> None:
+    def _check(self, known: int, command: str) -> None:
         if known != ANSWERED and known != LATE:
-            self.link.report_violation(f"a WMP {what} for a job it does not have")
-
-    def _forget_old(self, now: float) -> None:
-        while self.wakes:
-            wake = next(iter(self.wakes.values()))
-            if wake.open or wake.at > now - REMEMBERED:
-                return
-            del self.wakes[wake.id]
+            self.link.report_violation(f"a WMP {command} for a job that the worker does not have")
 
     def _forget(self) -> None:
-        herds = self.herds
-        self.herds = []
-        self.held = 0
-        for herd in herds:
-            herd.leave(self)
-        self.session.forget(self)
+        self.wakeable.withdraw_all()
+        self._forget_me(self)
 
-    def _further(self, job: Job) -> list[bytes]:
-        """Headers that only some jobs have, in the order of their names' encodings, behind `timeout`."""
+    def _option_headers(self, job: Job) -> list[bytes]:
+        """Return the headers that only some jobs have, in the order of their encoded names, all after `timeout`."""
         found: list[bytes] = []
         extra = job.extra
         if extra is not None and extra.deadline < FOREVER:
             left = max(round((extra.deadline - self.broker.now) * 1000), 0)
-            found.append(cbor.text("deadline") + cbor.head(cbor.UINT, left))
+            found.append(cbor.encode("deadline") + cbor.encode(left))
         if extra is not None and extra.priority:
-            found.append(cbor.text("priority") + cbor.encode(extra.priority))
+            found.append(cbor.encode("priority") + cbor.encode(extra.priority))
         return found
 
 
-def _failure(said: dict[str, object], status: int, body: bytes) -> Failure:
-    """What a worker says of its failure: `error` is an account for programs, the payload for everybody else."""
-    account = said.get("error")
-    message = "the worker was told to stop" if status == CANCELLED else "the worker failed the job"
+def _failure(headers: dict[str, object], status: int, body: bytes) -> Failure:
+    """Return the failure in a DONE: its header `error` is for programs, its payload for other clients."""
+    error = headers.get("error")
+    message = "the worker cancelled the job" if status == messages.CANCELLED else "the worker failed the job"
     detail = b""
-    if isinstance(account, dict):
-        detail = msgspec.json.encode(account)
-        told = account.get("message")
-        message = told if isinstance(told, str) else message
-    elif isinstance(account, str):
-        message = account
+    if isinstance(error, dict):
+        detail = msgspec.json.encode(error)
+        text = error.get("message")
+        message = text if isinstance(text, str) else message
+    elif isinstance(error, str):
+        message = error
     return Failure(WORKER_ERROR, message, body or EMPTY_BODY, detail)

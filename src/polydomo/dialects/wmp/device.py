@@ -1,12 +1,12 @@
-"""An intermediate device: a manager to those below, a worker to those above (WMP §Intermediate devices). Without a
-socket and without a clock.
+"""Intermediate device: a manager to the peers below, a worker to those above (WMP §Intermediate devices). It has no
+socket and no clock.
 
-READY, which begins a conversation, goes to all above; everything else goes where its path says. Each message gets the
-hop it came from laid on its way back. Headers and payloads pass unread.
+READY goes to all peers above, everything else where its path leads. To each message's source the device adds the hop
+that it came from. Headers and payloads are forwarded unread.
 
-A device keeps the last READY of each worker and says it to a manager that comes later, or comes back. What it cannot
-know it says too: who is gone below is gone for all above. A message that comes back to where it has been is refused,
-by the device's own name in its path, and any that has gone too far by its length.
+A device keeps the last READY of each worker and sends it to managers that connect later, or again. When a peer below is
+lost, the device reports that to all above. A message that has passed this device before, by the device's name in its
+path, or whose path is too long, is refused.
 """
 
 from __future__ import annotations
@@ -19,103 +19,101 @@ from polydomo.dialects.wmp.messages import FROM_MANAGERS, FROM_WORKERS, GONE, HO
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message, frame
 
-# READYs that are kept; of more workers than this only those already known are said again.
+# READYs that are kept; those of further workers are only forwarded.
 KEPT: Final = 100_000
 
 Send = Callable[[bytes], object]
 
 
 class Device:
-    """See the module's text. `name` is its identity towards those above, and must be unique."""
+    """Routes of one device. `name` is its identity for the peers above, and must be unique."""
 
-    def __init__(self, name: bytes, hops: int = HOPS) -> None:
+    def __init__(self, name: bytes) -> None:
         self.name = name
-        self.hops = hops
-        self.above: dict[bytes, Send] = {}  # by the hop that stands for them in paths
+        self.above: dict[bytes, Send] = {}  # by their hop in paths
         self.below: dict[bytes, Send] = {}  # by identity
-        self.passed = [0] * (messages.CANCEL + 1)  # messages, by command
-        self.lost = 0  # for somebody who is not here
-        self.refused = 0  # bad ones
-        self.loops = 0  # that had been here before
-        # By peer below and path behind it: the last READY of each worker, as it went up.
+        self.passed = [0] * (messages.CANCEL + 1)  # messages forwarded, by command
+        self.lost = 0  # messages for peers that are not connected
+        self.refused = 0  # invalid messages
+        self.loops = 0  # messages that had passed before
+        # By peer below and path below it: the last READY of each worker, as forwarded.
         self._ready: dict[bytes, dict[tuple[bytes, ...], bytes]] = {}
-        self._kept = 0  # of these
+        self._kept = 0  # number of READYs in there
 
     # Connections
 
-    def join_above(self, hop: bytes, send: Send) -> None:
-        """A manager, or a device before it: it hears of everybody who is ready."""
+    def add_above(self, hop: bytes, send: Send) -> None:
+        """Add a manager, or a device below one, and send it the READYs of all workers."""
         self.above[hop] = send
-        for behind in self._ready.values():
-            for data in behind.values():
+        for readies in self._ready.values():
+            for data in readies.values():
                 send(data)
 
-    def part_above(self, hop: bytes) -> None:
-        """It is gone."""
+    def remove_above(self, hop: bytes) -> None:
         self.above.pop(hop, None)
 
-    def join_below(self, identity: bytes, send: Send) -> None:
-        """A worker, or a device before some."""
+    def add_below(self, identity: bytes, send: Send) -> None:
+        """Add a worker, or a device above some."""
         self.below[identity] = send
 
-    def part_below(self, identity: bytes) -> None:
-        """It is gone, and everybody behind it."""
+    def remove_below(self, identity: bytes) -> None:
+        """Remove a peer, and report it and all below it as gone."""
         if self.below.pop(identity, None) is None:
             return
-        behind = self._ready.pop(identity, None)
-        if behind is not None:
-            self._kept -= len(behind)
-            self._spread(messages.write([], READY, [identity], GONE, b""))
+        readies = self._ready.pop(identity, None)
+        if readies is not None:
+            self._kept -= len(readies)
+            self._send_up(messages.write([], READY, [identity], GONE, b""))
 
-    # Messages. Nothing is taken apart but the paths: what is passed on is cut out of what came.
+    # Messages. Only their paths are parsed: what is forwarded is cut out of what came.
 
     def from_below(self, identity: bytes, message: Message) -> None:
-        """Up. ProtocolError if it cannot be passed on at all."""
-        way = self._look(message)
-        command = way.command
+        """Forward a message up; raise ProtocolError if it is invalid."""
+        routed = self._parse(message)
+        command = routed.command
         if command not in FROM_WORKERS:
-            raise self._refusal(f"{messages.NAMES[command]} from below, where only workers are")
-        if self.name in way.source:
+            raise self._refusal(f"{messages.NAMES[command]} from below, where only workers may be")
+        if self.name in routed.source:
             self.loops += 1
-            raise self._refusal("a message that has been here before: devices are connected in a circle")
-        if way.hop:
-            send = self.above.get(way.hop)
+            raise self._refusal("message has passed this device before: devices are connected in a circle")
+        if routed.hop:
+            send = self.above.get(routed.hop)
             if send is None:
                 self.lost += 1
                 return
             self.passed[command] += 1
-            send(way.passed_on(identity))
+            send(routed.forwarded(identity))
         elif command == READY:
-            data = way.passed_on(identity)
-            self._note(identity, tuple(way.source), data, way.headers())
+            data = routed.forwarded(identity)
+            self._keep(identity, tuple(routed.source), data, routed.headers())
             self.passed[READY] += 1
-            self._spread(data)
+            self._send_up(data)
         else:
             raise self._refusal(f"{messages.NAMES[command]} without a path to its manager")
 
     def from_above(self, hop: bytes, message: Message) -> None:
-        """Down. ProtocolError if it cannot be passed on at all."""
-        way = self._look(message)
-        command = way.command
+        """Forward a message down; raise ProtocolError if it is invalid."""
+        routed = self._parse(message)
+        command = routed.command
         if command not in FROM_MANAGERS:
-            raise self._refusal(f"{messages.NAMES[command]} from above, where only managers are")
-        if not way.hop:
+            raise self._refusal(f"{messages.NAMES[command]} from above, where only managers may be")
+        if not routed.hop:
             raise self._refusal(f"{messages.NAMES[command]} without a path to its worker")
-        send = self.below.get(way.hop)
+        send = self.below.get(routed.hop)
         if send is None:
             self.lost += 1
             back = self.above.get(hop)
             if back is not None:
-                back(messages.write(way.source, READY, [way.hop], GONE, b""))
+                back(messages.write(routed.source, READY, [routed.hop], GONE, b""))
             return
         self.passed[command] += 1
-        send(way.passed_on(hop))
+        send(routed.forwarded(hop))
 
     # Inside
 
-    def _look(self, message: Message) -> RoutedMessage:
+    def _parse(self, message: Message) -> RoutedMessage:
         try:
-            return RoutedMessage(message, self.hops)
+            return RoutedMessage(message, HOPS)
         except ProtocolError:
             self.refused += 1
             raise
@@ -124,40 +122,40 @@ class Device:
         self.refused += 1
         return ProtocolError(f"WMP {reason}")
 
-    def _note(self, identity: bytes, path: tuple[bytes, ...], data: bytes, headers: bytes) -> None:
-        """Remember it for managers that come later, and forget those who are gone."""
-        behind = self._ready.get(identity)
+    def _keep(self, identity: bytes, path: tuple[bytes, ...], data: bytes, headers: bytes) -> None:
+        """Keep a READY for managers that connect later; forget those of peers that are gone."""
+        readies = self._ready.get(identity)
         if messages.says_gone(headers):
-            if behind is not None:
-                for other in [other for other in behind if other[: len(path)] == path]:
-                    del behind[other]
+            if readies is not None:
+                for other in [other for other in readies if other[: len(path)] == path]:
+                    del readies[other]
                     self._kept -= 1
-                if not behind:
+                if not readies:
                     del self._ready[identity]
         elif messages.names_roles(headers):
-            known = behind is not None and path in behind
+            known = readies is not None and path in readies
             if known or self._kept < KEPT:
                 self._kept += not known
                 self._ready.setdefault(identity, {})[path] = data
 
-    def _spread(self, data: bytes) -> None:
+    def _send_up(self, data: bytes) -> None:
         for send in list(self.above.values()):
             send(data)
 
 
 class RoutedMessage:
-    """Where a message goes and where it comes from, by positions in its bytes."""
+    """Destination and source of a message, as positions in its bytes."""
 
     __slots__ = ("_begin", "_data", "_end", "_middle", "_tail", "command", "hop", "source")
 
     def __init__(self, message: Message, hops: int) -> None:
         self._data = message.data
         self._end = message.end
-        self._begin = message.pos  # of what is passed on
+        self._begin = message.pos  # of what is forwarded
         first = message.take()
         if first is None:
-            raise ProtocolError("a WMP message without anything")
-        self.hop = first  # the next one; empty: it is for whoever gets it
+            raise ProtocolError("an empty WMP message")
+        self.hop = first  # the next one; empty: the message has reached its destination
         if first:
             self._begin = message.pos
             messages.path(message, hops - 1)
@@ -173,11 +171,11 @@ class RoutedMessage:
         if message.pos >= message.end:
             raise ProtocolError("a WMP message without headers")
 
-    def passed_on(self, origin: bytes) -> bytes:
-        """Without the hop that it has reached, and with the one that it came from."""
+    def forwarded(self, origin: bytes) -> bytes:
+        """Return the message without the hop that it has reached, and with the one that it came from."""
         data = self._data
         return data[self._begin : self._middle] + frame(origin, True) + data[self._middle : self._end]
 
     def headers(self) -> bytes:
-        """Of READY, to see who is gone."""
+        """Return the headers of the message."""
         return Message(self._data, self._tail, self._end).take() or b""

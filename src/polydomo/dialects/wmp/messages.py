@@ -1,10 +1,10 @@
-"""WMP's messages on ZeroMQ: docs/reference/wmp-framing.md is the specification of what is here.
+"""WMP's messages on ZeroMQ, as specified in docs/reference/wmp-framing.md.
 
     destination* | "" | "WMP1" | command | source* | "" | headers | payload*
 
-Both paths have the next hop first. A message's destination is what is left of its way; its source is the way back, on
-which every device has laid the hop it came from. Whoever answers sends to the source it was given. Headers are one CBOR
-map; devices pass them on unread.
+Both paths begin with the next hop. The destination is the rest of a message's path; the source is the path back, to
+which every device adds the hop that the message came from. A reply goes to the source of its message. Headers are one
+CBOR map; devices forward them unread.
 """
 
 from __future__ import annotations
@@ -17,52 +17,53 @@ from polydomo.wire.frames import DELIMITER, Message, frame
 
 PROTOCOL: Final = b"WMP1"
 
-READY: Final = 1  # a worker: I could do something
-WAKE: Final = 2  # a manager: I have something
-GIVE: Final = 3  # a worker: give it to me
-TAKE: Final = 4  # a manager: here it is
-NO: Final = 5  # a manager: somebody else has it
-DONE: Final = 6  # a worker: this came out of it
-STATUS: Final = 7  # a worker: this is how it goes
-CANCEL: Final = 8  # a manager: nobody wants it any more
+READY: Final = 1  # worker: it has room for jobs
+WAKE: Final = 2  # manager: a job waits
+GIVE: Final = 3  # worker: it asks for the job
+TAKE: Final = 4  # manager: the job
+NO: Final = 5  # manager: no job is left
+DONE: Final = 6  # worker: the job's result
+STATUS: Final = 7  # worker: a partial reply, an event or a heartbeat
+CANCEL: Final = 8  # manager: the result is not needed any more
 
 NAMES: Final = ("", "READY", "WAKE", "GIVE", "TAKE", "NO", "DONE", "STATUS", "CANCEL")
 FROM_WORKERS: Final = (READY, GIVE, DONE, STATUS)
 FROM_MANAGERS: Final = (WAKE, TAKE, NO, CANCEL)
 
-# How DONE says what came out of it, in its header `status`.
+# Values of DONE's header `status`.
 OK: Final = 200
 FAILED: Final = 500  # the worker's code failed
-CANCELLED: Final = 499  # it was told that nobody wants it
-NOT_BEGUN: Final = 503  # it has no room after all, or stops: another may have the job
+CANCELLED: Final = 499  # after CANCEL
+NOT_BEGUN: Final = 503  # the worker has no room after all, or stops: another worker may have the job
 
-# A path that is longer went in a circle.
+# A longer path comes from a loop.
 HOPS: Final = 16
 
-# Of the headers, in bytes.
 HEADERS_MAX: Final = 65536
+
+# By command: what is between destination and source.
+HEADS: Final = [
+    DELIMITER + frame(PROTOCOL, True) + frame(bytes((command,)), True) for command in range(CANCEL + 1)
+]
 
 FOREVER: Final = float("inf")
 TIMEOUT_MAX: Final = (1 << 53) - 1
 
 
 def write(destination: list[bytes], command: int, source: list[bytes], headers: bytes, body: bytes) -> bytes:
-    """A message as wire bytes."""
+    """Encode a complete message."""
     way = b"".join([frame(hop, True) for hop in destination])
     back = b"".join([frame(hop, True) for hop in source])
     return way + HEADS[command] + back + DELIMITER + frame(headers, bool(body)) + body
 
 
-def head_of(command: int) -> bytes:
-    """The middle of a message, behind the destination and before the source."""
-    return DELIMITER + frame(PROTOCOL, True) + frame(bytes((command,)), True)
-
-
-HEADS: Final = [head_of(command) for command in range(CANCEL + 1)]
+def command_name(command: int) -> str:
+    """Return the name of a command, or its number."""
+    return NAMES[command] if command < len(NAMES) else str(command)
 
 
 def path(message: Message, hops: int) -> list[bytes]:
-    """Up to an empty frame."""
+    """Read a path and the empty frame after it."""
     found: list[bytes] = []
     while True:
         hop = message.take()
@@ -77,23 +78,31 @@ def path(message: Message, hops: int) -> list[bytes]:
         found.append(hop)
 
 
-def word(value: bytes) -> bytes:
-    """A name in the headers: a text, or a byte string if it is none."""
+def name_value(name: bytes) -> str | bytes:
+    """Return a name as headers have it: text, or a byte string if it is not UTF-8."""
     try:
-        value.decode()
+        return name.decode()
     except UnicodeDecodeError:
-        return cbor.head(cbor.BYTES, len(value)) + value
-    return cbor.head(cbor.TEXT, len(value)) + value
+        return name
 
 
-# The headers that each job needs are written, and recognised, by hand: keys in their order, as `cbor.encode` has them.
-_KEY_JOB: Final = cbor.text("job")
-_KEY_ROLE: Final = cbor.text("role")
-_KEY_WAKE: Final = cbor.text("wake")
-_KEY_ROLES: Final = cbor.text("roles")
-_KEY_GONE: Final = cbor.text("gone")
-_KEY_STATUS: Final = cbor.text("status")
-_KEY_SLOTS: Final = cbor.text("slots")
+def encode_name(name: bytes) -> bytes:
+    """Encode a name for the headers."""
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return cbor.byte_string(name)
+    return cbor.text_string(name)
+
+
+# The headers of each job are encoded and recognised without the codec: keys in the order of `cbor.encode`.
+_KEY_JOB: Final = cbor.text_string(b"job")
+_KEY_ROLE: Final = cbor.text_string(b"role")
+_KEY_WAKE: Final = cbor.text_string(b"wake")
+_KEY_ROLES: Final = cbor.text_string(b"roles")
+_KEY_GONE: Final = cbor.text_string(b"gone")
+_KEY_STATUS: Final = cbor.text_string(b"status")
+_KEY_SLOTS: Final = cbor.text_string(b"slots")
 _ONLY_SLOTS: Final = cbor.head(cbor.MAP, 1) + _KEY_SLOTS
 _ONE_WAKE: Final = cbor.head(cbor.MAP, 1) + _KEY_WAKE
 _WAKE_AND_ROLES: Final = cbor.head(cbor.MAP, 2) + _KEY_WAKE
@@ -102,31 +111,31 @@ _DONE: Final = cbor.head(cbor.MAP, 2) + _KEY_JOB
 _DONE_WELL: Final = _KEY_STATUS + cbor.encode(OK)
 
 
-# What a device says for a peer that it has lost: it is ready for nothing, and gone.
+# Headers of the READY that a device sends for a peer that it has lost.
 GONE: Final = cbor.encode({"roles": [], "gone": True})
 
 
 def wake_tail(role: bytes) -> bytes:
-    """The end of a WAKE's headers for one role."""
-    return _KEY_ROLES + cbor.head(cbor.ARRAY, 1) + word(role)
+    """Encode the headers of a WAKE for one role after its number."""
+    return _KEY_ROLES + cbor.head(cbor.ARRAY, 1) + encode_name(role)
 
 
 def wake_headers(wake: int, tail: bytes) -> bytes:
-    """WAKE."""
+    """Encode the headers of WAKE."""
     return _WAKE_AND_ROLES + cbor.head(cbor.UINT, wake) + tail
 
 
 def only_wake(wake: int) -> bytes:
-    """GIVE or NO, without more."""
+    """Encode the headers of GIVE or NO."""
     return _ONE_WAKE + cbor.head(cbor.UINT, wake)
 
 
 def take_headers(job: bytes, role: bytes, wake: int, tail: bytes, more: int) -> bytes:
-    """TAKE; `tail` has the other `more` headers, of longer names than these."""
+    """Encode the headers of TAKE; `tail` has `more` others, which have longer names."""
     return (
         cbor.head(cbor.MAP, 3 + more)
         + _KEY_JOB
-        + word(job)
+        + encode_name(job)
         + _KEY_ROLE
         + role
         + _KEY_WAKE
@@ -136,35 +145,35 @@ def take_headers(job: bytes, role: bytes, wake: int, tail: bytes, more: int) -> 
 
 
 def take_tail(manager: bytes, timeout: float) -> bytes:
-    """The end of most TAKEs' headers: who gives it, and for how many seconds, if that is limited."""
-    tail = cbor.text("manager") + word(manager)
+    """Encode the last headers of most TAKEs: the manager, and the timeout in seconds, if any."""
+    tail = cbor.text_string(b"manager") + encode_name(manager)
     if timeout < FOREVER:
-        tail += cbor.text("timeout") + cbor.head(cbor.UINT, min(round(timeout * 1000), TIMEOUT_MAX))
+        tail += cbor.text_string(b"timeout") + cbor.head(cbor.UINT, min(round(timeout * 1000), TIMEOUT_MAX))
     return tail
 
 
 def only_job(job: bytes) -> bytes:
-    """CANCEL, and a STATUS that is nothing but a sign of life."""
-    return _ONE_JOB + word(job)
+    """Encode the headers of CANCEL, and of a STATUS that is only a heartbeat or a partial reply."""
+    return _ONE_JOB + encode_name(job)
 
 
 def done_headers(job: bytes) -> bytes:
-    """DONE, when all went well."""
-    return _DONE + word(job) + _DONE_WELL
+    """Encode the headers of a successful DONE."""
+    return _DONE + encode_name(job) + _DONE_WELL
 
 
 def only_slots(slots: int) -> bytes:
-    """READY, of one who has said what it offers."""
+    """Encode the headers of a READY after the first one."""
     return _ONLY_SLOTS + cbor.head(cbor.UINT, slots)
 
 
 def names_roles(headers: bytes) -> bool:
-    """Does a READY say what its worker offers? For those who do not read headers otherwise."""
+    """Return whether a READY has roles, without decoding its headers."""
     return _KEY_ROLES in headers
 
 
 def says_gone(headers: bytes) -> bool:
-    """Does a READY say that its worker, and everybody behind it, is gone?"""
+    """Return whether a READY says that its sender, and all peers below it, are gone."""
     if headers == GONE:
         return True
     try:
@@ -173,18 +182,19 @@ def says_gone(headers: bytes) -> bool:
         return False
 
 
-def wake_in(headers: bytes) -> int:
-    """The wake in the usual headers of GIVE and NO; -1: they are not the usual ones."""
-    return _only_number(headers, _ONE_WAKE)
+def wake_in(headers: bytes, default: int) -> int:
+    """Return the number in the headers of GIVE or NO; `default` if there is none."""
+    number = _only_number(headers, _ONE_WAKE)
+    return number if number >= 0 else whole(cbor.decode_map(headers), "wake", default)
 
 
 def slots_in(headers: bytes) -> int:
-    """The same of a READY that has nothing but slots."""
+    """Return the slots in the headers of READY; -1 if there are others."""
     return _only_number(headers, _ONLY_SLOTS)
 
 
 def _only_number(headers: bytes, head: bytes) -> int:
-    """A number behind `head` and nothing else; -1: something else."""
+    """Return the number after `head` if the headers consist of these two; else -1."""
     size = len(headers)
     at = len(head)
     if size <= at or not headers.startswith(head):
@@ -198,7 +208,7 @@ def _only_number(headers: bytes, head: bytes) -> int:
 
 
 def job_done_well(headers: bytes) -> bytes:
-    """The job in the usual headers of DONE; empty: they are not the usual ones."""
+    """Return the job in the usual headers of a successful DONE; empty if they are others."""
     if headers.startswith(_DONE) and headers.endswith(_DONE_WELL):
         pos = len(_DONE)
         length = headers[pos] - 0x60
@@ -208,22 +218,22 @@ def job_done_well(headers: bytes) -> bytes:
 
 
 def only_frame(body: bytes) -> bytes:
-    """The first frame of a payload; empty if there is none."""
+    """Return the first frame of a payload; empty if there is none."""
     return Message(body, 0, len(body)).take() or b""
 
 
 def whole(headers: dict[str, object], name: str, default: int = 0) -> int:
-    """A whole number from 0 on among the headers, or ProtocolError."""
+    """Return a header that is an integer from 0 on; raise ProtocolError if it is not."""
     value = headers.get(name)
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ProtocolError(f"the WMP header {name!r} must be a whole number from 0 on")
+        raise ProtocolError(f"the WMP header {name!r} must be an integer from 0 on")
     return value
 
 
 def token(headers: dict[str, object], name: str) -> bytes:
-    """A text or byte string among the headers, as bytes; empty if there is none."""
+    """Return a header that is a text or byte string, as bytes; empty if there is none."""
     value = headers.get(name)
     if value is None:
         return b""
@@ -235,7 +245,7 @@ def token(headers: dict[str, object], name: str) -> bytes:
 
 
 def tokens(headers: dict[str, object], name: str) -> list[bytes]:
-    """A list of such, without repetitions."""
+    """Return a header that is a list of text or byte strings, without duplicates."""
     value = headers.get(name)
     if value is None:
         return []
@@ -248,7 +258,7 @@ def tokens(headers: dict[str, object], name: str) -> list[bytes]:
 
 
 def table(headers: dict[str, object], name: str) -> dict[str, object]:
-    """A map among the headers; empty if there is none."""
+    """Return a header that is a map; empty if there is none."""
     value = headers.get(name)
     if value is None:
         return {}

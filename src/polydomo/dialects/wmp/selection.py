@@ -1,26 +1,26 @@
-"""Who is woken next: rules of load balancing over the workers that wait for a job of one service (WMP §Load-balancing).
+"""Rules for which worker is woken next (WMP §Load-balancing).
 
-A pool has the workers that could be woken now. Whatever its rule, adding, removing and picking one cost the same for
-ten workers and for ten thousand.
+Whatever the rule, adding, removing and picking a worker cost the same for ten workers and for ten thousand.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-if TYPE_CHECKING:
-    from polydomo.dialects.wmp.broker_worker import WmpWorker
+from polydomo.core.broker import Broker
+from polydomo.core.service import Service
+from polydomo.dialects.wmp.wakeup import Pool as Pool  # public here
+from polydomo.dialects.wmp.wakeup import WakeableWorker, WakeScheduler
 
-# The label by which a worker says how much of the work it wants, beside others; 1 if it does not say.
+# The label with a worker's share of the work, relative to others; 1 without it.
 WEIGHT: Final = "weight"
 
-# By weight, a worker is drawn again so often at most before one is taken as it comes.
+# Attempts of ByWeight to draw a worker before it takes one regardless of its weight.
 DRAWS: Final = 64
 
 
@@ -34,44 +34,20 @@ def weight_of(labels: dict[str, str]) -> float:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Pool(ABC):
-    """A rule. `random` gives numbers from 0 up to 1."""
-
-    def __init__(self, random: Callable[[], float]) -> None:
-        self.random = random
-
-    @abstractmethod
-    def add(self, worker: WmpWorker) -> None:
-        """It could be woken from now on; nothing happens if it is in here."""
-
-    @abstractmethod
-    def remove(self, worker: WmpWorker) -> None:
-        """No longer; nothing happens if it is not in here."""
-
-    @abstractmethod
-    def pick(self) -> WmpWorker | None:
-        """Take out the next; None: nobody is left."""
-
-    @abstractmethod
-    def size(self) -> int:
-        """How many are in here."""
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
 class LongestIdle(Pool):
-    """Who has waited longest for a job."""
+    """The worker that has waited longest for a job."""
 
     def __init__(self, random: Callable[[], float]) -> None:
         super().__init__(random)
-        self._order: OrderedDict[WmpWorker, None] = OrderedDict()
+        self._order: OrderedDict[WakeableWorker, None] = OrderedDict()
 
-    def add(self, worker: WmpWorker) -> None:
+    def add(self, worker: WakeableWorker) -> None:
         self._order[worker] = None
 
-    def remove(self, worker: WmpWorker) -> None:
+    def remove(self, worker: WakeableWorker) -> None:
         self._order.pop(worker, None)
 
-    def pick(self) -> WmpWorker | None:
+    def pick(self) -> WakeableWorker | None:
         return self._order.popitem(False)[0] if self._order else None
 
     def size(self) -> int:
@@ -79,41 +55,40 @@ class LongestIdle(Pool):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Drawn(Pool):
-    """Workers of whom any can be drawn at random."""
+class RandomPool(Pool):
+    """Base of the rules that draw workers at random."""
 
     def __init__(self, random: Callable[[], float]) -> None:
         super().__init__(random)
-        self._workers: list[WmpWorker] = []
-        self._index: dict[WmpWorker, int] = {}
+        self._workers: list[WakeableWorker] = []
+        self._index: dict[WakeableWorker, int] = {}
 
-    def add(self, worker: WmpWorker) -> None:
+    def add(self, worker: WakeableWorker) -> None:
         if worker not in self._index:
             self._index[worker] = len(self._workers)
             self._workers.append(worker)
 
-    def remove(self, worker: WmpWorker) -> None:
+    def remove(self, worker: WakeableWorker) -> None:
         index = self._index.pop(worker, -1)
         if index >= 0:
             last = self._workers.pop()
-            if last is not worker:  # the last one gets its place
+            if last is not worker:  # the last one takes its place
                 self._workers[index] = last
                 self._index[last] = index
 
     def size(self) -> int:
         return len(self._workers)
 
-    def draw(self) -> WmpWorker:
-        """Any of them, who stays in."""
+    def draw(self) -> WakeableWorker:
+        """Return a random worker without removing it."""
         return self._workers[min(int(self.random() * len(self._workers)), len(self._workers) - 1)]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class LeastLoaded(Drawn):
-    """Of two that are drawn, the one with the smaller part of its slots in use: nearly as even as the least loaded of
-    all, without looking at all."""
+class LeastLoaded(RandomPool):
+    """The less loaded of two random workers: nearly as even as the least loaded of all, at constant cost."""
 
-    def pick(self) -> WmpWorker | None:
+    def pick(self) -> WakeableWorker | None:
         if not self._workers:
             return None
         one, other = self.draw(), self.draw()
@@ -123,18 +98,18 @@ class LeastLoaded(Drawn):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ByWeight(Drawn):
-    """Drawn with a chance in proportion to the label `weight`."""
+class ByWeight(RandomPool):
+    """A random worker, with a probability in proportion to its label `weight`."""
 
     def __init__(self, random: Callable[[], float]) -> None:
         super().__init__(random)
         self._heaviest = 1.0
 
-    def add(self, worker: WmpWorker) -> None:
+    def add(self, worker: WakeableWorker) -> None:
         super().add(worker)
         self._heaviest = max(self._heaviest, worker.weight)
 
-    def pick(self) -> WmpWorker | None:
+    def pick(self) -> WakeableWorker | None:
         if not self._workers:
             return None
         for _ in range(DRAWS):
@@ -145,9 +120,20 @@ class ByWeight(Drawn):
         return worker
 
 
-# By name, as the configuration has them. Whoever embeds a broker can add one of his own.
+# By name, as in the configuration. A program that embeds a broker may add its own.
 RULES: Final[dict[str, Callable[[Callable[[], float]], Pool]]] = {
     "idle": LongestIdle,
     "least-loaded": LeastLoaded,
     "weighted": ByWeight,
 }
+
+
+def scheduler_of(broker: Broker, service: Service) -> WakeScheduler:
+    """Return the scheduler of a service; make one with the rule of the service's policy if it has none."""
+    wakeup = service.wakeup
+    if isinstance(wakeup, WakeScheduler):
+        return wakeup
+    rule = RULES[service.policy.waking.rule]
+    scheduler = WakeScheduler(broker, service, rule(broker.random), rule(broker.random))
+    service.wakeup = scheduler
+    return scheduler

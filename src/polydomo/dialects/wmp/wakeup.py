@@ -1,278 +1,413 @@
-"""The workers that wait for jobs of one service, and how many of them one job wakes.
+"""Which workers are told that a job of one service waits, and how many.
 
-A job that nobody idle can take wakes `first` workers. If none of them has asked for it (GIVE) within `patience`, it
-wakes twice as many, and so on up to `widest` at a time, with pauses that double as well: so what one job costs depends
-on this rule and not on how many workers there are. Who was woken and said nothing is not woken again before everybody
-else was, or it has said something.
+A job that no idle worker can take wakes `first` workers. If none of them asks for it (GIVE) within `patience`, twice as
+many are woken, and so on up to `widest` at a time, with pauses that double as well: so the cost of a job depends on
+this rule and not on the number of workers. A worker that did not answer a WAKE is skipped until it sends something, or
+until all others have been tried.
 
-Joined brokers (`far`) are woken when none of our own workers is left.
+Joined brokers (`remote`) are woken when no worker of this broker is left.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from mypy_extensions import mypyc_attr
+
+from polydomo.core.broker import Broker
 from polydomo.core.job import Job
 from polydomo.core.policy import WakePolicy
 from polydomo.core.ports import WakeupPort
 from polydomo.core.service import Service
 from polydomo.core.timers import Timer
+from polydomo.core.worker import Worker
 from polydomo.dialects.wmp import messages
-from polydomo.dialects.wmp.selection import RULES, Pool
 
-if TYPE_CHECKING:
-    from polydomo.core.broker import Broker
-    from polydomo.dialects.wmp.broker_worker import WmpWorker
+# The longest pause between two rounds, in units of `patience`.
+LONGEST_PAUSE: Final = 8
 
-# Pauses between two rounds do not get longer, in units of `patience`.
-LONGEST: Final = 8
-
-# A worker that has taken so many times as long as others was busy.
+# A worker that takes so many times as long as others to answer a WAKE was busy.
 SLOW: Final = 4.0
+
+# Seconds for which an unanswered WAKE is remembered. A later GIVE is answered with NO.
+WAKE_MEMORY: Final = 30.0
 
 
 class Wake:
-    """One WAKE. `open`: it is counted on to be answered soon."""
+    """One WAKE. `open`: its answer is expected soon."""
 
-    __slots__ = ("at", "herd", "id", "open", "worker")
+    __slots__ = ("at", "id", "open", "scheduler", "worker")
 
-    def __init__(self, id: int, herd: WakeScheduler, worker: WmpWorker, at: float, open: bool) -> None:
+    def __init__(
+        self, id: int, scheduler: WakeScheduler, worker: WakeableWorker, at: float, open: bool
+    ) -> None:
         self.id = id
-        self.herd = herd
+        self.scheduler = scheduler
         self.worker = worker
         self.at = at
         self.open = open
 
 
-class WakeScheduler(WakeupPort):
-    """See the module's text. It belongs to a service (`Service.wakeup`)."""
+class WakeableWorker:
+    """Readiness of one worker: what it has room for, and the WAKEs that it has not answered.
 
-    def __init__(self, broker: Broker, service: Service, random: Callable[[], float]) -> None:
-        rule = service.policy.waking
-        pool = RULES[rule.rule]
+    `send_wake` sends a WAKE with this number and the rest of its headers.
+    """
+
+    def __init__(self, core: Worker, send_wake: Callable[[int, bytes], object]) -> None:
+        self.core = core
+        self.labels: dict[str, str] = {}  # as the policy compares them
+        self.weight = 1.0
+        self.slots = 1  # in all, as far as READYs have shown
+        self.ready_slots = 0  # jobs that it has room for, by its last READY and what it got since
+        self.last_ready = 0.0
+        self.last_wake = 0  # number of the last WAKE
+        self.schedulers: list[WakeScheduler] = []
+        self.wakes: dict[int, Wake] = {}  # not answered, oldest first
+        self._open: dict[int, Wake] = {}  # those of `wakes` that are open
+        self._send_wake = send_wake
+
+    def can_be_woken(self) -> bool:
+        """Return whether the worker has room for more jobs than it has open WAKEs."""
+        return self.ready_slots > len(self._open)
+
+    def load(self) -> float:
+        """Return the fraction of slots in use."""
+        return (len(self.core.running) + len(self._open)) / self.slots
+
+    def join(self, scheduler: WakeScheduler) -> None:
+        """Offer the scheduler's service."""
+        self.schedulers.append(scheduler)
+        scheduler.add(self)
+
+    def withdraw(self, scheduler: WakeScheduler) -> None:
+        """Stop offering the scheduler's service."""
+        self.schedulers.remove(scheduler)
+        scheduler.remove(self)
+        for wake in list(self._open.values()):
+            if wake.scheduler is scheduler:
+                self._close(wake)
+
+    def withdraw_all(self) -> None:
+        """Stop offering any service."""
+        schedulers = self.schedulers
+        self.schedulers = []
+        self.ready_slots = 0
+        for scheduler in schedulers:
+            scheduler.remove(self)
+
+    def set_ready(self, slots: int, now: float) -> None:
+        """Handle a READY for so many jobs."""
+        self.ready_slots = slots
+        self.last_ready = now
+        if self._open:
+            for wake in list(self._open.values()):
+                if wake.scheduler.is_ignored(wake):
+                    self._close(wake)
+        self.update()
+
+    def update(self) -> None:
+        """Make the worker available or not, and wake workers for waiting jobs. Called after a READY or a GIVE."""
+        available = self.can_be_woken()
+        for scheduler in self.schedulers:
+            if available:
+                scheduler.make_available(self)
+            else:
+                scheduler.make_unavailable(self)
+        for scheduler in self.schedulers if len(self.schedulers) == 1 else list(self.schedulers):
+            service = scheduler.service
+            if service.named and self.core.name in service.named and self.can_be_woken():
+                scheduler.wake_one(self)
+            if service.waiting > len(scheduler.open):
+                scheduler.wake_missing()
+
+    def wake(self, scheduler: WakeScheduler, now: float, expected: bool) -> Wake:
+        """Send a WAKE; `expected`: its answer is counted on."""
+        self.last_wake += 1
+        wake = Wake(self.last_wake, scheduler, self, now, expected)
+        if self.wakes:
+            self._forget_old(now)
+        self.wakes[wake.id] = wake
+        if expected:
+            self._open[wake.id] = wake
+            if self.ready_slots <= len(self._open) and len(self.schedulers) > 1:
+                for other in self.schedulers:
+                    other.make_unavailable(self)
+        self._send_wake(wake.id, scheduler.wake_tail)
+        return wake
+
+    def answer(self, id: int) -> Wake | None:
+        """Close and return the WAKE that a GIVE answers, if it is known; close older ones as missed."""
+        wake = self.wakes.pop(id, None)
+        if wake is None:
+            return None
+        self._close(wake)
+        while self._open and next(iter(self._open)) < id:
+            # Messages arrive in order: the worker has seen the older WAKE and had no room.
+            missed = next(iter(self._open.values()))
+            self._close(missed)
+            missed.scheduler.close(missed)
+        wake.scheduler.answered(wake)
+        return wake
+
+    def expire(self, wake: Wake) -> None:
+        """Close a WAKE that was not answered in time; other services may wake the worker."""
+        self._close(wake)
+        if self.can_be_woken():
+            for other in self.schedulers:
+                if other is not wake.scheduler and self not in other.silent:
+                    other.make_available(self)
+
+    def _close(self, wake: Wake) -> None:
+        wake.open = False
+        self._open.pop(wake.id, None)
+
+    def _forget_old(self, now: float) -> None:
+        while self.wakes:
+            wake = next(iter(self.wakes.values()))
+            if wake.open or wake.at > now - WAKE_MEMORY:
+                return
+            del self.wakes[wake.id]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Pool(ABC):
+    """The workers that can be woken now, in the order of a rule. `random` returns numbers from 0 up to 1."""
+
+    def __init__(self, random: Callable[[], float]) -> None:
+        self.random = random
+
+    @abstractmethod
+    def add(self, worker: WakeableWorker) -> None:
+        """Add a worker, unless it is in the pool."""
+
+    @abstractmethod
+    def remove(self, worker: WakeableWorker) -> None:
+        """Remove a worker, if it is in the pool."""
+
+    @abstractmethod
+    def pick(self) -> WakeableWorker | None:
+        """Remove and return the next worker; None if the pool is empty."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """Return the number of workers in the pool."""
+
+
+class WakeScheduler(WakeupPort):
+    """The WMP workers of one service (`Service.wakeup`), in a pool for our own and one for joined brokers."""
+
+    def __init__(self, broker: Broker, service: Service, local: Pool, remote: Pool) -> None:
+        policy = service.policy.waking
         self.broker = broker
         self.service = service
-        self.near = pool(random)
-        self.far = pool(random)
-        self.members: dict[WmpWorker, None] = {}  # everybody who offers the service over WMP
-        self.names: dict[bytes, WmpWorker] = {}  # of two with one name the newer
-        self.silent: dict[WmpWorker, None] = {}  # woken in vain, and not heard since
+        self.local = local
+        self.remote = remote
+        self.members: dict[WakeableWorker, None] = {}  # all workers that offer the service over WMP
+        self.names: dict[bytes, WakeableWorker] = {}  # the newer one of two with the same name
+        self.silent: dict[WakeableWorker, None] = {}  # they have not answered a WAKE and sent nothing since
         self.open: dict[Wake, None] = {}  # oldest first
-        self.width = rule.first
-        self.pause = rule.patience
-        self.barred = False  # what waits here is other brokers', and not for others
-        self.woken = 0  # WAKEs so far
-        self.widened = 0  # rounds in which more than the first were woken
-        self._answers = rule.patience / SLOW  # how long a worker takes to answer, about
-        self.call_tail = messages.wake_tail(service.name)
-        self._timer = WidenTimer(self)
-        self._doubted: dict[Wake, None] = {}  # open ones that may have come to a busy worker, oldest first
-        self._doubts = BusyCheckTimer(self)
+        self.wake_tail = messages.wake_tail(service.name)
+        self._width = policy.first
+        self._pause = policy.patience
+        self._remote_barred = False  # all waiting jobs came from joined brokers, and are for our own workers
+        self._answer_time = policy.patience / SLOW  # moving average
+        self._widen_timer = CallbackTimer(self._widen)
+        self._doubtful: dict[Wake, None] = {}  # open ones that may have reached a busy worker, oldest first
+        self._busy_timer = CallbackTimer(self._check_doubtful)
 
     @property
-    def rule(self) -> WakePolicy:
-        """As it is now: settings may be read again."""
+    def policy(self) -> WakePolicy:
+        """The current policy: settings may be reloaded."""
         return self.service.policy.waking
 
-    # The core's side
+    # WakeupPort
 
     def wanted(self, service: Service, job: Job) -> None:
-        """A job waits."""
         extra = job.extra
         if not job.client.relay:
-            self.barred = False
+            self._remote_barred = False
         if extra is not None and (extra.worker or extra.resource):
             worker = self.names.get(extra.worker)
-            if worker is not None and worker.may_be_woken():
-                self.call(worker)
-        elif len(self.open) < service.waiting * self.rule.first and not service.paused:
-            self._wake(self.rule.first)
+            if worker is not None and worker.can_be_woken():
+                self.wake_one(worker)
+        elif len(self.open) < service.waiting * self.policy.first and not service.paused:
+            self._wake(self.policy.first)
 
     def ready(self) -> int:
-        return self.near.size() + self.far.size()
+        return self.local.size() + self.remote.size()
 
-    # The workers' side
+    # Workers
 
-    def join(self, worker: WmpWorker) -> None:
-        """It offers this service."""
+    def add(self, worker: WakeableWorker) -> None:
+        """Add a worker that offers the service."""
         self.members[worker] = None
         self.names[worker.core.name] = worker
 
-    def leave(self, worker: WmpWorker) -> None:
-        """No longer."""
+    def remove(self, worker: WakeableWorker) -> None:
+        """Remove a worker that does not offer the service any more."""
         self.members.pop(worker, None)
         if self.names.get(worker.core.name) is worker:
             del self.names[worker.core.name]
-        self.asleep(worker)
+        self.make_unavailable(worker)
         self.silent.pop(worker, None)
         for wake in worker.wakes.values():
-            if wake.herd is self:
-                self.missed(wake)
+            if wake.scheduler is self:
+                self.close(wake)
         if not self.members:
-            self.broker.timers.clear(self._timer)
-            self.broker.timers.clear(self._doubts)
+            self.broker.timers.clear(self._widen_timer)
+            self.broker.timers.clear(self._busy_timer)
             self.service.wakeup = None
         elif self.service.waiting:
-            # Not at once: many may be leaving, and each would be woken for the one before.
-            self.broker.timers.set(self._timer, self.broker.now + self.rule.patience)
+            # Not at once: if many leave together, each would be woken in place of the one before.
+            self.broker.timers.set(self._widen_timer, self.broker.now + self.policy.patience)
 
-    def awake(self, worker: WmpWorker) -> None:
-        """It could do something now."""
+    def make_available(self, worker: WakeableWorker) -> None:
+        """Put a worker that has room into its pool, if the policy's labels allow it."""
         if self.silent:
             self.silent.pop(worker, None)
-        rule = self.service.policy.waking
-        if not rule.labels or rule.suits(worker.labels):
+        policy = self.service.policy.waking
+        if not policy.labels or policy.suits(worker.labels):
             self._pool(worker).add(worker)
 
-    def asleep(self, worker: WmpWorker) -> None:
-        """It must not be woken for now."""
+    def make_unavailable(self, worker: WakeableWorker) -> None:
+        """Take a worker out of its pool."""
         self._pool(worker).remove(worker)
 
-    def balance(self) -> None:
-        """Are enough awake for what waits?"""
+    def wake_missing(self) -> None:
+        """Wake a worker for each waiting job that has no open WAKE."""
         service = self.service
         missing = service.waiting - len(self.open)
         if missing > 0 and not service.paused:
             self._wake(missing)
 
-    def call(self, worker: WmpWorker) -> None:
-        """There is something for this one alone."""
+    def wake_one(self, worker: WakeableWorker) -> None:
+        """Wake this worker for a job that is addressed to it."""
         self._pool(worker).remove(worker)
-        self._call(worker, True)
+        self._send(worker, True)
 
     def answered(self, wake: Wake) -> None:
-        """Somebody came: the first ones woken are enough again."""
+        """Handle a GIVE: start again with waking the first few."""
         if wake in self.open:
-            self.missed(wake)
-            self._answers += (self.broker.now - wake.at - self._answers) / 8
-        self.width = self.rule.first
-        self.pause = self.rule.patience
+            self.close(wake)
+            self._answer_time += (self.broker.now - wake.at - self._answer_time) / 8
+        self._width = self.policy.first
+        self._pause = self.policy.patience
 
-    def missed(self, wake: Wake) -> None:
-        """It is not counted on any more."""
+    def close(self, wake: Wake) -> None:
+        """Stop expecting the answer to a WAKE."""
         self.open.pop(wake, None)
-        if self._doubted:
-            self._doubted.pop(wake, None)
+        if self._doubtful:
+            self._doubtful.pop(wake, None)
 
-    def ignored(self, wake: Wake) -> bool:
-        """Its worker says READY behind it. Was it too busy then, or has it not seen the WAKE yet? By how long others
-        take to answer. If it was busy, it can be woken again; as long as that is in doubt it will be looked at soon."""
-        until = wake.at + SLOW * self._answers
+    def is_ignored(self, wake: Wake) -> bool:
+        """Return whether a READY after this WAKE means that the worker was too busy for it.
+
+        Either that, or the WAKE is still on its way: judged by how long others take to answer. As long as that is in
+        doubt the WAKE stays open, and is checked again soon.
+        """
+        until = wake.at + SLOW * self._answer_time
         if self.broker.now < until:
-            self._doubted[wake] = None
-            self.broker.timers.set(self._doubts, until)
+            self._doubtful[wake] = None
+            self.broker.timers.set(self._busy_timer, until)
             return False
-        self.missed(wake)
+        self.close(wake)
         return True
 
-    def resolve(self, now: float) -> None:
-        """Whoever was in doubt and has had its time was too busy."""
-        for wake in list(self._doubted):
-            until = wake.at + SLOW * self._answers
-            if (
-                until > now
-            ):  # the very number that the alarm is set to, or it could ring at this moment for ever
-                self.broker.timers.set(self._doubts, until)
-                break
-            self.missed(wake)
-            worker = wake.worker
-            worker.overslept(wake)
-            if worker.may_be_woken():
-                self.awake(worker)
-        self.balance()
-
-    def refused(self, worker: WmpWorker) -> None:
-        """There was nothing for it."""
+    def refused(self, worker: WakeableWorker) -> None:
+        """Note that a GIVE was answered with NO: a joined broker may not have any of the waiting jobs."""
         service = self.service
         if worker.core.relay and service.waiting and not service.paused and worker.core in service.workers:
-            self.barred = True
+            self._remote_barred = True
 
-    def look(self, now: float) -> None:
-        """The time of those woken first is over: wake more, if there is still something to be done."""
-        ripe = now - self.rule.patience * 0.999
-        for wake in list(self.open):
-            if wake.at > ripe:
+    # Inside
+
+    def _check_doubtful(self, now: float) -> None:
+        """Close doubtful WAKEs that have had their time: their workers were busy and can be woken again."""
+        for wake in list(self._doubtful):
+            until = wake.at + SLOW * self._answer_time
+            # Compare with the very number that the timer is set to: otherwise it could fire at this moment for ever.
+            if until > now:
+                self.broker.timers.set(self._busy_timer, until)
                 break
-            self.missed(wake)
+            self._expire(wake)
+            if wake.worker.can_be_woken():
+                self.make_available(wake.worker)
+        self.wake_missing()
+
+    def _widen(self, now: float) -> None:
+        """Close WAKEs that were not answered in time, and wake more workers if jobs still wait."""
+        oldest = now - self.policy.patience * 0.999
+        for wake in list(self.open):
+            if wake.at > oldest:
+                break
+            self._expire(wake)
             worker = wake.worker
-            worker.overslept(wake)
-            if worker.last_ready > wake.at and worker.may_be_woken():
-                self.awake(worker)  # it was busy, and is not any more
+            if worker.last_ready > wake.at and worker.can_be_woken():
+                self.make_available(worker)  # it was busy, and is not any more
             else:
                 self.silent[worker] = None
         service = self.service
         if service.waiting and not service.paused:
-            self.width = min(self.width * 2, self.rule.widest)
-            self.pause = min(self.pause * 2, self.rule.patience * LONGEST)
-            if self._wake(max(self.width - len(self.open), 1), len(self.silent)):
-                self.widened += 1
-        if self.open:  # otherwise nobody is left; who is ready next is woken at once
-            self.broker.timers.set(self._timer, now + self.pause)
+            self._width = min(self._width * 2, self.policy.widest)
+            self._pause = min(self._pause * 2, self.policy.patience * LONGEST_PAUSE)
+            self._wake(max(self._width - len(self.open), 1), len(self.silent))
+        if self.open:  # otherwise all have been tried, and the next READY wakes its worker at once
+            self.broker.timers.set(self._widen_timer, now + self._pause)
 
-    # Inside
+    def _expire(self, wake: Wake) -> None:
+        self.close(wake)
+        wake.worker.expire(wake)
 
-    def _pool(self, worker: WmpWorker) -> Pool:
-        return self.far if worker.core.relay else self.near
+    def _pool(self, worker: WakeableWorker) -> Pool:
+        return self.remote if worker.core.relay else self.local
 
-    def _wake(self, count: int, again: int = 0) -> int:
-        """So many more, and up to `again` of those that were silent; how many there were."""
+    def _wake(self, count: int, retries: int = 0) -> None:
+        """Wake `count` workers, `retries` silent ones among them if there are no others."""
         woken = 0
         while woken < count:
-            worker = self.near.pick()
-            if worker is None and not self.barred:
-                worker = self.far.pick()
+            worker = self.local.pick()
+            if worker is None and not self._remote_barred:
+                worker = self.remote.pick()
             if worker is not None:
-                self._call(worker, True)
-            elif again > 0:
-                again -= 1
-                woken += self._again()
-                continue
+                self._send(worker, True)
+                woken += 1
+            elif retries > 0:
+                retries -= 1
+                woken += self._wake_silent()
             else:
                 break
-            woken += 1
-        return woken
 
-    def _call(self, worker: WmpWorker, hopeful: bool) -> None:
-        """`hopeful`: it should answer, and is counted on until its time is over."""
+    def _wake_silent(self) -> int:
+        """Wake the worker that has been silent for longest; return 0 if it cannot be woken."""
+        worker = next(iter(self.silent))
+        del self.silent[worker]
+        if not worker.can_be_woken() or (worker.core.relay and self._remote_barred):
+            return 0
+        self._send(worker, False)
+        return 1
+
+    def _send(self, worker: WakeableWorker, expected: bool) -> None:
+        """Send a WAKE; `expected`: its answer is counted on until its time is over."""
         now = self.broker.now
-        self.woken += 1
-        wake = worker.wake(self, now, hopeful)
-        if hopeful:
+        wake = worker.wake(self, now, expected)
+        if expected:
             self.open[wake] = None
-            if worker.may_be_woken():
+            if worker.can_be_woken():
                 self._pool(worker).add(worker)
         else:
             self.silent[worker] = None
-        self.broker.timers.set(self._timer, now + self.pause)
-
-    def _again(self) -> int:
-        """Everybody was woken: once more the one that has been silent for longest. 0: it cannot be woken."""
-        worker = next(iter(self.silent))
-        del self.silent[worker]
-        if not worker.may_be_woken() or (worker.core.relay and self.barred):
-            return 0
-        self._call(worker, False)
-        return 1
+        self.broker.timers.set(self._widen_timer, now + self._pause)
 
 
-class WidenTimer(Timer):
-    """Rings when the time of those woken is over."""
+class CallbackTimer(Timer):
+    """Timer that calls a function."""
 
-    def __init__(self, herd: WakeScheduler) -> None:
+    def __init__(self, callback: Callable[[float], object]) -> None:
         super().__init__()
-        self.herd = herd
+        self._callback = callback
 
     def fire(self, now: float) -> None:
-        self.herd.look(now)
-
-
-class BusyCheckTimer(Timer):
-    """Rings when those in doubt have had their time."""
-
-    def __init__(self, herd: WakeScheduler) -> None:
-        super().__init__()
-        self.herd = herd
-
-    def fire(self, now: float) -> None:
-        self.herd.resolve(now)
+        self._callback(now)

@@ -1,1 +1,1 @@
-"""SP, the wire of nanomsg and NNG, for REQ and REP over TCP and IPC: hello, messages, request-ID stacks."""
+"""SP, the wire protocol of nanomsg and NNG, for REQ and REP over TCP and IPC."""

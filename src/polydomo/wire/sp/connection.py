@@ -1,8 +1,8 @@
-"""One SP connection without a socket: bytes in, messages out, for either end of REQ and REP.
+"""SP connection without a socket, for either end of REQ and REP.
 
-`start` sends our hello. `receive` takes whatever the socket read, in any cut, and calls the handler: `peer_ready` once,
-then `message` for each whole message, or `failed` once, after which it is over. A message's size is looked at before
-anything is kept for it, so a peer can make us hold one message of the allowed size and no more.
+`start` sends the hello. `receive` takes bytes as the socket read them, in chunks of any size, and calls the handler:
+`peer_ready` once, then `message` for each complete message, or `failed` once, which is the end. A message's size is
+checked before any of it is buffered, so a peer can occupy memory for one message of the allowed size and no more.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ HELLO: Final = 0
 TRAFFIC: Final = 1
 CLOSED: Final = 2
 
-# A message that arrives in many chunks is reported each time it has grown by this much.
+# An incomplete message is reported to the handler each time it has grown by this many bytes.
 BUFFER_STEP: Final = 65536
 
-# Whom each role talks to.
+# The peer's protocol for each role.
 OPPOSITE: Final = {REP: REQ, REQ: REP}
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Handler(ABC):
-    """What a connection needs of its owner."""
+    """Owner of a connection: its output and its events."""
 
     @abstractmethod
     def transmit(self, data: bytes) -> None:
-        """Send these bytes to the peer at once: the hello."""
+        """Write the hello to the peer at once."""
 
     @abstractmethod
     def peer_ready(self) -> None:
-        """The peer is one we can talk to. Raise ProtocolError to refuse it all the same."""
+        """Handle the end of the handshake; raise ProtocolError to refuse the peer."""
 
     @abstractmethod
     def message(self, stack: bytes, data: bytes, start: int, end: int) -> None:
-        """A whole message: its request IDs; its content lies in `data` from `start` to `end`."""
+        """Handle a complete message: its request IDs, and its content in `data[start:end]`."""
 
     @abstractmethod
     def dropped(self, reason: str) -> None:
-        """A message was left out; the connection goes on."""
+        """Handle a message that was skipped; the connection goes on."""
 
     @abstractmethod
     def failed(self, error: ProtocolError) -> None:
-        """The peer broke the protocol; nothing more will come. Close the socket."""
+        """Close the socket: the peer violated the protocol, and no more events follow."""
 
-    def buffered(self, size: int) -> None:  # noqa: B027 (only those who watch their memory care)
-        """An unfinished message has grown to `size` bytes; 0: it is whole. Called in steps of `BUFFER_STEP`."""
+    def buffered(self, size: int) -> None:  # noqa: B027 (optional)
+        """Note that an incomplete message has grown to `size` bytes; 0: it is complete. Called every `BUFFER_STEP`."""
 
 
 class Connection:
-    """See the module's text. `role` is our own: REP or REQ; `limit` is the largest message, its stack included."""
+    """One end of an SP connection: `role` is REP or REQ, `limit` the largest message, its stack included."""
 
     def __init__(self, handler: Handler, role: int, limit: int, ipc: bool = False) -> None:
         self.handler = handler
@@ -66,18 +66,18 @@ class Connection:
         self.ipc = ipc
         self.phase = HELLO
         self.paused = False
-        self.spanned = 0  # messages handed on that came in more than one chunk
-        self._lead = 9 if ipc else 8  # bytes before a message
-        self._pending = bytearray()  # the start of a message whose end has not come
-        self._need = 0  # no use looking at _pending before it holds this many bytes
-        self._told = 0  # bytes in _pending that the handler knows of
+        self.spanned = 0  # messages that came in more than one chunk
+        self._lead = 9 if ipc else 8  # bytes before a message's content
+        self._pending = bytearray()  # an incomplete message
+        self._need = 0  # size of _pending at which it is worth parsing again
+        self._told = 0  # size of _pending last reported to the handler
 
     def start(self) -> None:
-        """Send our hello. Both sides do so at once."""
+        """Send the hello. Both sides do so at once."""
         self.handler.transmit(hello.encode(self.role))
 
     def receive(self, data: bytes) -> None:
-        """Take bytes from the peer, in any cut."""
+        """Parse bytes from the peer, in chunks of any size."""
         pending = self._pending
         if pending:
             pending += data
@@ -102,11 +102,11 @@ class Connection:
             self.fail(error)
 
     def pause(self) -> None:
-        """Hand on no more messages until `resume`; what the peer already sent is kept."""
+        """Stop calling `message` until `resume`; bytes received until then are kept."""
         self.paused = True
 
     def resume(self) -> None:
-        """Go on with what was kept, then with new bytes."""
+        """Continue with the bytes kept, then with new ones."""
         if not self.paused:
             return
         self.paused = False
@@ -114,18 +114,18 @@ class Connection:
             self.receive(b"")
 
     def kept(self) -> int:
-        """Bytes received and not yet handed on."""
+        """Return how many received bytes have not been passed to the handler."""
         return len(self._pending)
 
     def fail(self, error: ProtocolError) -> None:
-        """Give the peer up. SP has no word for it: its connection is closed."""
+        """Close the connection because of an error. SP has no message for it."""
         if self.phase != CLOSED:
             self.phase = CLOSED
             self._pending = bytearray()
             self.handler.failed(error)
 
     def close(self) -> None:
-        """Drop what was kept and take nothing more; the handler is not told."""
+        """Drop the bytes kept and ignore new ones; the handler is not called."""
         self.phase = CLOSED
         self._pending = bytearray()
         self._told = 0
@@ -139,7 +139,7 @@ class Connection:
         theirs = hello.decode(data)
         if theirs != OPPOSITE[self.role]:
             raise ProtocolError(
-                f"the peer is a {hello.name(theirs)} socket, and a {hello.name(OPPOSITE[self.role])} is needed here"
+                f"the peer is a {hello.name(theirs)} socket; a {hello.name(OPPOSITE[self.role])} is needed here"
             )
         self.handler.peer_ready()
         if self.phase == HELLO:
@@ -147,7 +147,7 @@ class Connection:
             self._scan(data, hello.SIZE)
 
     def _scan(self, data: bytes, pos: int) -> None:
-        """Cut whole messages off `data` from `pos` and hand each on."""
+        """Pass each complete message in `data` from `pos` to the handler, keep the rest."""
         size = len(data)
         handler = self.handler
         lead = self._lead
@@ -166,22 +166,22 @@ class Connection:
             if length > self.limit:
                 raise ProtocolError(
                     f"a message of {length} bytes; {self.limit} are allowed",
-                    hint="raise limits.message_bytes if it is meant",
+                    hint="raise limits.message_bytes to allow it",
                 )
             if length < 4:
                 raise ProtocolError("a message without a request ID", hint="REQ sockets never send one")
             end = start + length
-            if end > size:  # cut by the end of the chunk
+            if end > size:  # incomplete
                 self._pending += data[pos:]
                 self._need = end - pos
                 return
             pos = end
-            if data[start] & 0x80:  # as nearly always: no device on the way
+            if data[start] & 0x80:  # the usual case: no device between
                 handler.message(data[start : start + 4], data, start + 4, end)
             else:
                 rest = stack_end(data, start, end)
                 if rest < 0:
-                    handler.dropped("a stack of too many request IDs: it went in circles")
+                    handler.dropped("a stack of too many request IDs: devices are connected in a loop")
                 else:
                     handler.message(data[start:rest], data, rest, end)
             if self.phase != TRAFFIC:

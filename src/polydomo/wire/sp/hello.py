@@ -1,6 +1,6 @@
-"""The first eight bytes of each side: `00 53 50 00`, the protocol it speaks as a 16-bit number, `00 00`.
+"""SP's hello, the first eight bytes of each side: `00 53 50 00`, the socket's protocol as 16 bits, `00 00`.
 
-Both are sent at once. Who speaks is told apart by the number: a REQ talks to a REP and to nobody else.
+Both sides send it at once. A REQ socket may only be connected to a REP socket.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ SIGNATURE: Final = b"\0SP\0"
 REQ: Final = 0x0030
 REP: Final = 0x0031
 
-# What others there are, for the line that says who was refused.
+# Protocol numbers, for error messages.
 NAMES: Final = {
     0x0010: "PAIR",
     0x0011: "PAIR1",
@@ -30,12 +30,12 @@ NAMES: Final = {
 
 
 def encode(protocol: int) -> bytes:
-    """Our hello."""
+    """Encode the hello of a socket of this protocol."""
     return SIGNATURE + protocol.to_bytes(2, "big") + b"\0\0"
 
 
 def check_start(data: bytes) -> None:
-    """Refuse what can be refused already, so that a ZeroMQ peer or a web browser is told apart from a slow one."""
+    """Raise ProtocolError at the first wrong byte, so that a ZeroMQ peer or a browser is not taken for a slow one."""
     for index in range(min(len(data), len(SIGNATURE))):
         if data[index] != SIGNATURE[index]:
             raise ProtocolError(
@@ -45,7 +45,7 @@ def check_start(data: bytes) -> None:
 
 
 def decode(data: bytes) -> int:
-    """A whole hello: the protocol its sender speaks."""
+    """Decode a complete hello and return the sender's protocol."""
     check_start(data)
     if data[6:8] != b"\0\0":
         raise ProtocolError(f"the last two bytes of an SP hello are {data[6:8].hex(' ')}, not zero")
@@ -53,5 +53,5 @@ def decode(data: bytes) -> int:
 
 
 def name(protocol: int) -> str:
-    """For people."""
+    """Return the name of a protocol, or its number in hexadecimal."""
     return NAMES.get(protocol, f"0x{protocol:04x}")

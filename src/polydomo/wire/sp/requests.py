@@ -1,16 +1,15 @@
-"""Messages of REQ and REP, as bytes to send.
+"""Encoding of REQ and REP messages.
 
-A message is its size as 64 bits, then that many bytes; over IPC a byte 01 stands before the size. Those bytes begin
-with the stack of request IDs: 32-bit words up to and including the first with its high bit set, which is the
-requester's own. Devices on the way put a word of theirs before it, and take it off the reply, which carries the same
-stack back.
+A message is its size as 64 bits, then that many bytes; over IPC a byte 01 precedes the size. The content begins with
+the stack of request IDs: 32-bit words up to and including the first with its high bit set, which is the requester's
+own. A device prepends a word and removes it from the reply, which carries the same stack.
 """
 
 from typing import Final
 
 from polydomo.errors import ProtocolError
 
-# NNG lets a request pass so many devices; longer stacks come from loops.
+# NNG's limit on devices between two peers; a longer stack comes from a loop.
 STACK_MAX: Final = 8
 
 IPC_MARK: Final = b"\x01"
@@ -20,24 +19,26 @@ LAST: Final = 0x8000_0000
 
 
 def head(stack: bytes, size: int, ipc: bool) -> bytes:
-    """What goes before `size` bytes of content, the stack included."""
+    """Encode what precedes `size` bytes of content: the message's length and the stack."""
     length = (len(stack) + size).to_bytes(8, "big")
     return IPC_MARK + length + stack if ipc else length + stack
 
 
 def encode(stack: bytes, content: bytes, ipc: bool = False) -> bytes:
-    """A whole message."""
+    """Encode a complete message."""
     return head(stack, len(content), ipc) + content
 
 
 def request_id(number: int) -> bytes:
-    """A stack of one word, as a requester begins it: 31 bits of `number` and the bit that ends it."""
+    """Return a requester's stack of one word: 31 bits of `number` and the end bit."""
     return ((number & 0x7FFF_FFFF) | LAST).to_bytes(4, "big")
 
 
 def stack_end(data: bytes, start: int, end: int) -> int:
-    """Where the stack of a message that lies from `start` to `end` is over; -1: it is longer than STACK_MAX words.
-    ProtocolError: the message is over before its stack is."""
+    """Return where the stack of the message in `data[start:end]` ends; -1 if it has more than STACK_MAX words.
+
+    Raise ProtocolError if the message ends before its stack does.
+    """
     pos = start
     for _ in range(STACK_MAX):
         if pos + 4 > end:

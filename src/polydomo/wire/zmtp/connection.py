@@ -1,14 +1,14 @@
-"""One ZMTP connection, either end, without a socket.
+"""ZMTP connection without a socket, for either end.
 
     bytes from the peer → `receive` → handler.peer_ready, handler.message, handler.subscription
     bytes for the peer  ← handler.transmit
 
-Phases: GREETING until the peer's 64 bytes are here, HANDSHAKE until the mechanism is done and the peer's metadata
-was accepted, TRAFFIC, CLOSED. `receive` may be called with any cut of the byte stream: whole or byte by byte gives
-the same calls on the handler. Sizes are checked when a frame's header is seen, before room is made for its body.
+Phases: GREETING until the peer's 64 bytes have arrived, HANDSHAKE until the mechanism is done and the peer's metadata
+was accepted, TRAFFIC, CLOSED. `receive` takes chunks of any size: all bytes at once or one by one cause the same calls
+on the handler. Sizes are checked as soon as a frame's header is complete, before memory is allocated for its body.
 
-The loop in `_scan` is the hottest of the broker. A message that lies whole in the chunk just read (nearly all do) is
-handed on as a window into that chunk; only a message cut by the chunk's end is collected in a bytearray.
+The loop in `_scan` is the hottest of the broker. A message that lies within the chunk just read (nearly all do) is
+passed on as a window into that chunk; only a message that spans chunks is collected in a bytearray.
 """
 
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from polydomo.errors import ProtocolError
-from polydomo.wire.frames import COMMAND, LONG, Message, measure
+from polydomo.wire.frames import COMMAND, LONG, Message, frame, measure
 from polydomo.wire.zmtp import commands, greeting
 from polydomo.wire.zmtp.mechanism import Mechanism, Null
 
@@ -26,7 +26,7 @@ HANDSHAKE: Final = 1
 TRAFFIC: Final = 2
 CLOSED: Final = 3
 
-# RFC 37 §Socket Type compatibility: who may be on the other end of whom.
+# RFC 37 §Socket Type compatibility: socket types of the peer, by our own.
 COMPATIBLE: Final[dict[bytes, tuple[bytes, ...]]] = {
     b"ROUTER": (b"DEALER", b"REQ", b"ROUTER"),
     b"DEALER": (b"ROUTER", b"REP", b"DEALER"),
@@ -37,30 +37,28 @@ COMPATIBLE: Final[dict[bytes, tuple[bytes, ...]]] = {
 # An identity fits one length byte (RFC 37: up to 255 octets).
 IDENTITY_MAX: Final = 255
 
-NOTHING_EXPECTED: Final = b""
-
-# A message that arrives in many chunks is reported each time it has grown by this much.
+# An incomplete message is reported to the handler each time it has grown by this many bytes.
 BUFFER_STEP: Final = 65536
 
-# Commands between messages are PINGs and subscriptions; nobody needs a topic longer than this.
+# Commands between messages are PINGs and subscriptions: this bounds a topic's length.
 COMMAND_MAX: Final = 65536
 
 
-class Limits:
-    """What one connection may make us hold."""
+class ConnectionLimits:
+    """Limits on what one connection may keep in memory."""
 
     __slots__ = ("frames", "handshake_bytes", "message_bytes")
 
     def __init__(
         self, message_bytes: int = 64 * 1024 * 1024 + 65536, frames: int = 1024, handshake_bytes: int = 8192
     ) -> None:
-        self.message_bytes = message_bytes  # all frames of a message with their headers
+        self.message_bytes = message_bytes  # all frames of a message, with their headers
         self.frames = frames
         self.handshake_bytes = handshake_bytes
 
 
-class Peer:
-    """What is known of the other end once the handshake is over."""
+class PeerInfo:
+    """The peer's metadata, known after the handshake."""
 
     __slots__ = ("identity", "minor", "properties", "socket_type")
 
@@ -68,60 +66,60 @@ class Peer:
         self, socket_type: bytes, identity: bytes, minor: int, properties: dict[bytes, bytes]
     ) -> None:
         self.socket_type = socket_type
-        self.identity = identity  # b"" if the peer did not choose one
+        self.identity = identity  # b"" if the peer chose none
         self.minor = minor  # of ZMTP 3.x: PING, SUBSCRIBE and CANCEL commands need 1
         self.properties = properties
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Handler(ABC):
-    """What a connection needs of its owner.
+    """Owner of a connection: its output and its events.
 
-    An owner that knows how the next message will probably begin may say so in `expected`: whole frames, each with MORE.
-    A message that does begin so is handed to `expected_message` and not to `message`. One comparison then stands for
-    measuring and cutting up those frames one by one, which is what the broker spends most of its time on.
+    An owner that can predict how the next message begins sets `expected`: complete frames, each with MORE. A message
+    that begins so is passed to `expected_message` instead of `message`. One comparison then replaces measuring and
+    splitting those frames one by one, which is where the broker spends most of its time.
     """
 
-    expected: bytes = b""  # nothing
+    expected: bytes = b""  # no prediction
 
     @abstractmethod
     def transmit(self, data: bytes) -> None:
-        """Send these bytes to the peer."""
+        """Write bytes to the peer."""
 
     @abstractmethod
-    def peer_ready(self, peer: Peer) -> None:
-        """The handshake is done. Raise ProtocolError to refuse the peer with a reason."""
+    def peer_ready(self, peer: PeerInfo) -> None:
+        """Handle the end of the handshake; raise ProtocolError to refuse the peer with a reason."""
 
     @abstractmethod
     def message(self, message: Message) -> None:
-        """A whole message."""
+        """Handle a complete message."""
 
-    def expected_message(self, data: bytes, rest: int, end: int) -> None:  # noqa: B027 (only if it sets `expected`)
-        """A whole message that begins with `expected`; what follows lies in `data` from `rest` to `end`."""
+    def expected_message(self, data: bytes, rest: int, end: int) -> None:  # noqa: B027 (optional)
+        """Handle a complete message that begins with `expected`; the remainder is in `data[rest:end]`."""
 
     @abstractmethod
     def failed(self, error: ProtocolError) -> None:
-        """The peer broke the protocol (or said ERROR); nothing more will come. Close the socket."""
+        """Close the socket: the peer violated the protocol or sent ERROR, and no more events follow."""
 
-    def subscription(self, topic: bytes, wanted: bool) -> None:  # noqa: B027 (only publishers care)
-        """The peer subscribed to a prefix, or cancelled it."""
+    def subscription(self, topic: bytes, wanted: bool) -> None:  # noqa: B027 (for publishers)
+        """Handle a subscription to a prefix, or its cancellation."""
 
-    def ponged(self, context: bytes) -> None:  # noqa: B027 (only those who ping care)
-        """The peer answered a PING."""
+    def ponged(self, context: bytes) -> None:  # noqa: B027 (optional)
+        """Handle the reply to a PING."""
 
-    def buffered(self, size: int) -> None:  # noqa: B027 (only those who watch their memory care)
-        """An unfinished message has grown to `size` bytes; 0: it is whole. Called in steps of `BUFFER_STEP`."""
+    def buffered(self, size: int) -> None:  # noqa: B027 (optional)
+        """Note that an incomplete message has grown to `size` bytes; 0: it is complete. Called every `BUFFER_STEP`."""
 
 
 class Connection:
-    """See the module's text. `server` says which end listens (it answers a refused peer with ERROR, not READY)."""
+    """One end of a ZMTP connection. `server`: the listening end, which refuses a peer with ERROR instead of READY."""
 
     def __init__(
         self,
         handler: Handler,
         socket_type: bytes,
         server: bool,
-        limits: Limits,
+        limits: ConnectionLimits,
         identity: bytes = b"",
         properties: dict[bytes, bytes] | None = None,
     ) -> None:
@@ -137,30 +135,30 @@ class Connection:
         self.mechanism: Mechanism = Null(metadata, server)
         self.phase = GREETING
         self.paused = False
-        self.peer: Peer | None = None
-        self.spanned = 0  # messages handed on that came in more than one chunk
-        self.ttl = 0.0  # seconds of silence after which the peer told us to give it up; 0: never said
+        self.peer: PeerInfo | None = None
+        self.spanned = 0  # messages that came in more than one chunk
+        self.ttl = 0.0  # of the peer's last PING: seconds of silence after which it counts as lost; 0: none
         self._minor = 0
         self._publisher = socket_type == b"PUB"
-        self._pending = bytearray()  # the start of a message whose end has not come
-        self._need = 0  # no use looking at _pending before it holds this many bytes
-        self._measured = 0  # frames up to here in _pending are whole
-        self._frames = 0  # and this many they are
-        self._told = 0  # bytes in _pending that the handler knows of
+        self._pending = bytearray()  # an incomplete message
+        self._need = 0  # size of _pending at which it is worth parsing again
+        self._measured = 0  # end of the complete frames in _pending
+        self._frames = 0  # number of complete frames in _pending
+        self._told = 0  # size of _pending last reported to the handler
 
     def start(self) -> None:
-        """Send our greeting. Both sides do so at once (RFC 37)."""
+        """Send the greeting. Both sides do so at once (RFC 37)."""
         self.handler.transmit(greeting.encode(self.mechanism.name, False))
 
     def receive(self, data: bytes) -> None:
-        """Take bytes from the peer, in any cut."""
+        """Parse bytes from the peer, in chunks of any size."""
         pending = self._pending
         if pending:
             pending += data
             if (
                 len(pending) < self._need
                 or (self.paused and self.phase == TRAFFIC)
-                or (self.phase == TRAFFIC and not self._grown())
+                or (self.phase == TRAFFIC and not self._can_parse())
             ):
                 if len(pending) - self._told >= BUFFER_STEP:
                     self._told = len(pending)
@@ -182,11 +180,11 @@ class Connection:
             self.fail(error)
 
     def pause(self) -> None:
-        """Hand on no more messages until `resume`; what the peer already sent is kept."""
+        """Stop calling `message` until `resume`; bytes received until then are kept."""
         self.paused = True
 
     def resume(self) -> None:
-        """Go on with what was kept, then with new bytes."""
+        """Continue with the bytes kept, then with new ones."""
         if not self.paused:
             return
         self.paused = False
@@ -195,26 +193,23 @@ class Connection:
             self.receive(b"")
 
     def kept(self) -> int:
-        """Bytes received and not yet handed on."""
+        """Return how many received bytes have not been passed to the handler."""
         return len(self._pending)
 
     def ping(self, ttl: float, context: bytes = b"") -> None:
-        """Ask the peer for a sign of life; only peers of ZMTP 3.1 understand it."""
+        """Send PING, which peers of ZMTP 3.1 answer and older ones do not know."""
         tenths = min(int(ttl * 10), 0xFFFF)
         self.handler.transmit(commands.encode(commands.PING, tenths.to_bytes(2, "big") + context))
 
     def subscribe(self, topic: bytes, wanted: bool = True) -> None:
-        """SUB's side: say which prefixes we want, in the form the publisher understands."""
+        """Send a subscription or its cancellation, in the form of the publisher's ZMTP version."""
         if self._minor >= 1:
             self.handler.transmit(commands.encode(commands.SUBSCRIBE if wanted else commands.CANCEL, topic))
             return
-        body = (b"\x01" if wanted else b"\x00") + topic
-        long = len(body) > 255
-        size = len(body).to_bytes(8 if long else 1, "big")
-        self.handler.transmit(bytes((LONG if long else 0,)) + size + body)
+        self.handler.transmit(frame((b"\x01" if wanted else b"\x00") + topic))
 
     def fail(self, error: ProtocolError) -> None:
-        """Give the peer up: tell it why while it still listens to commands, then close."""
+        """Close the connection because of an error; send it as ERROR during the handshake."""
         if self.phase == CLOSED:
             return
         if self.phase == HANDSHAKE:
@@ -224,13 +219,13 @@ class Connection:
         self.handler.failed(error)
 
     def close(self) -> None:
-        """Drop what was kept and take nothing more; the handler is not told."""
+        """Drop the bytes kept and ignore new ones; the handler is not called."""
         self.phase = CLOSED
         self._pending = bytearray()
         self._told = 0
 
     def _scan(self, data: bytes, pos: int) -> None:
-        """Cut whole messages off `data` from `pos` and hand each on."""
+        """Pass each complete message in `data` from `pos` to the handler, keep the rest."""
         size = len(data)
         handler = self.handler
         max_bytes = self.limits.message_bytes
@@ -272,13 +267,13 @@ class Connection:
             if (need or pos) - start > max_bytes:
                 raise ProtocolError(
                     f"a message of more than {max_bytes} bytes",
-                    hint="raise limits.message_bytes if it is meant",
+                    hint="raise limits.message_bytes to allow it",
                 )
             if count > max_frames:
                 raise ProtocolError(
-                    f"a message of more than {max_frames} frames", hint="raise limits.frames if it is meant"
+                    f"a message of more than {max_frames} frames", hint="raise limits.frames to allow it"
                 )
-            if need:  # cut by the end of the chunk
+            if need:  # incomplete
                 self._pending += data[start:]
                 self._need = need - start
                 return
@@ -287,14 +282,14 @@ class Connection:
             elif data[start] & COMMAND:
                 self._command(Message(data, start, pos))
             elif self._publisher:
-                self._old_subscription(Message(data, start, pos))
+                self._subscription_message(Message(data, start, pos))
             else:
                 handler.message(Message(data, start, pos))
             if self.phase != TRAFFIC:
                 return
 
-    def _grown(self) -> bool:
-        """More of a cut message has come: is it whole now? Sizes only; `_scan` then checks and hands it on."""
+    def _can_parse(self) -> bool:
+        """Return whether `_scan` should see the pending message: it is complete, or breaks a limit."""
         pending = self._pending
         reached, need, frames = measure(pending, self._measured)
         if need == 0:
@@ -302,7 +297,7 @@ class Connection:
         self._measured = reached
         self._frames += frames
         self._need = need
-        # Refused by a header, if it must be: let _scan see it now, it raises with the right words.
+        # A header that breaks a limit or a rule: `_scan` raises the error that says so.
         return (
             need > self.limits.message_bytes
             or self._frames >= self.limits.frames
@@ -310,7 +305,7 @@ class Connection:
         )
 
     def _handshake(self, data: bytes) -> None:
-        """GREETING and HANDSHAKE: few bytes, so simply kept until a step is whole."""
+        """Parse GREETING and HANDSHAKE: few bytes, kept until a step is complete."""
         pos = 0
         if self.phase == GREETING:
             greeting.check_start(data)
@@ -322,8 +317,8 @@ class Connection:
             self._minor = 0 if theirs.major == 3 and theirs.minor == 0 else 1
             if theirs.mechanism != self.mechanism.name:
                 raise ProtocolError(
-                    f"the peer wants the security mechanism {theirs.mechanism.decode('ascii', 'replace')}, "
-                    f"here it is {self.mechanism.name.decode()}"
+                    f"the peer requires the security mechanism {theirs.mechanism.decode('ascii', 'replace')}, "
+                    f"this side {self.mechanism.name.decode()}"
                 )
             self._transmit(self.mechanism.start())
             pos = greeting.SIZE
@@ -335,27 +330,28 @@ class Connection:
                 self._pending += data[pos:]
                 return
             if data[pos] & ~LONG != COMMAND:
-                raise ProtocolError("a message before the handshake was done")
-            frame = Message(data, pos, reached).take()
-            name, body = commands.decode(frame or b"")
+                raise ProtocolError("a message before the end of the handshake")
+            name, body = commands.decode(Message(data, pos, reached).take() or b"")
             pos = reached
             if name == commands.ERROR:
-                self.phase = CLOSED  # nothing to tell a peer that has refused us
-                self.handler.failed(ProtocolError(f"the peer refused us: {commands.decode_error(body)}"))
+                self.phase = CLOSED  # no ERROR in reply to an ERROR
+                self.handler.failed(
+                    ProtocolError(f"the peer refused the connection: {commands.decode_error(body)}")
+                )
                 return
             self._transmit(self.mechanism.receive(name, body))
             if self.mechanism.done:
-                self._welcome()
+                self._accept_peer()
         if pos < len(data) and self.phase == TRAFFIC:
             self._scan(data, pos)
 
-    def _welcome(self) -> None:
-        """The peer's metadata is here: may it be on the other end?"""
+    def _accept_peer(self) -> None:
+        """Check the peer's metadata and finish the handshake."""
         properties = self.mechanism.peer_properties
         socket_type = properties.get(b"socket-type", b"")
         if socket_type not in COMPATIBLE[self.socket_type]:
             raise ProtocolError(
-                f"a {socket_type.decode('ascii', 'replace') or 'nameless'} socket cannot talk to a "
+                f"a {socket_type.decode('ascii', 'replace') or 'nameless'} socket cannot be connected to a "
                 f"{self.socket_type.decode()}"
             )
         identity = properties.get(b"identity", b"")
@@ -363,18 +359,18 @@ class Connection:
             raise ProtocolError(f"an identity of {len(identity)} bytes; {IDENTITY_MAX} are allowed")
         if identity[:1] == b"\0":
             raise ProtocolError(
-                "an identity may not begin with a zero byte (RFC 37: those are made by the router)"
+                "an identity may not begin with a zero byte (RFC 37: reserved for the router)"
             )
-        peer = Peer(socket_type, identity, self._minor, properties)
+        peer = PeerInfo(socket_type, identity, self._minor, properties)
         self.peer = peer
-        # The owner may still refuse (a taken identity, too many peers): it does so before our READY goes out.
+        # The owner may still refuse the peer (a duplicate identity, too many peers), so READY is sent after this.
         self.handler.peer_ready(peer)
         if self.phase == HANDSHAKE:
             self._transmit(self.mechanism.finish())
             self.phase = TRAFFIC
 
     def _command(self, message: Message) -> None:
-        """Commands between messages. Unknown ones are ignored, so that newer peers can be talked to."""
+        """Handle a command between messages. Unknown ones are ignored, for compatibility with newer peers."""
         name, data = commands.decode(message.take() or b"")
         if name == commands.PING:
             if len(data) < 2 or len(data) > 2 + commands.PING_CONTEXT_MAX:
@@ -387,10 +383,10 @@ class Connection:
             if self._publisher:
                 self.handler.subscription(data, name == commands.SUBSCRIBE)
         elif name == commands.ERROR:
-            raise ProtocolError(f"the peer gave up: {commands.decode_error(data)}")
+            raise ProtocolError(f"the peer sent ERROR: {commands.decode_error(data)}")
 
-    def _old_subscription(self, message: Message) -> None:
-        """ZMTP 3.0 subscribers send messages: 1 or 0, then the prefix. Anything else is not for a publisher."""
+    def _subscription_message(self, message: Message) -> None:
+        """Handle a subscription of ZMTP 3.0, a message: 1 or 0, then the prefix. Others are ignored."""
         body = message.take() or b""
         if body[:1] == b"\x01":
             self.handler.subscription(body[1:], True)

@@ -1,4 +1,4 @@
-"""The first 64 bytes of each side (RFC 37/ZMTP §Version Negotiation and Framing).
+"""ZMTP's greeting, the first 64 bytes of each side (RFC 37/ZMTP §Version Negotiation and Framing).
 
 signature  10  FF, eight bytes of padding, 7F
 version     2  major, minor
@@ -16,7 +16,7 @@ SIGNATURE_SIZE: Final = 10
 
 
 class Greeting:
-    """What a peer said of itself before the handshake."""
+    """The fields of a peer's greeting."""
 
     __slots__ = ("as_server", "major", "mechanism", "minor")
 
@@ -28,7 +28,7 @@ class Greeting:
 
 
 def encode(mechanism: bytes, as_server: bool) -> bytes:
-    """Our greeting: version 3.1."""
+    """Encode a greeting of version 3.1."""
     return (
         b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f"
         + b"\x03\x01"
@@ -39,7 +39,7 @@ def encode(mechanism: bytes, as_server: bool) -> bytes:
 
 
 def check_start(data: bytes) -> None:
-    """Refuse what can be refused already, so that an old peer or a web browser is told apart from a slow one."""
+    """Raise ProtocolError at the first wrong byte, so that an old peer or a browser is not taken for a slow one."""
     if data and data[0] != 0xFF:
         raise ProtocolError(
             f"the peer does not speak ZMTP 3 (its first byte is 0x{data[0]:02x}, not 0xff): "
@@ -59,7 +59,7 @@ def check_start(data: bytes) -> None:
 
 
 def decode(data: bytes) -> Greeting:
-    """A whole greeting, or an error that says what is wrong with it."""
+    """Decode a complete greeting; raise ProtocolError if it is malformed."""
     check_start(data)
     mechanism = data[12:32].rstrip(b"\0")
     if not mechanism or not all(0x20 < byte < 0x7F for byte in mechanism):

@@ -1,8 +1,6 @@
-"""Security mechanisms: what happens between the greeting and the first message.
+"""Security mechanisms: the handshake between the greeting and the first message.
 
-`Null` is RFC 37's NULL: each side sends READY with its metadata and waits for the other's. A mechanism that encrypts
-(CURVE) fits behind the same interface: it makes and reads the handshake's commands, and says with `transforms` that
-traffic must pass through `decode` and `encode` on its way.
+`Null` is RFC 37's NULL: each side sends READY with its metadata and waits for the other's.
 """
 
 from abc import ABC, abstractmethod
@@ -12,10 +10,9 @@ from polydomo.wire.zmtp import commands
 
 
 class Mechanism(ABC):
-    """One side of one connection's handshake."""
+    """One side of a handshake."""
 
     name: bytes = b""
-    transforms: bool = False
 
     def __init__(self, properties: dict[bytes, bytes]) -> None:
         self.properties = properties
@@ -24,20 +21,20 @@ class Mechanism(ABC):
 
     @abstractmethod
     def start(self) -> bytes:
-        """Commands to send right after the greetings, as wire bytes."""
+        """Return the commands to send directly after the greetings, as wire bytes."""
 
     @abstractmethod
     def receive(self, name: bytes, data: bytes) -> bytes:
-        """Take the peer's next handshake command; gives back commands to send."""
+        """Handle the peer's next handshake command and return the commands to send."""
 
     def finish(self) -> bytes:
-        """Commands to send once the peer's metadata has been accepted."""
+        """Return the commands to send after the peer's metadata was accepted."""
         return b""
 
 
 class Null(Mechanism):
-    """No security. Our READY goes out only once the peer was accepted when we listen (`late`), so that a refused
-    peer gets ERROR instead of READY and never believes it is connected."""
+    """No security. The listening side (`late`) sends READY only after it has accepted the peer: a refused peer gets
+    ERROR instead and never considers itself connected."""
 
     def __init__(self, properties: dict[bytes, bytes], late: bool) -> None:
         super().__init__(properties)

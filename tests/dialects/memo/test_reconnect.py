@@ -26,11 +26,11 @@ def nothing_is_left(desk: Desk) -> None:
     invariants.check(desk.broker)
     assert desk.broker.active == 0
     assert not desk.broker.clients
-    assert not desk.memo.workers
-    assert not desk.memo.kept.requests
-    assert not desk.memo.kept.readies
-    assert desk.memo.kept.size == 0
-    assert not desk.memo.breaks.waiting
+    assert not desk.memo.workers.by_id
+    assert not desk.memo.interrupted.requests
+    assert not desk.memo.workers.by_ready
+    assert desk.memo.interrupted.size == 0
+    assert not desk.memo.reconnects.broken
     assert all(worker.internal for worker in desk.broker.workers)
 
 
@@ -150,12 +150,12 @@ def test_no_grace_at_all() -> None:
 
 def test_answers_that_are_kept_are_bounded() -> None:
     desk = Desk()
-    desk.memo.kept.room = 1000
+    desk.memo.interrupted.room = 1000
     for _ in range(50):
         client = desk.seat()
         client.send(job("mmi.service", bytes(100)))
         client.drop()
-    assert 0 < desk.memo.kept.size <= 1000
+    assert 0 < desk.memo.interrupted.size <= 1000
     nothing_is_left(desk)
 
 
@@ -169,7 +169,7 @@ def test_a_parked_worker_keeps_its_place_and_its_id(first: str) -> None:
     if first == "READY":
         request = ready("echo")
         number = seat.send(request)
-        (id,) = desk.memo.workers
+        (id,) = desk.memo.workers.by_id
     else:
         id = seat.worker("echo")
         request = heartbeat(id)
@@ -186,7 +186,7 @@ def test_a_parked_worker_keeps_its_place_and_its_id(first: str) -> None:
     again.send(request, number)
     ((answered, said),) = again.take()
     assert (answered, said.kind, said.id, said.payload) == (number, JOB, id, b"x")
-    assert len(desk.memo.workers) == 1
+    assert len(desk.memo.workers.by_id) == 1
     invariants.check(desk.broker)
     nothing_is_left(desk)
 
@@ -197,14 +197,14 @@ def test_a_ready_for_other_services_is_another_worker() -> None:
     number = seat.send(ready("echo"))
     seat.drop()
     desk.seat().send(ready("other"), number)
-    assert len(desk.memo.workers) == 2
+    assert len(desk.memo.workers.by_id) == 2
     nothing_is_left(desk)
 
 
 def test_a_job_that_was_lost_with_its_connection_is_given_again() -> None:
     desk = Desk()
     worker, id, client, _ = busy(desk)
-    stack = next(iter(desk.memo.workers.values())).stack
+    stack = next(iter(desk.memo.workers.by_id.values())).stack
     number = int.from_bytes(stack, "big") & 0x7FFFFFFF
     worker.drop()
     again = desk.seat()
@@ -227,14 +227,14 @@ def test_a_heartbeat_that_was_lost_with_its_connection_is_given_again() -> None:
     said = again.call(ready("echo"), number)
     assert (said.kind, said.id) == (HEARTBEAT, first.id)
     again.send(heartbeat(said.id))
-    assert again.session.parked
+    assert again.session.connection.waiting
     nothing_is_left(desk)
 
 
 def test_a_cancelled_job_is_not_given_again() -> None:
     desk = Desk()
     worker, _, _, _ = busy(desk)
-    (port,) = desk.memo.workers.values()
+    (port,) = desk.memo.workers.by_id.values()
     number = int.from_bytes(port.stack, "big") & 0x7FFFFFFF
     worker.drop()
     (running,) = port.core.running.values()
@@ -242,7 +242,7 @@ def test_a_cancelled_job_is_not_given_again() -> None:
     again = desk.seat()
     again.send(ready("echo"), number)
     assert not again.take()
-    assert again.session.parked
+    assert again.session.connection.waiting
     invariants.check(desk.broker)
     nothing_is_left(desk)
 
@@ -258,7 +258,7 @@ def test_a_result_may_come_over_any_connection() -> None:
     assert [said.payload for _, said in other.take()] == [b"next"]
     worker.drop()
     desk.wait(5.0)
-    assert desk.memo.workers  # it left with the connection it spoke over last, which is another
+    assert desk.memo.workers.by_id  # it left with the connection it spoke over last, which is another
     nothing_is_left(desk)
 
 
@@ -304,8 +304,8 @@ def test_the_same_request_over_a_second_connection_moves_the_worker() -> None:
     desk.seat().send(job("echo", b"x"))
     assert not seat.take()
     assert [said.kind for _, said in other.take()] == [JOB]
-    assert not seat.session.parked
-    assert not seat.session.workers
+    assert not seat.session.connection.waiting
+    assert not seat.session.connection.workers
     nothing_is_left(desk)
 
 
@@ -319,7 +319,7 @@ def test_a_busy_worker_nobody_comes_for_is_given_up() -> None:
     assert desk.broker.active == 1
     desk.wait(0.2)
     assert desk.broker.active == 0
-    assert not desk.memo.workers
+    assert not desk.memo.workers.by_id
     assert not client.take()
     assert desk.seat().call(result(id, b"y")).kind == DISCONNECT
     nothing_is_left(desk)
@@ -353,7 +353,7 @@ def test_each_newcomer_stands_for_one_broken_connection() -> None:
     second[0].drop()
     desk.seat("worker's")
     desk.wait(3.5)
-    assert set(desk.memo.workers) == {first[1]}
+    assert set(desk.memo.workers.by_id) == {first[1]}
     nothing_is_left(desk)
 
 
@@ -366,18 +366,18 @@ def test_after_its_time_it_is_over_all_the_same() -> None:
     for _ in range(20):
         desk.wait(1.0)
     assert desk.broker.active == 0
-    assert not desk.memo.workers
+    assert not desk.memo.workers.by_id
 
 
 def test_a_parked_worker_that_does_not_come_back_is_gone() -> None:
     desk = Desk()
-    desk.memo.set_rhythm(10.0, 10.0)
+    desk.memo.workers.set_heartbeat(10.0, 10.0)
     seat = desk.seat()
     seat.send(ready("echo"))
     seat.drop()
     desk.seat().send(job("echo", b"x"))
     desk.wait(3.1)
-    assert not desk.memo.workers
+    assert not desk.memo.workers.by_id
     invariants.check(desk.broker)
     nothing_is_left(desk)
 

@@ -33,7 +33,7 @@ def test_a_heartbeat_after_a_while_and_another_after_its_answer() -> None:
         desk.wait(1.5)
         assert not seat.take()
         seat.send(heartbeat(said.id))
-    assert len(desk.memo.workers) == 1
+    assert len(desk.memo.workers.by_id) == 1
     invariants.check(desk.broker)
 
 
@@ -44,9 +44,9 @@ def test_who_does_not_answer_a_heartbeat_is_gone() -> None:
     desk.wait(1.0)
     ((_, said),) = seat.take()
     desk.wait(1.9)
-    assert desk.memo.workers
+    assert desk.memo.workers.by_id
     desk.wait(0.2)
-    assert not desk.memo.workers
+    assert not desk.memo.workers.by_id
     assert not desk.broker.services.get(b"echo")
     assert seat.call(heartbeat(said.id)).kind == DISCONNECT
 
@@ -97,9 +97,9 @@ def test_a_repeated_ready_is_the_same_worker() -> None:
     seat = desk.seat()
     number = seat.send(ready("echo"))
     seat.send(ready("echo"), number)
-    assert len(desk.memo.workers) == 1
+    assert len(desk.memo.workers.by_id) == 1
     seat.send(ready("echo"))
-    assert len(desk.memo.workers) == 2
+    assert len(desk.memo.workers.by_id) == 2
 
 
 @pytest.mark.parametrize("names", [[], [""], ["mmi.service"], ["ok", "sid.service.broker"], ["x" * 256]])
@@ -110,17 +110,17 @@ def test_names_that_are_not_for_workers(names: list[str]) -> None:
     desk.wait(1.0)
     assert not seat.take()
     assert len(seat.complaints) == 1
-    assert not desk.memo.workers
+    assert not desk.memo.workers.by_id
     invariants.check(desk.broker)
 
 
 def test_one_worker_too_many() -> None:
     desk = Desk()
-    desk.memo.workers_max = 2
+    desk.memo.workers.limit = 2
     seat = desk.seat()
     for _ in range(3):
         seat.send(ready("echo"))
-    assert len(desk.memo.workers) == 2
+    assert len(desk.memo.workers.by_id) == 2
     assert len(seat.complaints) == 1
 
 
@@ -134,7 +134,7 @@ def test_the_last_result_is_answered_with_disconnect() -> None:
     said = seat.call(result(id, b"done", True))
     assert (said.kind, said.id) == (DISCONNECT, id)
     assert [said.payload for _, said in client.take()] == [b"done"]
-    assert not desk.memo.workers
+    assert not desk.memo.workers.by_id
     assert desk.broker.active == 1  # and goes to the next worker
     invariants.check(desk.broker)
 
@@ -147,7 +147,7 @@ def test_a_result_that_says_false_is_followed_by_more() -> None:
     seat.take()
     seat.send(result(id, b"done", False))
     assert [said.kind for _, said in seat.take()] == [RESULT]
-    assert desk.memo.workers
+    assert desk.memo.workers.by_id
 
 
 @pytest.mark.parametrize("leaving", [(), (True,), (False,)])
@@ -163,7 +163,7 @@ def test_a_result_without_a_job() -> None:
     id = seat.worker("echo")
     said = seat.call(result(id, b"y"))
     assert (said.kind, said.id) == (DISCONNECT, id)
-    assert not desk.memo.workers
+    assert not desk.memo.workers.by_id
 
 
 def test_a_heartbeat_with_a_job_in_hand() -> None:
@@ -186,7 +186,7 @@ def test_a_worker_that_asks_anew_waits_under_its_new_request() -> None:
     seat.send(job("echo", b"x"))
     ((answered, said),) = seat.take()
     assert (answered, said.kind) == (number, JOB)
-    assert not seat.session.parked
+    assert not seat.session.connection.waiting
 
 
 def test_who_takes_too_long_is_taken_for_disconnected() -> None:
@@ -202,7 +202,7 @@ def test_who_takes_too_long_is_taken_for_disconnected() -> None:
     said = seat.call(result(id, b"late"))
     assert (said.kind, said.id) == (DISCONNECT, id)
     assert not client.take()
-    assert not desk.memo.workers
+    assert not desk.memo.workers.by_id
 
 
 def test_what_is_cancelled_is_dropped_when_it_comes() -> None:
@@ -211,7 +211,7 @@ def test_what_is_cancelled_is_dropped_when_it_comes() -> None:
     id = seat.worker("echo")
     client.send(job("echo", b"x"))
     seat.take()
-    (worker,) = desk.memo.workers.values()
+    (worker,) = desk.memo.workers.by_id.values()
     (running,) = worker.core.running.values()
     assert desk.broker.lifecycle.cancel(running)
     for _ in range(9):  # as long as the job had
@@ -228,13 +228,13 @@ def test_the_broker_s_end_is_a_disconnect() -> None:
     desk = Desk()
     seat = desk.seat()
     numbers = {seat.send(ready("echo")), seat.send(ready("echo"))}
-    ids = set(desk.memo.workers)
+    ids = set(desk.memo.workers.by_id)
     desk.broker.close()
     desk.settle()
     said = seat.take()
     assert {number for number, _ in said} == numbers
     assert {(each.kind, each.id) for _, each in said} == {(DISCONNECT, id) for id in ids}
-    assert not desk.memo.workers
+    assert not desk.memo.workers.by_id
 
 
 def test_many_workers_and_clients_on_one_connection() -> None:
@@ -252,7 +252,7 @@ def test_many_workers_and_clients_on_one_connection() -> None:
             elif said.kind == RESULT:
                 answers.add(said.payload)
     assert answers == {b"%d" % number for number in range(500)}
-    assert len(desk.memo.workers) == 200
+    assert len(desk.memo.workers.by_id) == 200
     invariants.check(desk.broker)
 
 

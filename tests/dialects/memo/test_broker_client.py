@@ -68,7 +68,7 @@ def test_a_repeat_that_crossed_the_answer_is_ignored() -> None:
     worker.take()
     client.take()
     client.send(job("echo", b"x"), number)
-    client.session.age()
+    client.session.connection.forget_older()
     client.send(job("echo", b"x"), number)
     assert not worker.take()
     assert not client.take()
@@ -82,14 +82,14 @@ def test_what_was_answered_is_remembered_in_bounds() -> None:
     client.raw = b""
     for _ in range(50):
         client.send(job("mmi.service", bytes(10_000)))
-    session = client.session
-    remembered = [*session._recent.values(), *session._older.values()]
+    connection = client.session.connection
+    remembered = [*connection._recent.values(), *connection._older.values()]
     assert len(remembered) <= 2 * 4096
     assert sum(len(answer.content) for answer in remembered if answer is not None) <= 2 * 65536
-    session.age()
-    session.age()
-    assert not session._recent
-    assert not session._older
+    connection.forget_older()
+    connection.forget_older()
+    assert not connection._recent
+    assert not connection._older
 
 
 def test_a_failure_is_silence_and_the_resend_counts_as_new() -> None:
@@ -174,7 +174,7 @@ def test_a_worker_s_own_failure_reaches_its_client_as_a_result() -> None:
     seat = desk.seat()
     id = seat.worker("echo")
     seat.send(job("echo"))
-    (worker,) = desk.memo.workers.values()
+    (worker,) = desk.memo.workers.by_id.values()
     (token,) = worker.core.running
     desk.broker.fail(worker.core, token, Failure(WORKER_ERROR, "no", frame(b"sorry")))
     desk.settle()
@@ -191,7 +191,7 @@ def test_malformed_messages_are_not_answered_and_counted_once() -> None:
     seat.send(b"")
     assert not seat.take()
     assert len(seat.complaints) == 3
-    assert seat.session.invalid == 3
+    assert seat.session.connection.invalid == 3
     seat.worker("echo")  # and goes on
 
 
@@ -240,7 +240,7 @@ def test_services_with_several_frames_are_packed() -> None:
     id = seat.worker("echo")
     packed = FRAMES + b"\x01\x01a\x00\x01b"
     seat.send(job("echo", packed))
-    (worker,) = desk.memo.workers.values()
+    (worker,) = desk.memo.workers.by_id.values()
     (running,) = worker.core.running.values()
     assert running.body == b"\x01\x01a\x00\x01b"
     ((_, said),) = seat.take()

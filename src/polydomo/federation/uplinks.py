@@ -1,0 +1,84 @@
+"""Connections of a device or a broker to its managers, maintained until they are closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from polydomo.sdk.clock import REAL_TIME
+from polydomo.sdk.connection import Dealer
+from polydomo.sdk.reconnect import Above, keep
+from polydomo.sdk.url import Url
+from polydomo.server.log import Log
+from polydomo.wire.frames import Message
+
+log = Log()
+
+
+class UplinkOwner(Protocol):
+    """Owner of uplinks, which are numbered in the order of the URL's addresses."""
+
+    def uplink_connected(self, number: int, dealer: Dealer) -> None:
+        """Begin to use a connection."""
+
+    def uplink_lost(self, number: int) -> None:
+        """Stop using a connection."""
+
+    def uplink_message(self, number: int, message: Message) -> None:
+        """Handle a message of a manager."""
+
+
+class Uplinks(Above):
+    """One connection to each address of a URL."""
+
+    def __init__(
+        self, url: Url, owner: UplinkOwner, identity: bytes, properties: Mapping[bytes, bytes] | None = None
+    ) -> None:
+        self.url = url
+        self.identity = identity
+        self.properties = properties or {}
+        self.dealers: dict[int, Dealer] = {}
+        self._owner = owner
+        self._unreachable: set[int] = set()  # those that were logged
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def open(self) -> None:
+        self._tasks = [
+            asyncio.create_task(keep(number, address, self, REAL_TIME))
+            for number, address in enumerate(self.url.places)
+        ]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def address(self, number: int) -> str:
+        """Return the address of an uplink."""
+        return str(self.url.places[number])
+
+    def connected(self) -> list[str]:
+        """Return the addresses of the uplinks that are connected."""
+        return [self.address(number) for number in sorted(self.dealers)]
+
+    # Called by `keep`
+
+    def up(self, number: int, dealer: Dealer) -> None:
+        self.dealers[number] = dealer
+        self._unreachable.discard(number)
+        log.info("uplink connected", uplink=self.address(number))
+        self._owner.uplink_connected(number, dealer)
+
+    def down(self, number: int, reason: str) -> None:
+        del self.dealers[number]
+        self._owner.uplink_lost(number)
+        log.warning("uplink lost", uplink=self.address(number), reason=reason)
+
+    def unreachable(self, number: int, reason: str) -> None:
+        if number not in self._unreachable:
+            self._unreachable.add(number)
+            log.warning("uplink unreachable", uplink=self.address(number), reason=reason)
+
+    def said(self, number: int, message: Message) -> None:
+        self._owner.uplink_message(number, message)
