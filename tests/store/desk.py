@@ -13,8 +13,8 @@ from polydomo.store import Store, open_store
 from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreError, StoreRefusal
 from polydomo.store.memory import MemoryStore
-from polydomo.store.operations import Op
-from polydomo.store.records import JobRecord, Progress
+from polydomo.store.operations import Operation
+from polydomo.store.records import JobProgress, JobRecord
 from polydomo.store.repository import Repository
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ SECOND = 1_000_000
 PATIENCE = 30.0  # seconds before a test gives up waiting
 
 
-class Gate(Op):
+class Gate(Operation):
     """Holds up the writer, so that all that is written meanwhile is one batch."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Gate(Op):
         assert self.opened.wait(PATIENCE)
         return None
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: JobProgress) -> StoreRefusal | None:
         raise AssertionError
 
 

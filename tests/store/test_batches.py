@@ -14,7 +14,7 @@ import pytest
 from polydomo.store import open_store
 from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreBusy, StoreClosed, StoreError, StoreInvalid
-from polydomo.store.records import DONE, Filter
+from polydomo.store.records import DONE, JobFilter
 from tests.store.desk import NOW, Desk, job, name
 
 
@@ -169,7 +169,7 @@ async def test_replies_can_be_awaited(new_url: Callable[[str], str]) -> None:
     assert found is not None
     assert await reply is found  # again
     with pytest.raises(StoreInvalid):
-        await store.find(Filter(page="nonsense"))
+        await store.find(JobFilter(page="nonsense"))
     await loop.run_in_executor(None, store.close)
 
 

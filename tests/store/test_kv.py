@@ -15,7 +15,7 @@ from polydomo.store.database import migrate
 from polydomo.store.errors import StoreBusy, StoreError, StoreInvalid
 from polydomo.store.postgres import PostgresDatabase
 from polydomo.store.queries import VERSION, Query
-from polydomo.store.records import DONE, Item
+from polydomo.store.records import DONE, KvItem
 from polydomo.store.schema import MIGRATIONS
 from polydomo.store.sql import SqlStore
 from polydomo.store.sqlite import SqliteStore
@@ -31,8 +31,8 @@ def names(desk: Desk, space: str = "memo") -> list[bytes]:
 def test_what_is_put_is_found(desk: Desk) -> None:
     assert desk.do(desk.store.put, "memo", b"\0\xff", b"value", NOW, NOW + 5) is None
     assert desk.do(desk.store.put, "", b"", b"", NOW) is None
-    assert desk.ask(desk.store.item("memo", b"\0\xff")) == Item("memo", b"\0\xff", b"value", NOW, NOW + 5)
-    assert desk.ask(desk.store.item("", b"")) == Item("", b"", b"", NOW, None)
+    assert desk.ask(desk.store.item("memo", b"\0\xff")) == KvItem("memo", b"\0\xff", b"value", NOW, NOW + 5)
+    assert desk.ask(desk.store.item("", b"")) == KvItem("", b"", b"", NOW, None)
     assert desk.ask(desk.store.item("memo", b"other")) is None
     assert desk.ask(desk.store.item("other", b"\0\xff")) is None
     assert desk.ask(desk.store.room("memo")) == (1, 5)
@@ -43,7 +43,7 @@ def test_any_text_is_a_space(desk: Desk) -> None:
     """Services' names are bytes, read as latin-1."""
     for space in ("memo:" + bytes(range(256)).decode("latin-1"), "ä", "\ud800"):
         assert desk.do(desk.store.put, space, b"name", b"value", NOW) is None
-        assert desk.ask(desk.store.item(space, b"name")) == Item(space, b"name", b"value", NOW, None)
+        assert desk.ask(desk.store.item(space, b"name")) == KvItem(space, b"name", b"value", NOW, None)
         assert desk.ask(desk.store.room(space)) == (1, 5)
 
 
@@ -51,10 +51,10 @@ def test_the_last_of_several_wins(desk: Desk) -> None:
     store = desk.store
     puts = [partial(store.put, "memo", b"name", bytes(size), NOW + size) for size in (3, 9, 2)]
     assert desk.burst(*puts) == ["ok"] * 3
-    assert desk.ask(store.item("memo", b"name")) == Item("memo", b"name", bytes(2), NOW + 2, None)
+    assert desk.ask(store.item("memo", b"name")) == KvItem("memo", b"name", bytes(2), NOW + 2, None)
     assert desk.ask(store.room("memo")) == (1, 2)
     assert desk.do(store.put, "memo", b"name", bytes(7), NOW, NOW) is None  # and in a batch of its own
-    assert desk.ask(store.item("memo", b"name")) == Item("memo", b"name", bytes(7), NOW, NOW)
+    assert desk.ask(store.item("memo", b"name")) == KvItem("memo", b"name", bytes(7), NOW, NOW)
     assert desk.ask(store.room("memo")) == (1, 7)
 
 
@@ -103,9 +103,9 @@ def test_paging(desk: Desk) -> None:
     assert desk.do(desk.store.trim, "other", NOW, None) is None
     page = desk.ask(desk.store.items("memo", limit=3))
     assert page == [
-        Item("memo", b"", b"", NOW, None),
-        Item("memo", b"1", b"", NOW + 1, NOW),
-        Item("memo", b"2", b"", NOW + 2, NOW),
+        KvItem("memo", b"", b"", NOW, None),
+        KvItem("memo", b"1", b"", NOW + 1, NOW),
+        KvItem("memo", b"2", b"", NOW + 2, NOW),
     ]
     assert [item.name for item in desk.ask(desk.store.items("memo", b"2", 2))] == [b"3", b"4"]
     assert [item.name for item in desk.ask(desk.store.items("memo", b"4", 2))] == [b"5"]
@@ -184,7 +184,7 @@ def test_items_and_jobs_share_transactions(lasting: Desk) -> None:
     )
     assert store.commits == 2  # the gate's, and this one
     lasting.reopen()
-    assert lasting.ask(lasting.store.item("memo", b"name")) == Item("memo", b"name", b"result", NOW, None)
+    assert lasting.ask(lasting.store.item("memo", b"name")) == KvItem("memo", b"name", b"result", NOW, None)
     assert lasting.ask(lasting.store.room("memo")) == (1, 6)
 
 
@@ -194,7 +194,7 @@ def test_a_large_value(lasting: Desk) -> None:
     found = lasting.ask(lasting.store.item("cid", b"name"))
     assert found is not None
     assert found.value == value
-    assert lasting.ask(lasting.store.items("cid")) == [Item("cid", b"name", b"", NOW, None)]
+    assert lasting.ask(lasting.store.items("cid")) == [KvItem("cid", b"name", b"", NOW, None)]
     assert lasting.do(lasting.store.put, "cid", b"name", b"", NOW) is None
 
 

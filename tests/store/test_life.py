@@ -16,7 +16,7 @@ from polydomo.store.records import (
     RUNNING,
     WAITING,
     AttemptRecord,
-    Change,
+    JobChange,
     JobRecord,
     ResultRecord,
 )
@@ -75,7 +75,7 @@ def test_writes_for_an_unknown_job_are_refused(desk: Desk) -> None:
             partial(store.finish, nobody, 1, DONE, b"", NOW),
             partial(store.cancel, nobody, NOW),
             partial(store.revive, nobody, NOW),
-            partial(store.update, nobody, Change(priority=1)),
+            partial(store.update, nobody, JobChange(priority=1)),
             partial(store.forget, nobody),
         )
         == ["store-unknown-job"] * 9
@@ -213,7 +213,7 @@ def test_a_requeued_job_may_be_delayed(desk: Desk) -> None:
     assert desk.do(desk.store.requeue, job_id, 1, "gone", NOW, not_before=NOW + SECOND) is None
     delayed = get(desk, job_id)
     assert (delayed.state, delayed.not_before) == (DELAYED, NOW + SECOND)
-    assert desk.do(desk.store.update, job_id, Change(state=WAITING, queued=NOW + SECOND)) is None
+    assert desk.do(desk.store.update, job_id, JobChange(state=WAITING, queued=NOW + SECOND)) is None
     waiting = get(desk, job_id)
     assert (waiting.state, waiting.not_before, waiting.queued) == (WAITING, None, NOW + SECOND)
 
@@ -286,7 +286,7 @@ def test_only_what_ended_without_a_result_is_sent_again(desk: Desk) -> None:
 
 def test_a_job_is_passed_on_to_another_service(desk: Desk) -> None:
     job_id = add(desk, key="key")
-    change = Change(
+    change = JobChange(
         service=b"next", body=b"passed on", options=b"{}", max_attempts=9, priority=3, target="all"
     )
     assert desk.do(desk.store.update, job_id, change) is None
@@ -306,10 +306,10 @@ def test_several_changes_in_one_batch_add_up(desk: Desk) -> None:
     update = desk.store.update
     assert (
         desk.burst(
-            partial(update, job_id, Change(priority=1, deadline=NOW)),
-            partial(update, job_id, Change(service=b"a", body=b"a")),
-            partial(update, job_id, Change(service=b"b", priority=2)),
-            partial(update, job_id, Change(state=DELAYED, not_before=NOW)),
+            partial(update, job_id, JobChange(priority=1, deadline=NOW)),
+            partial(update, job_id, JobChange(service=b"a", body=b"a")),
+            partial(update, job_id, JobChange(service=b"b", priority=2)),
+            partial(update, job_id, JobChange(state=DELAYED, not_before=NOW)),
         )
         == ["ok"] * 4
     )
@@ -324,7 +324,7 @@ def test_a_job_lives_its_whole_life_in_one_batch(desk: Desk) -> None:
     assert (
         desk.burst(
             partial(store.add, record),
-            partial(store.update, record.id, Change(body=b"new", priority=5)),
+            partial(store.update, record.id, JobChange(body=b"new", priority=5)),
             partial(store.attempt, record.id, 1, b"one", NOW),
             partial(store.attempt, record.id, 2, b"two", NOW + 1),
             partial(store.partial, record.id, 2, b"part", NOW + 2),
@@ -346,14 +346,14 @@ def test_a_job_lives_its_whole_life_in_one_batch(desk: Desk) -> None:
 def test_what_has_ended_does_not_change(desk: Desk) -> None:
     job_id = add(desk)
     desk.store.cancel(job_id, NOW)
-    assert code(desk.do(desk.store.update, job_id, Change(priority=1))) == "store-finished"
+    assert code(desk.do(desk.store.update, job_id, JobChange(priority=1))) == "store-finished"
     assert get(desk, job_id).priority == 0
 
 
 def test_a_running_job_is_not_made_to_wait(desk: Desk) -> None:
     job_id = add(desk)
     desk.store.attempt(job_id, 1, b"worker", NOW)
-    assert code(desk.do(desk.store.update, job_id, Change(state=WAITING))) == "store-wrong-state"
+    assert code(desk.do(desk.store.update, job_id, JobChange(state=WAITING))) == "store-wrong-state"
     assert get(desk, job_id).state == RUNNING
 
 
@@ -392,7 +392,7 @@ def test_a_released_key_is_free_again(desk: Desk) -> None:
     store.finish(name(1), 0, FAILED, None, NOW, code="expired", message="kept")
     assert desk.burst(
         partial(store.add, job(2, key="key")),
-        partial(store.update, name(1), Change(release_key=True)),
+        partial(store.update, name(1), JobChange(release_key=True)),
         partial(store.add, job(3, key="key")),
     ) == ["store-duplicate-key", "ok", "ok"]
     found = desk.ask(store.by_key(b"echo", "key"))
@@ -443,7 +443,7 @@ def test_states_that_make_no_sense_are_refused_at_once(desk: Desk) -> None:
     with pytest.raises(StoreInvalid, match="done, failed"):
         desk.store.finish(name(1), 1, RUNNING, b"", NOW)
     with pytest.raises(StoreInvalid, match="waiting or delayed"):
-        desk.store.update(name(1), Change(state=RUNNING))
+        desk.store.update(name(1), JobChange(state=RUNNING))
 
 
 def test_one_write_that_cannot_be_written_does_not_take_others_with_it(lasting: Desk) -> None:

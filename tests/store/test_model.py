@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.store.queries import Query
-from polydomo.store.records import CANCELLED, DEAD, DELAYED, DONE, FAILED, WAITING, Change, Filter, Retention
+from polydomo.store.records import (
+    CANCELLED,
+    DEAD,
+    DELAYED,
+    DONE,
+    FAILED,
+    WAITING,
+    JobChange,
+    JobFilter,
+    Retention,
+)
 from polydomo.store.sql import SqlStore
 from polydomo.store.sqlite import SqliteStore
 from tests.store.desk import NOW, Desk, code, job, name
@@ -39,7 +49,7 @@ def write(method: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[
 
 
 changes = st.builds(
-    Change,
+    JobChange,
     state=st.sampled_from([None, None, WAITING, DELAYED]),
     queued=perhaps_time,
     not_before=perhaps_time,
@@ -81,7 +91,7 @@ writes = st.one_of(
     write("revive", ids, times),
     write("revive", ids, times),
     write("update", ids, changes),
-    write("update", ids, st.just(Change(release_key=True))),
+    write("update", ids, st.just(JobChange(release_key=True))),
     write("forget", ids),
     write("alias", ids, st.sampled_from(NAMES)),
 )
@@ -102,7 +112,7 @@ def scenes(draw: st.DrawFn) -> list[Write]:
         "anew": [("forget", (job_id,)), add],
         "release": [
             ("add", ({**draw(new_jobs), "number": number, "key": "key"},)),
-            ("update", (job_id, Change(release_key=True))),
+            ("update", (job_id, JobChange(release_key=True))),
             ("add", ({**draw(new_jobs), "number": other, "key": "key"},)),
         ],
         "twice": [add, ("update", (job_id, draw(changes))), ("update", (job_id, draw(changes)))],
@@ -146,12 +156,12 @@ def picture(desk: Desk) -> list[object]:
     seen += [
         ask(store.find(filter))
         for filter in (
-            Filter(),
-            Filter(service=b"one", oldest_first=True, limit=2),
-            Filter(state=WAITING),
-            Filter(state=DEAD),
-            Filter(client=b"client", since=NOW + 20, before=NOW + 60),
-            Filter(key="key"),
+            JobFilter(),
+            JobFilter(service=b"one", oldest_first=True, limit=2),
+            JobFilter(state=WAITING),
+            JobFilter(state=DEAD),
+            JobFilter(client=b"client", since=NOW + 20, before=NOW + 60),
+            JobFilter(key="key"),
         )
     ]
     return seen

@@ -13,7 +13,7 @@ import pytest
 from polydomo.store.errors import StoreError
 from polydomo.store.postgres import PostgresConnection, PostgresDatabase, PostgresStore
 from polydomo.store.queries import Query
-from polydomo.store.records import DONE, Filter
+from polydomo.store.records import DONE, JobFilter
 from tests.store.desk import NOW, Desk, code, job, name
 from tests.store.server import PostgresServer
 
@@ -28,7 +28,9 @@ def desk(new_url: Callable[[str], str]) -> Iterator[Desk]:
 
 
 def stored(desk: Desk) -> list[str]:
-    return [record.id for record in desk.ask(desk.store.find(Filter(oldest_first=True, limit=100_000))).jobs]
+    return [
+        record.id for record in desk.ask(desk.store.find(JobFilter(oldest_first=True, limit=100_000))).jobs
+    ]
 
 
 @pytest.mark.slow

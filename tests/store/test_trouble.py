@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from polydomo.store.errors import StoreCorrupt, StoreFull, StoreReadonly, StoreUnusable
-from polydomo.store.records import DONE, Filter
+from polydomo.store.records import DONE, JobFilter
 from polydomo.store.sqlite import SqliteDatabase, SqliteStore
 from tests.store.desk import NOW, Desk, code, job, name
 from tests.store.disks import FragileDisk, small_disk
@@ -21,7 +21,7 @@ from tests.store.server import PostgresServer
 
 
 def jobs(desk: Desk) -> list[int]:
-    page = desk.ask(desk.store.find(Filter(oldest_first=True, limit=10_000)))
+    page = desk.ask(desk.store.find(JobFilter(oldest_first=True, limit=10_000)))
     return [record.submitted - NOW for record in page.jobs]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from polydomo.core.policy import FOREVER
 from polydomo.store.errors import StoreError
-from polydomo.store.records import Item
+from polydomo.store.records import KvItem
 
 if TYPE_CHECKING:
     from polydomo.server.store_adapter import StoreAdapter
@@ -26,7 +26,7 @@ class CacheStore:
     def read(self, service: bytes, digest: bytes, then: Callable[[bytes | None, float], None]) -> None:
         """The answer to one request, and until when it is good in the core's time."""
 
-        def found(item: Item | None) -> None:
+        def found(item: KvItem | None) -> None:
             self.keeper.touch()
             if item is None:
                 then(None, 0.0)

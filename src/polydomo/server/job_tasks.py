@@ -19,11 +19,11 @@ from polydomo.store.errors import StoreError
 from polydomo.store.records import (
     DONE,
     AttemptRecord,
-    Change,
     EventRecord,
-    Filter,
+    JobChange,
+    JobFilter,
+    JobPage,
     JobRecord,
-    Page,
     ResultRecord,
 )
 from polydomo.wire.frames import split
@@ -70,7 +70,7 @@ class JobTasks:
         page: str | None = None,
     ) -> Later:
         """Durable jobs, newest first; `next` is the `page` to ask for next."""
-        wanted = Filter(
+        wanted = JobFilter(
             service=None if service is None else parse_name(service),
             state=state,
             client=None if client is None else parse_name(client),
@@ -80,7 +80,7 @@ class JobTasks:
         )
         later = Later()
 
-        def found(page: Page) -> None:
+        def found(page: JobPage) -> None:
             later.settle({"jobs": [_row(job) for job in page.jobs], "next": page.next})
 
         self.store.find(wanted).then(found, later.fail)
@@ -155,7 +155,7 @@ class JobTasks:
             if job is not None:
                 retries = self.keeper.broker.policy_of(job.service).retries
                 job.max_attempts = job.attempt + retries + 1
-                self.store.update(id, Change(max_attempts=job.max_attempts))
+                self.store.update(id, JobChange(max_attempts=job.max_attempts))
                 self.keeper.touch()
                 self.keeper.lifecycle.results.drop(id)
                 self.keeper.revive(job)

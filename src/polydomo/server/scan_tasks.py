@@ -21,7 +21,7 @@ from polydomo.server.record_codec import several
 from polydomo.services.builtin import Later, Raw
 from polydomo.services.management import Management
 from polydomo.store.errors import StoreError
-from polydomo.store.records import DONE, EventRecord, Filter, JobRecord, Page, ResultRecord
+from polydomo.store.records import DONE, EventRecord, JobFilter, JobPage, JobRecord, ResultRecord
 from polydomo.store.store import Store
 from polydomo.wire.frames import split
 
@@ -72,7 +72,7 @@ class ScanTasks:
                 later.fail(error)
             elif after is None or rows is None:
                 found["ending"] = ending
-                self.store.find(Filter(limit=1, oldest_first=True)).then(first, later.fail)
+                self.store.find(JobFilter(limit=1, oldest_first=True)).then(first, later.fail)
             else:
                 limit = max(1, min(rows, AHEAD))
                 self.store.endings(after, limit).then(lambda jobs: ahead(jobs, after, limit), later.fail)
@@ -81,13 +81,13 @@ class ScanTasks:
             # Numbers have gaps: of fewer rows than were asked for, the last one's number says less than `ending`.
             full = len(jobs) == limit and jobs[-1].ending is not None
             found["ending"] = jobs[-1].ending or start if full else max(start, ending)
-            self.store.find(Filter(limit=1, oldest_first=True)).then(first, later.fail)
+            self.store.find(JobFilter(limit=1, oldest_first=True)).then(first, later.fail)
 
-        def first(page: Page) -> None:
+        def first(page: JobPage) -> None:
             found["first"] = page.jobs[0].seq if page.jobs else 0
-            self.store.find(Filter(limit=1)).then(last, later.fail)
+            self.store.find(JobFilter(limit=1)).then(last, later.fail)
 
-        def last(page: Page) -> None:
+        def last(page: JobPage) -> None:
             found["last"] = page.jobs[0].seq if page.jobs else 0
             later.settle(found)
 
@@ -112,7 +112,7 @@ class ScanTasks:
     ) -> Later:
         """Jobs in order of arrival, from behind `after` up to `until`, as the store's own filter finds them. `since`
         and `before` are microseconds since 1970."""
-        wanted = Filter(
+        wanted = JobFilter(
             service=None if service is None else parse_name(service),
             state=state,
             client=None if client is None else parse_name(client),
@@ -126,7 +126,7 @@ class ScanTasks:
         )
         later = Later()
 
-        def found(page: Page) -> None:
+        def found(page: JobPage) -> None:
             jobs = [job for job in page.jobs if until is None or job.seq <= until]
             more = page.next is not None and len(jobs) == len(page.jobs)
             self._answer(later, jobs, more, lambda job: job.seq, request, result)
@@ -189,7 +189,7 @@ class ScanTasks:
             columns["kind"] += [event.kind for event in events]
             columns["body"] += [event.body for event in events]
 
-        def found(page: Page) -> None:
+        def found(page: JobPage) -> None:
             records = [one for one in page.jobs if until is None or one.seq <= until]
             more = page.next is not None and len(records) == len(page.jobs)
             self._each_events(
@@ -207,7 +207,7 @@ class ScanTasks:
         if job is not None:
             self.store.get(job).then(one, later.fail)
             return later
-        wanted = Filter(
+        wanted = JobFilter(
             service=None if service is None else parse_name(service),
             client=None if client is None else parse_name(client),
             since=since,
@@ -231,7 +231,7 @@ class ScanTasks:
                 wanted.discard(job.id)
                 rows.append([job.id, job.attempt, job.submitted, job.finished])
 
-        def found(page: Page) -> None:
+        def found(page: JobPage) -> None:
             for job in page.jobs:
                 add(job)
             left = list(wanted)
@@ -252,7 +252,7 @@ class ScanTasks:
                 later.settle(rows)
 
         if wanted:
-            mine = Filter(client=parse_name(client), limit=max(1, min(limit, ROWS)))
+            mine = JobFilter(client=parse_name(client), limit=max(1, min(limit, ROWS)))
             self.store.find(mine).then(found, later.fail)
         else:
             later.settle(rows)

@@ -38,7 +38,7 @@ from polydomo.store.records import (
     ENDED,
     FAILED,
     WAITING,
-    Change,
+    JobChange,
     JobRecord,
     ResultRecord,
     Retention,
@@ -114,7 +114,7 @@ class StoreAdapter(JobStorePort):
 
     def convened(self, job: Job) -> None:
         if job.extra is not None:
-            self.store.update(job.extra.uid, Change(options=rest_of(job.extra, job.client.form)))
+            self.store.update(job.extra.uid, JobChange(options=rest_of(job.extra, job.client.form)))
 
     def gathered(self, job: Job, index: int, piece: Piece) -> None:
         """A piece is a partial answer of attempt 0, its place in front of it."""
@@ -211,7 +211,7 @@ class StoreAdapter(JobStorePort):
             elif record.state == DONE:
                 known(record, None)
             else:  # it has no answer to give: the key counts as new
-                self.store.update(record.id, Change(release_key=True))
+                self.store.update(record.id, JobChange(release_key=True))
                 self._looked_up(job, None)
 
         def known(record: JobRecord, error: StoreError | None) -> None:

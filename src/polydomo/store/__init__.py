@@ -7,12 +7,12 @@ out. The rules of what may happen to a job are in `rules.py`, the same for all o
 from __future__ import annotations
 
 from polydomo.store.errors import StoreInvalid, StoreUnusable
-from polydomo.store.store import BACKLOG, BATCH, Call, Store
+from polydomo.store.store import BACKLOG, BATCH, CallSoon, Store
 
-__all__ = ["Call", "Store", "open_store"]
+__all__ = ["CallSoon", "Store", "open_store"]
 
 
-def open_store(url: str, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH) -> Store:
+def open_store(url: str, call: CallSoon, backlog_limit: int = BACKLOG, batch: int = BATCH) -> Store:
     """`sqlite:///path/to/file` (three slashes and a relative path, or four and an absolute one),
     `postgresql://…` as libpq understands it, or `memory:`. Blocks while it connects and brings the schema up
     to date.

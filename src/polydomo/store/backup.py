@@ -25,7 +25,7 @@ PAGES: Final = 1024
 FOREVER: Final = float("inf")
 
 
-class Copied(NamedTuple):
+class BackupResult(NamedTuple):
     """A finished copy."""
 
     file: str
@@ -36,7 +36,7 @@ class Copied(NamedTuple):
 
 def back_up(
     source: Path, target: Path, *, force: bool = False, progress: Callable[[int, int], object] | None = None
-) -> Copied:
+) -> BackupResult:
     """Copy the store `source` to `target`. `progress` is told how many pages are copied, and of how many.
 
     Raises StoreUnusable if there is no store, or something at the target already and `force` is not given, and
@@ -62,7 +62,7 @@ def back_up(
         raise meaning or StoreUnusable(f"{source}: {error}", hint="is it a store?") from error
     finally:
         aside.unlink(missing_ok=True)
-    return Copied(str(target), target.stat().st_size, jobs, round(time.monotonic() - begun, 3))
+    return BackupResult(str(target), target.stat().st_size, jobs, round(time.monotonic() - begun, 3))
 
 
 def _copy(source: Path, aside: Path, progress: Callable[[int, int], object] | None) -> int:

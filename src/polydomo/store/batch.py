@@ -17,40 +17,40 @@ from polydomo.store.database import Database, Row
 from polydomo.store.errors import StoreError
 from polydomo.store.kv_batch import KvBatch
 from polydomo.store.memory import revise
-from polydomo.store.operations import Add, Op
+from polydomo.store.operations import AddJob, Operation
 from polydomo.store.records import (
     AttemptRecord,
-    Change,
     EventRecord,
+    JobChange,
+    JobProgress,
     JobRecord,
     PartialRecord,
-    Progress,
 )
 from polydomo.store.repository import Repository
 
 REQUEST_FIELDS: Final = 3  # body, envelope, options: the end of a JobRecord
 
 
-def execute(database: Database, ops: Sequence[Op]) -> list[StoreError | None]:
+def execute(database: Database, ops: Sequence[Operation]) -> list[StoreError | None]:
     """All of them in the open transaction; what became of each."""
-    books = Batch()
+    books = WriteBatch()
     books.load(database, ops)
     outcomes: list[StoreError | None] = [op.apply(books) for op in ops]
     books.write(database)
     return outcomes
 
 
-class Batch(Repository):
+class WriteBatch(Repository):
     """What is known of the jobs of one batch, and what is to be written."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, Progress] = {}
-        self._keys: dict[tuple[bytes, str], Progress] = {}
+        self._jobs: dict[str, JobProgress] = {}
+        self._keys: dict[tuple[bytes, str], JobProgress] = {}
         self._gone: set[int] = set()
         self._new: dict[int, JobRecord] = {}
         self._owned: dict[int, tuple[bytes, str]] = {}  # the same, by job
-        self._changed: dict[int, Progress] = {}
-        self._revised: dict[int, Change] = {}
+        self._changed: dict[int, JobProgress] = {}
+        self._revised: dict[int, JobChange] = {}
         self._tally: dict[tuple[bytes, str], int] = {}
         self._attempts: list[Row] = []
         self._partials: list[Row] = []
@@ -63,7 +63,7 @@ class Batch(Repository):
         self._shelf = KvBatch()
         self._unnamed: set[str] = set()  # names that went with the job that had taken them
 
-    def load(self, database: Database, ops: Sequence[Op]) -> None:
+    def load(self, database: Database, ops: Sequence[Operation]) -> None:
         """Read what the writes will look at.
 
         (Remembering unfinished jobs from batch to batch, and taking new jobs for new until the database
@@ -72,21 +72,23 @@ class Batch(Repository):
         ids = {job_id for op in ops for job_id in op.ids()}
         if ids:
             for row in database.ask(queries.LOAD, [(job_id,) for job_id in ids]):
-                job = Progress(*row)
+                job = JobProgress(*row)
                 self._jobs[job.id] = job
-        keys = {(op.job.key, op.job.service) for op in ops if isinstance(op, Add) and op.job.key is not None}
+        keys = {
+            (op.job.key, op.job.service) for op in ops if isinstance(op, AddJob) and op.job.key is not None
+        }
         if keys:
             for service, key, job_id, seq in database.ask(queries.HOLDERS, list(keys)):
-                self._own((service, key), self._jobs.get(job_id) or Progress(job_id, service, seq))
+                self._own((service, key), self._jobs.get(job_id) or JobProgress(job_id, service, seq))
 
     @property
     def shelf(self) -> KvBatch:
         return self._shelf
 
-    def find(self, job_id: str) -> Progress | None:
+    def find(self, job_id: str) -> JobProgress | None:
         return self._jobs.get(job_id)
 
-    def holder(self, service: bytes, key: str) -> Progress | None:
+    def holder(self, service: bytes, key: str) -> JobProgress | None:
         return self._keys.get((service, key))
 
     def insert(self, job: JobRecord) -> None:
@@ -96,24 +98,24 @@ class Batch(Repository):
             self._own((job.service, job.key), job)
         self._count(job.service, job.state, 1)
 
-    def changed(self, job: Progress) -> None:
+    def changed(self, job: JobProgress) -> None:
         self._changed[job.seq] = job
 
-    def moved(self, job: Progress, service: bytes, state: str) -> None:
+    def moved(self, job: JobProgress, service: bytes, state: str) -> None:
         self._count(service, state, -1)
         self._count(job.service, job.state, 1)
         self._changed[job.seq] = job
 
-    def revised(self, job: Progress, change: Change) -> None:
+    def revised(self, job: JobProgress, change: JobChange) -> None:
         new = self._new.get(job.seq)
         if new is not None:
             revise(new, change)
         else:
-            _merge(self._revised.setdefault(job.seq, Change()), change)
+            _merge(self._revised.setdefault(job.seq, JobChange()), change)
         if change.release_key:
             self._release(job.seq)
 
-    def removed(self, job: Progress) -> None:
+    def removed(self, job: JobProgress) -> None:
         seq = job.seq
         del self._jobs[job.id]
         self._release(seq)
@@ -137,19 +139,19 @@ class Batch(Repository):
     def settled(self, ending: int) -> None:
         self._settled = max(self._settled, ending)
 
-    def attempt(self, job: Progress, record: AttemptRecord) -> None:
+    def attempt(self, job: JobProgress, record: AttemptRecord) -> None:
         self._attempts.append((job.seq, *astuple(record)))
 
-    def partial(self, job: Progress, record: PartialRecord) -> None:
+    def partial(self, job: JobProgress, record: PartialRecord) -> None:
         self._partials.append((record.number, job.seq, record.attempt, record.at, record.body))
 
-    def event(self, job: Progress, record: EventRecord) -> None:
+    def event(self, job: JobProgress, record: EventRecord) -> None:
         self._events.append((record.number, job.seq, record.at, record.worker, record.kind, record.body))
 
-    def alias(self, job: Progress, name: str) -> None:
+    def alias(self, job: JobProgress, name: str) -> None:
         self._aliases[name] = job.seq
 
-    def result(self, job: Progress, body: bytes | None) -> None:
+    def result(self, job: JobProgress, body: bytes | None) -> None:
         if body is not None:
             self._results[job.seq] = body
         elif self._results.pop(job.seq, None) is None:
@@ -224,7 +226,7 @@ class Batch(Repository):
     def _count(self, service: bytes, state: str, number: int) -> None:
         self._tally[service, state] = self._tally.get((service, state), 0) + number
 
-    def _own(self, key: tuple[bytes, str], job: Progress) -> None:
+    def _own(self, key: tuple[bytes, str], job: JobProgress) -> None:
         self._keys[key] = job
         self._owned[job.seq] = key
 
@@ -234,7 +236,7 @@ class Batch(Repository):
             del self._keys[key]
 
 
-def _merge(into: Change, change: Change) -> None:
+def _merge(into: JobChange, change: JobChange) -> None:
     """A later change of the same job goes over an earlier one."""
     for name in change.__struct_fields__:
         value = getattr(change, name)
@@ -242,7 +244,7 @@ def _merge(into: Change, change: Change) -> None:
             setattr(into, name, value)
 
 
-def _progress_row(job: Progress) -> Row:
+def _progress_row(job: JobProgress) -> Row:
     return (
         job.seq,
         job.state,
@@ -260,7 +262,7 @@ def _progress_row(job: Progress) -> Row:
     )
 
 
-def _revision_row(seq: int, change: Change) -> Row:
+def _revision_row(seq: int, change: JobChange) -> Row:
     return (
         seq,
         change.service,

@@ -31,7 +31,7 @@ STEPS: Final = 100_000
 PROBLEMS: Final = 20
 
 
-class LogScan(NamedTuple):
+class WalScan(NamedTuple):
     """A write-ahead log before it was opened. Frames are counted from 1."""
 
     sound: bool  # the header's own checksum is right
@@ -39,14 +39,14 @@ class LogScan(NamedTuple):
     commits: list[int]  # frames that end a transaction
 
 
-class Check(NamedTuple):
+class DamageReport(NamedTuple):
     """What `quick_check` found."""
 
     problems: list[str]
     finished: bool  # False: there was no time to look at everything
 
 
-def scan_log(path: Path) -> LogScan | None:
+def scan_log(path: Path) -> WalScan | None:
     """Look through the log `path` without changing it. None: there is nothing in it."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -60,7 +60,7 @@ def scan_log(path: Path) -> LogScan | None:
         magic, _, page, _, *salts = struct.unpack_from(">6I", header)
         sums = struct.unpack_from(">2I", header, 24)
         if magic & ~1 != MAGIC or page == 0 or _checksum(header[:24], bool(magic & 1)) != sums:
-            return LogScan(False, 0, [])
+            return WalScan(False, 0, [])
         last, commits = 0, []
         for number in range(1, (size - HEADER) // (FRAME + page) + 1):
             frame = os.pread(file, 16, HEADER + (number - 1) * (FRAME + page))
@@ -69,12 +69,12 @@ def scan_log(path: Path) -> LogScan | None:
                 last = number
                 if committed:
                     commits.append(number)
-        return LogScan(True, last, commits)
+        return WalScan(True, last, commits)
     finally:
         os.close(file)
 
 
-def lost_in_log(scan: LogScan | None, valid: int) -> str:
+def lost_in_log(scan: WalScan | None, valid: int) -> str:
     """What was lost if SQLite could read `valid` frames of the log; empty: nothing that was acknowledged.
 
     The last transaction alone may be cut short: a power failure does that to one whose commit had not returned.
@@ -100,7 +100,7 @@ def set_aside(path: Path) -> Path | None:
     return copy
 
 
-def quick_check(path: Path, seconds: float, stopped: Callable[[], bool] = lambda: False) -> Check:
+def quick_check(path: Path, seconds: float, stopped: Callable[[], bool] = lambda: False) -> DamageReport:
     """Look for damage in the database file, on a connection of its own, for so long at most."""
     end = time.monotonic() + seconds
     try:
@@ -109,9 +109,9 @@ def quick_check(path: Path, seconds: float, stopped: Callable[[], bool] = lambda
             rows = connection.execute(f"PRAGMA quick_check({PROBLEMS})").fetchall()
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-            return Check([], False)
-        return Check([str(error)], True)
-    return Check([row[0] for row in rows if row[0] != "ok"], True)
+            return DamageReport([], False)
+        return DamageReport([str(error)], True)
+    return DamageReport([row[0] for row in rows if row[0] != "ok"], True)
 
 
 def connect_readonly(path: Path) -> sqlite3.Connection:

@@ -10,20 +10,20 @@ from heapq import heapify, heappop, heappush, nsmallest
 from typing import Final
 
 from polydomo.store.errors import StoreRefusal
-from polydomo.store.operations import Done, Op
-from polydomo.store.records import Item
+from polydomo.store.operations import DoneCallback, Operation
+from polydomo.store.records import KvItem
 from polydomo.store.repository import KvRepository, Repository
 
 # A heap with more outdated entries than this, and than current ones, is made anew.
 OUTDATED: Final = 64
 
 
-class Put(Op):
+class PutItem(Operation):
     """An item, in the place of what has its name."""
 
     __slots__ = ("item",)
 
-    def __init__(self, item: Item, done: Done | None) -> None:
+    def __init__(self, item: KvItem, done: DoneCallback | None) -> None:
         super().__init__("", done, len(item.value) + len(item.name))
         self.item = item
 
@@ -35,12 +35,12 @@ class Put(Op):
         return None
 
 
-class Drop(Op):
+class DropItem(Operation):
     """An item, or a whole space, is not wanted any more."""
 
     __slots__ = ("name", "space")
 
-    def __init__(self, space: str, name: bytes | None, done: Done | None) -> None:
+    def __init__(self, space: str, name: bytes | None, done: DoneCallback | None) -> None:
         super().__init__("", done)
         self.space = space
         self.name = name
@@ -53,12 +53,12 @@ class Drop(Op):
         return None
 
 
-class Trim(Op):
+class TrimSpace(Operation):
     """What has expired goes, and the oldest of what is too much."""
 
     __slots__ = ("limit", "now", "space")
 
-    def __init__(self, space: str, now: int, limit: int | None, done: Done | None) -> None:
+    def __init__(self, space: str, now: int, limit: int | None, done: DoneCallback | None) -> None:
         super().__init__("", done)
         self.space = space
         self.now = now
@@ -78,7 +78,7 @@ class MemoryKv(KvRepository):
     def __init__(self) -> None:
         self._spaces: dict[str, _Space] = {}
 
-    def put(self, item: Item) -> None:
+    def put(self, item: KvItem) -> None:
         self._spaces.setdefault(item.space, _Space()).put(item)
 
     def drop(self, space: str, name: bytes | None) -> None:
@@ -93,19 +93,19 @@ class MemoryKv(KvRepository):
             self._spaces[space].trim(now, size)
             self._tidy(space)
 
-    def item(self, space: str, name: bytes) -> Item | None:
+    def item(self, space: str, name: bytes) -> KvItem | None:
         """The one of that name."""
         found = self._spaces.get(space)
         return None if found is None else found.items.get(name)
 
-    def items(self, space: str, after: bytes, limit: int) -> list[Item]:
+    def items(self, space: str, after: bytes, limit: int) -> list[KvItem]:
         """By name, from behind `after`, without their values."""
         found = self._spaces.get(space)
         if found is None:
             return []
         names = nsmallest(limit, (name for name in found.items if not after or name > after))
         items = [found.items[name] for name in names]
-        return [Item(space, item.name, b"", item.at, item.until) for item in items]
+        return [KvItem(space, item.name, b"", item.at, item.until) for item in items]
 
     def room(self, space: str) -> tuple[int, int]:
         """How many items and bytes."""
@@ -125,12 +125,12 @@ class _Space:
     """Its items, and two heaps to find the next to go. An entry whose item was replaced or dropped is outdated."""
 
     def __init__(self) -> None:
-        self.items: dict[bytes, Item] = {}
+        self.items: dict[bytes, KvItem] = {}
         self.size = 0
         self._by_age: list[tuple[int, bytes]] = []
         self._by_end: list[tuple[int, bytes]] = []
 
-    def put(self, item: Item) -> None:
+    def put(self, item: KvItem) -> None:
         self.drop(item.name)
         self.items[item.name] = item
         self.size += len(item.value)

@@ -15,7 +15,7 @@ from typing import Final
 
 from polydomo.store import queries
 from polydomo.store.database import Database, Row
-from polydomo.store.records import Item
+from polydomo.store.records import KvItem
 from polydomo.store.repository import KvRepository
 
 # How many of the oldest items are looked at together.
@@ -31,7 +31,7 @@ class KvBatch(KvRepository):
         self._rounds: list[_Round] = []
         self._round_of: dict[str, int] = {}  # the one that a space is in
 
-    def put(self, item: Item) -> None:
+    def put(self, item: KvItem) -> None:
         self._current(item.space).items[item.space, item.name] = item
 
     def drop(self, space: str, name: bytes | None) -> None:
@@ -64,7 +64,7 @@ class _Round:
 
     def __init__(self) -> None:
         self.cleared: set[str] = set()
-        self.items: dict[tuple[str, bytes], Item | None] = {}  # None: dropped
+        self.items: dict[tuple[str, bytes], KvItem | None] = {}  # None: dropped
         self.trims: dict[str, tuple[int, int | None]] = {}
 
     def write(self, database: Database) -> None:
@@ -120,7 +120,7 @@ def _trim(database: Database, space: bytes, now: int, size: int | None) -> None:
         database.execute(queries.REMOVE_SPACES)
 
 
-def _row(item: Item) -> Row:
+def _row(item: KvItem) -> Row:
     return (encode(item.space), item.name, item.at, item.until, len(item.value), item.value)
 
 

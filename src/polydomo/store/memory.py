@@ -10,19 +10,19 @@ from typing import TypeVar
 from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreClosed, StoreError
 from polydomo.store.kv import MemoryKv
-from polydomo.store.operations import Op
+from polydomo.store.operations import Operation
 from polydomo.store.records import (
     DEAD,
     AttemptRecord,
-    Change,
-    Count,
     EventRecord,
-    Filter,
-    Item,
+    JobChange,
+    JobCount,
+    JobFilter,
+    JobPage,
+    JobProgress,
     JobRecord,
-    Page,
+    KvItem,
     PartialRecord,
-    Progress,
     ResultRecord,
     Retention,
 )
@@ -33,7 +33,7 @@ from polydomo.store.store import (
     ENDINGS,
     RECOVERY_BYTES,
     RECOVERY_JOBS,
-    Call,
+    CallSoon,
     Store,
     page_position,
 )
@@ -76,18 +76,18 @@ class MemoryRepository(Repository):
             self.keys[job.service, job.key] = job.seq
             self.owned[job.seq] = (job.service, job.key)
 
-    def changed(self, job: Progress) -> None:
+    def changed(self, job: JobProgress) -> None:
         """It is the job itself that was changed."""
 
-    def moved(self, job: Progress, service: bytes, state: str) -> None:
+    def moved(self, job: JobProgress, service: bytes, state: str) -> None:
         """The same."""
 
-    def revised(self, job: Progress, change: Change) -> None:
+    def revised(self, job: JobProgress, change: JobChange) -> None:
         revise(self.jobs[job.seq], change)
         if change.release_key:
             self._release(job.seq)
 
-    def removed(self, job: Progress) -> None:
+    def removed(self, job: JobProgress) -> None:
         self._release(job.seq)
         del self.jobs[job.seq]
         del self.seqs[job.id]
@@ -101,16 +101,16 @@ class MemoryRepository(Repository):
     def settled(self, ending: int) -> None:
         self.ledger = max(self.ledger, ending)
 
-    def attempt(self, job: Progress, record: AttemptRecord) -> None:
+    def attempt(self, job: JobProgress, record: AttemptRecord) -> None:
         self.attempts.setdefault(job.seq, []).append(record)
 
-    def partial(self, job: Progress, record: PartialRecord) -> None:
+    def partial(self, job: JobProgress, record: PartialRecord) -> None:
         self.partials.setdefault(job.seq, []).append(record)
 
-    def event(self, job: Progress, record: EventRecord) -> None:
+    def event(self, job: JobProgress, record: EventRecord) -> None:
         self.events.setdefault(job.seq, []).append(record)
 
-    def alias(self, job: Progress, name: str) -> None:
+    def alias(self, job: JobProgress, name: str) -> None:
         self.aliases[name] = job.seq
 
     def named(self, name: str) -> JobRecord | None:
@@ -118,7 +118,7 @@ class MemoryRepository(Repository):
         seq = self.seqs.get(name, self.aliases.get(name, 0))
         return self.jobs.get(seq)
 
-    def result(self, job: Progress, body: bytes | None) -> None:
+    def result(self, job: JobProgress, body: bytes | None) -> None:
         if body is None:
             self.results.pop(job.seq, None)
         else:
@@ -130,7 +130,7 @@ class MemoryRepository(Repository):
             del self.keys[owned]
 
 
-def revise(job: JobRecord, change: Change) -> None:
+def revise(job: JobRecord, change: JobChange) -> None:
     """Put into the job what `change` says about the part of it that is not progress."""
     for name in ("target", "priority", "max_attempts", "timeout", "deadline", "body", "options"):
         value = getattr(change, name)
@@ -144,10 +144,10 @@ def revise(job: JobRecord, change: Change) -> None:
 class MemoryStore(Store):
     """Writes are executed at once and reported in the loop's next turn, together, as a database does it."""
 
-    def __init__(self, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
+    def __init__(self, call: CallSoon, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
         super().__init__(call, backlog_limit, batch)
         self._books = MemoryRepository()
-        self._settled: list[tuple[Op, StoreError | None]] = []
+        self._settled: list[tuple[Operation, StoreError | None]] = []
 
     def get(self, job_id: str) -> Deferred[JobRecord | None]:
         return self._read(lambda: _copy(self._books.named(job_id)))
@@ -204,23 +204,23 @@ class MemoryStore(Store):
 
         return self._read(look)
 
-    def find(self, filter: Filter) -> Deferred[Page]:
-        def look() -> Page:
+    def find(self, filter: JobFilter) -> Deferred[JobPage]:
+        def look() -> JobPage:
             behind = page_position(filter)
             jobs = [job for job in self._books.jobs.values() if _matches(job, filter, behind)]
             if not filter.oldest_first:
                 jobs.reverse()
             page = [bare(job) for job in jobs[: filter.limit]]
-            return Page(page, str(page[-1].seq) if len(jobs) > len(page) else None)
+            return JobPage(page, str(page[-1].seq) if len(jobs) > len(page) else None)
 
         return self._read(look)
 
-    def counts(self) -> Deferred[list[Count]]:
-        def look() -> list[Count]:
+    def counts(self) -> Deferred[list[JobCount]]:
+        def look() -> list[JobCount]:
             tally: dict[tuple[bytes, str], int] = {}
             for job in self._books.jobs.values():
                 tally[job.service, job.state] = tally.get((job.service, job.state), 0) + 1
-            return [Count(service, state, jobs) for (service, state), jobs in sorted(tally.items())]
+            return [JobCount(service, state, jobs) for (service, state), jobs in sorted(tally.items())]
 
         return self._read(look)
 
@@ -256,10 +256,10 @@ class MemoryStore(Store):
     def settled(self) -> Deferred[int]:
         return self._read(lambda: self._books.ledger)
 
-    def item(self, space: str, name: bytes) -> Deferred[Item | None]:
+    def item(self, space: str, name: bytes) -> Deferred[KvItem | None]:
         return self._read(lambda: self._books.shelf.item(space, name))
 
-    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[Item]]:
+    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[KvItem]]:
         return self._read(lambda: self._books.shelf.items(space, after, limit))
 
     def room(self, space: str) -> Deferred[tuple[int, int]]:
@@ -271,7 +271,7 @@ class MemoryStore(Store):
     def close(self) -> None:
         self._closed = True
 
-    def _submit(self, op: Op) -> None:
+    def _submit(self, op: Operation) -> None:
         outcome = op.apply(self._books)
         if not self._settled:
             self._call(self._report)
@@ -323,7 +323,7 @@ def _copy(job: JobRecord | None) -> JobRecord | None:
     return None if job is None else copy(job)
 
 
-def _matches(job: JobRecord, filter: Filter, behind: int | None) -> bool:
+def _matches(job: JobRecord, filter: JobFilter, behind: int | None) -> bool:
     return (
         (filter.state is None or job.state == filter.state)
         and (filter.service is None or job.service == filter.service)

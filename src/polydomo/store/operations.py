@@ -1,6 +1,6 @@
 """What each write means: the only place that knows which writes a job's state allows.
 
-The three stores differ in where the jobs are, not in what may happen to them. So a write is an `Op` that says
+The three stores differ in where the jobs are, not in what may happen to them. So a write is an `Operation` that says
 what it does to `Repository`; memory's books are dictionaries, the databases' are a batch that was loaded before
 and is written after. All writes run one after the other in the order they were made, in the store's one
 writer.
@@ -34,15 +34,15 @@ from polydomo.store.records import (
     RUNNING,
     WAITING,
     AttemptRecord,
-    Change,
     EventRecord,
+    JobChange,
+    JobProgress,
     JobRecord,
     PartialRecord,
-    Progress,
 )
 from polydomo.store.repository import Repository
 
-Done = Callable[[StoreError | None], object]
+DoneCallback = Callable[[StoreError | None], object]
 
 SUPERSEDED: Final = "superseded"  # the outcome of an attempt that ended because the next began
 
@@ -50,13 +50,13 @@ SUPERSEDED: Final = "superseded"  # the outcome of an attempt that ended because
 OVERHEAD: Final = 512
 
 
-class Op:
+class Operation:
     """One write. It may be applied more than once (a batch that failed is tried again), so it changes nothing
     of its own for good."""
 
     __slots__ = ("done", "job_id", "size")
 
-    def __init__(self, job_id: str, done: Done | None, size: int = 0) -> None:
+    def __init__(self, job_id: str, done: DoneCallback | None, size: int = 0) -> None:
         self.job_id = job_id
         self.done = done
         self.size = OVERHEAD + size
@@ -72,17 +72,17 @@ class Op:
             return UnknownJob(f"there is no job {self.job_id}")
         return self.change(books, job)
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: JobProgress) -> StoreRefusal | None:
         """What it does to a job that exists: nothing, unless the write says otherwise."""
         return None
 
 
-class Add(Op):
+class AddJob(Operation):
     """A new job."""
 
     __slots__ = ("job",)
 
-    def __init__(self, job: JobRecord, done: Done | None, size: int) -> None:
+    def __init__(self, job: JobRecord, done: DoneCallback | None, size: int) -> None:
         super().__init__(job.id, done, size)
         self.job = job
 
@@ -98,13 +98,13 @@ class Add(Op):
         return None
 
 
-class Attempt(Op):
+class StartAttempt(Operation):
     """A worker gets the job."""
 
     __slots__ = ("at", "number", "token", "worker")
 
     def __init__(
-        self, job_id: str, number: int, worker: bytes, at: int, token: bytes, done: Done | None
+        self, job_id: str, number: int, worker: bytes, at: int, token: bytes, done: DoneCallback | None
     ) -> None:
         super().__init__(job_id, done)
         self.token = token
@@ -112,7 +112,7 @@ class Attempt(Op):
         self.worker = worker
         self.at = at
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: JobProgress) -> StoreRefusal | None:
         if job.finished is not None:
             return _finished(job)
         if self.number <= job.attempt:
@@ -126,13 +126,19 @@ class Attempt(Op):
         return None
 
 
-class Requeue(Op):
+class Requeue(Operation):
     """The attempt was lost (its worker vanished, or took too long): the job waits again."""
 
     __slots__ = ("at", "attempt", "not_before", "reason")
 
     def __init__(
-        self, job_id: str, attempt: int, reason: str, at: int, not_before: int | None, done: Done | None
+        self,
+        job_id: str,
+        attempt: int,
+        reason: str,
+        at: int,
+        not_before: int | None,
+        done: DoneCallback | None,
     ) -> None:
         super().__init__(job_id, done)
         self.attempt = attempt
@@ -140,7 +146,7 @@ class Requeue(Op):
         self.at = at
         self.not_before = not_before
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: JobProgress) -> StoreRefusal | None:
         refusal = _fence(books, job, self.attempt, self.at)
         if refusal is not None:
             return refusal
@@ -151,16 +157,16 @@ class Requeue(Op):
         return None
 
 
-class Partial(Op):
+class AddPartial(Operation):
     """One of several answers."""
 
     __slots__ = ("record",)
 
-    def __init__(self, job_id: str, record: PartialRecord, done: Done | None) -> None:
+    def __init__(self, job_id: str, record: PartialRecord, done: DoneCallback | None) -> None:
         super().__init__(job_id, done, len(record.body))
         self.record = record
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: JobProgress) -> StoreRefusal | None:
         refusal = _fence(books, job, self.record.attempt, self.record.at)
         if refusal is not None:
             return refusal
@@ -170,35 +176,35 @@ class Partial(Op):
         return None
 
 
-class Event(Op):
+class AddEvent(Operation):
     """Something that is said about a job. Not fenced: what was said was said, also after the job's end."""
 
     __slots__ = ("record",)
 
-    def __init__(self, job_id: str, record: EventRecord, done: Done | None) -> None:
+    def __init__(self, job_id: str, record: EventRecord, done: DoneCallback | None) -> None:
         super().__init__(job_id, done, len(record.body))
         self.record = record
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: JobProgress) -> StoreRefusal | None:
         books.event(job, self.record)
         return None
 
 
-class Alias(Op):
+class AddAlias(Operation):
     """A further name for a job, also after its end."""
 
     __slots__ = ("name",)
 
-    def __init__(self, job_id: str, name: str, done: Done | None) -> None:
+    def __init__(self, job_id: str, name: str, done: DoneCallback | None) -> None:
         super().__init__(job_id, done, len(name))
         self.name = name
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: JobProgress) -> StoreRefusal | None:
         books.alias(job, self.name)
         return None
 
 
-class Finish(Op):
+class FinishJob(Operation):
     """The job's end. Recorded once."""
 
     __slots__ = ("at", "attempt", "body", "code", "ending", "message", "state")
@@ -213,7 +219,7 @@ class Finish(Op):
         body: bytes | None,
         at: int,
         ending: int,
-        done: Done | None,
+        done: DoneCallback | None,
     ) -> None:
         super().__init__(job_id, done, 0 if body is None else len(body))
         self.attempt = attempt
@@ -224,7 +230,7 @@ class Finish(Op):
         self.at = at
         self.ending = ending
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: JobProgress) -> StoreRefusal | None:
         lost = 0 < self.attempt == job.attempt and job.dispatched is None and job.finished is None
         if (
             lost and self.state == DONE
@@ -244,17 +250,17 @@ class Finish(Op):
         return None
 
 
-class Cancel(Op):
+class Cancel(Operation):
     """Whatever its attempt, the job is not wanted any more."""
 
     __slots__ = ("at", "ending")
 
-    def __init__(self, job_id: str, at: int, ending: int, done: Done | None) -> None:
+    def __init__(self, job_id: str, at: int, ending: int, done: DoneCallback | None) -> None:
         super().__init__(job_id, done)
         self.at = at
         self.ending = ending
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: JobProgress) -> StoreRefusal | None:
         if job.finished is not None:
             return _finished(job)
         job.code = CANCELLED
@@ -264,16 +270,16 @@ class Cancel(Op):
         return None
 
 
-class Revive(Op):
+class ReviveJob(Operation):
     """A job that ended without a result is sent again. Its attempts go on counting where they were."""
 
     __slots__ = ("at",)
 
-    def __init__(self, job_id: str, at: int, done: Done | None) -> None:
+    def __init__(self, job_id: str, at: int, done: DoneCallback | None) -> None:
         super().__init__(job_id, done)
         self.at = at
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: JobProgress) -> StoreRefusal | None:
         if job.finished is None or job.state == DONE:
             return WrongState(
                 f"job {job.id} is {job.state}; only what ended without a result can be sent again"
@@ -293,16 +299,16 @@ class Revive(Op):
         return None
 
 
-class Update(Op):
+class UpdateJob(Operation):
     """Anything else that changes about a job that has not ended."""
 
     __slots__ = ("revision",)
 
-    def __init__(self, job_id: str, revision: Change, done: Done | None) -> None:
+    def __init__(self, job_id: str, revision: JobChange, done: DoneCallback | None) -> None:
         super().__init__(job_id, done, len(revision.body or b"") + len(revision.options or b""))
         self.revision = revision
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: JobProgress) -> StoreRefusal | None:
         revision = self.revision
         if job.finished is not None:
             if not _only_key(revision):
@@ -323,12 +329,12 @@ class Update(Op):
         return None
 
 
-class Settle(Op):
+class SetLedgerPosition(Operation):
     """The ledger has written what it was told of."""
 
     __slots__ = ("ending",)
 
-    def __init__(self, ending: int, done: Done | None) -> None:
+    def __init__(self, ending: int, done: DoneCallback | None) -> None:
         super().__init__("", done)
         self.ending = ending
 
@@ -340,22 +346,22 @@ class Settle(Op):
         return None
 
 
-class Forget(Op):
+class RemoveJob(Operation):
     """Remove every trace of a job."""
 
     __slots__ = ()
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def change(self, books: Repository, job: JobProgress) -> StoreRefusal | None:
         books.removed(job)
         return None
 
 
-class Purge(Op):
+class RemoveExpired(Operation):
     """Remove finished jobs whose time is over. Those that were sent again meanwhile stay."""
 
     __slots__ = ("_ids", "removed")
 
-    def __init__(self, ids: Sequence[str], done: Done) -> None:
+    def __init__(self, ids: Sequence[str], done: DoneCallback) -> None:
         super().__init__("", done)
         self._ids = ids
         self.removed = 0
@@ -373,13 +379,13 @@ class Purge(Op):
         return None
 
 
-def _enter(books: Repository, job: Progress, state: str) -> None:
+def _enter(books: Repository, job: JobProgress, state: str) -> None:
     old = job.state
     job.state = state
     books.moved(job, job.service, old)
 
 
-def _end_attempt(books: Repository, job: Progress, at: int, outcome: str) -> None:
+def _end_attempt(books: Repository, job: JobProgress, at: int, outcome: str) -> None:
     """Keep the running attempt's record; the job's own fields are for the next."""
     if job.dispatched is not None:
         books.attempt(job, AttemptRecord(job.attempt, job.worker, job.dispatched, at, outcome, job.token))
@@ -387,7 +393,7 @@ def _end_attempt(books: Repository, job: Progress, at: int, outcome: str) -> Non
         job.worker = job.token = b""
 
 
-def _fence(books: Repository, job: Progress, attempt: int, at: int) -> StoreRefusal | None:
+def _fence(books: Repository, job: JobProgress, attempt: int, at: int) -> StoreRefusal | None:
     """May this attempt still say something? If it is newer than known, its beginning is made up for."""
     if job.finished is not None:
         return _finished(job)
@@ -401,15 +407,15 @@ def _fence(books: Repository, job: Progress, attempt: int, at: int) -> StoreRefu
     return None
 
 
-def _finished(job: Progress) -> StoreRefusal:
+def _finished(job: JobProgress) -> StoreRefusal:
     return AlreadyFinished(f"job {job.id} is {job.state} since attempt {job.attempt}", job.state, job.attempt)
 
 
-def _superseded(job: Progress, attempt: int) -> StoreRefusal:
+def _superseded(job: JobProgress, attempt: int) -> StoreRefusal:
     return Superseded(f"attempt {attempt} of job {job.id} is over; the latest is {job.attempt}", job.attempt)
 
 
-def _only_key(change: Change) -> bool:
+def _only_key(change: JobChange) -> bool:
     """Giving up an idempotency key is for finished jobs too: it says that their result should not be
     found."""
-    return change == Change(release_key=True)
+    return change == JobChange(release_key=True)

@@ -30,11 +30,11 @@ from polydomo.store.errors import (
     StoreUnreachable,
     StoreUnusable,
 )
-from polydomo.store.operations import Add, Forget, Op
+from polydomo.store.operations import AddJob, Operation, RemoveJob
 from polydomo.store.queries import BulkInsert, Query, SqlTable
 from polydomo.store.schema import Migration
 from polydomo.store.sql import SqlStore
-from polydomo.store.store import BACKLOG, BATCH, Call
+from polydomo.store.store import BACKLOG, BATCH, CallSoon
 from polydomo.store.writer import Outcomes
 
 T = TypeVar("T")
@@ -224,7 +224,7 @@ class UncertainCommit(NamedTuple):
     """A batch that may or may not have been committed."""
 
     number: int
-    ops: Sequence[Op]
+    ops: Sequence[Operation]
     outcomes: Outcomes
 
 
@@ -234,7 +234,7 @@ class PostgresStore(SqlStore):
     def __init__(
         self,
         url: str,
-        call: Call,
+        call: CallSoon,
         backlog_limit: int = BACKLOG,
         batch: int = BATCH,
         patience: float = PATIENCE,
@@ -258,7 +258,7 @@ class PostgresStore(SqlStore):
         self._writing.closing = self._reading.closing = True
         super().close()
 
-    def _execute(self, ops: Sequence[Op]) -> Outcomes:
+    def _execute(self, ops: Sequence[Operation]) -> Outcomes:
         line = self._writing
         give_up = line.give_up_at()
         while True:
@@ -274,7 +274,7 @@ class PostgresStore(SqlStore):
                     raise explain(error) or error from error
                 line.lost(error, give_up)
 
-    def _transact(self, database: PostgresDatabase, ops: Sequence[Op]) -> Outcomes:
+    def _transact(self, database: PostgresDatabase, ops: Sequence[Operation]) -> Outcomes:
         database.begin()
         outcomes = execute(database, ops)
         number = secrets.randbits(62)  # nobody else's, not even another broker's that was here in between
@@ -284,7 +284,7 @@ class PostgresStore(SqlStore):
         self._doubt = None
         return outcomes
 
-    def _resolve(self, database: PostgresDatabase, ops: Sequence[Op]) -> Outcomes | None:
+    def _resolve(self, database: PostgresDatabase, ops: Sequence[Operation]) -> Outcomes | None:
         """If a commit was in doubt: did it take place? If it is that of `ops`, these are its outcomes.
 
         If it is that of an earlier batch, which was reported as failed when patience ended, its new jobs are
@@ -298,8 +298,8 @@ class PostgresStore(SqlStore):
         committed = database.fetch(queries.MARKED)[0][0] == doubt.number
         if committed and doubt.ops is not ops:
             pairs = zip(doubt.ops, doubt.outcomes, strict=True)
-            added = [op.job_id for op, error in pairs if isinstance(op, Add) and error is None]
-            execute(database, [Forget(job_id, None) for job_id in added])
+            added = [op.job_id for op, error in pairs if isinstance(op, AddJob) and error is None]
+            execute(database, [RemoveJob(job_id, None) for job_id in added])
         database.commit()
         self._doubt = None
         return doubt.outcomes if committed and doubt.ops is ops else None

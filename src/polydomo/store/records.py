@@ -24,7 +24,7 @@ OPEN: Final = (WAITING, DELAYED, RUNNING)
 ENDED: Final = (DONE, FAILED, CANCELLED, DEAD)
 
 
-class Progress(msgspec.Struct):
+class JobProgress(msgspec.Struct):
     """The part of a job that changes during its life, and what identifies it."""
 
     id: str  # a UUID's text, or what its dialect calls it
@@ -44,7 +44,7 @@ class Progress(msgspec.Struct):
     ending: int | None = None  # the order of ends over the whole store, given by `Store.finish`; None before
 
 
-class JobRecord(Progress):
+class JobRecord(JobProgress):
     """All of a job. The fields stand in the order of the table's columns; those after `size_in` are the
     request's."""
 
@@ -108,7 +108,7 @@ class ResultRecord(msgspec.Struct):
     body: bytes | None
 
 
-class Change(msgspec.Struct, kw_only=True):
+class JobChange(msgspec.Struct, kw_only=True):
     """What `Store.update` changes; None leaves it as it is."""
 
     state: str | None = None  # WAITING or DELAYED
@@ -125,7 +125,7 @@ class Change(msgspec.Struct, kw_only=True):
     release_key: bool = False  # the next job with its idempotency key counts as new
 
 
-class Filter(msgspec.Struct, kw_only=True):
+class JobFilter(msgspec.Struct, kw_only=True):
     """Which jobs `Store.find` shows; None does not ask. Times are those of submission, `before` excluded."""
 
     state: str | None = None
@@ -136,11 +136,11 @@ class Filter(msgspec.Struct, kw_only=True):
     since: int | None = None
     before: int | None = None
     oldest_first: bool = False
-    page: str | None = None  # `Page.next` of the page before
+    page: str | None = None  # `JobPage.next` of the page before
     limit: int = 100
 
 
-class Page(msgspec.Struct):
+class JobPage(msgspec.Struct):
     """Some of the jobs that were asked for, without their bodies. Jobs that arrive meanwhile shift
     nothing."""
 
@@ -148,7 +148,7 @@ class Page(msgspec.Struct):
     next: str | None  # None: this was the last page
 
 
-class Item(msgspec.Struct, frozen=True):
+class KvItem(msgspec.Struct, frozen=True):
     """Something on the shelf, by name within its space."""
 
     space: str
@@ -158,7 +158,7 @@ class Item(msgspec.Struct, frozen=True):
     until: int | None  # whoever reads it looks at this; the store only does so in `Store.trim`
 
 
-class Count(msgspec.Struct):
+class JobCount(msgspec.Struct):
     """How many jobs of one service are in one state."""
 
     service: bytes

@@ -10,12 +10,12 @@ from abc import ABC, abstractmethod
 
 from polydomo.store.records import (
     AttemptRecord,
-    Change,
     EventRecord,
-    Item,
+    JobChange,
+    JobProgress,
     JobRecord,
+    KvItem,
     PartialRecord,
-    Progress,
 )
 
 
@@ -23,7 +23,7 @@ class KvRepository(ABC):
     """The shelf, as one writer sees it: what is said last counts."""
 
     @abstractmethod
-    def put(self, item: Item) -> None:
+    def put(self, item: KvItem) -> None:
         """In the place of what has its name."""
 
     @abstractmethod
@@ -44,11 +44,11 @@ class Repository(ABC):
         """What is kept by name."""
 
     @abstractmethod
-    def find(self, job_id: str) -> Progress | None:
+    def find(self, job_id: str) -> JobProgress | None:
         """The job, if there is one."""
 
     @abstractmethod
-    def holder(self, service: bytes, key: str) -> Progress | None:
+    def holder(self, service: bytes, key: str) -> JobProgress | None:
         """The job that has this idempotency key."""
 
     @abstractmethod
@@ -56,19 +56,19 @@ class Repository(ABC):
         """A new job."""
 
     @abstractmethod
-    def changed(self, job: Progress) -> None:
+    def changed(self, job: JobProgress) -> None:
         """Something of the job's progress is different now, but not its service or state."""
 
     @abstractmethod
-    def moved(self, job: Progress, service: bytes, state: str) -> None:
+    def moved(self, job: JobProgress, service: bytes, state: str) -> None:
         """It is in another state or at another service; these are the old ones."""
 
     @abstractmethod
-    def revised(self, job: Progress, change: Change) -> None:
+    def revised(self, job: JobProgress, change: JobChange) -> None:
         """Something of the rest of the job is different now."""
 
     @abstractmethod
-    def removed(self, job: Progress) -> None:
+    def removed(self, job: JobProgress) -> None:
         """Nothing is left of it."""
 
     @abstractmethod
@@ -80,21 +80,21 @@ class Repository(ABC):
         """The ledger has all ends up to this one."""
 
     @abstractmethod
-    def attempt(self, job: Progress, record: AttemptRecord) -> None:
+    def attempt(self, job: JobProgress, record: AttemptRecord) -> None:
         """An attempt has ended without ending the job."""
 
     @abstractmethod
-    def partial(self, job: Progress, record: PartialRecord) -> None:
+    def partial(self, job: JobProgress, record: PartialRecord) -> None:
         """One of several answers."""
 
     @abstractmethod
-    def event(self, job: Progress, record: EventRecord) -> None:
+    def event(self, job: JobProgress, record: EventRecord) -> None:
         """Something that was said about it."""
 
     @abstractmethod
-    def alias(self, job: Progress, name: str) -> None:
+    def alias(self, job: JobProgress, name: str) -> None:
         """It has a further name."""
 
     @abstractmethod
-    def result(self, job: Progress, body: bytes | None) -> None:
+    def result(self, job: JobProgress, body: bytes | None) -> None:
         """Its answer; None takes it back."""

@@ -11,17 +11,17 @@ from polydomo.store.database import Database
 from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreError
 from polydomo.store.kv_batch import encode
-from polydomo.store.operations import Op
+from polydomo.store.operations import Operation
 from polydomo.store.queries import Query
 from polydomo.store.records import (
     OPEN,
     AttemptRecord,
-    Count,
     EventRecord,
-    Filter,
-    Item,
+    JobCount,
+    JobFilter,
+    JobPage,
     JobRecord,
-    Page,
+    KvItem,
     PartialRecord,
     ResultRecord,
     Retention,
@@ -32,11 +32,11 @@ from polydomo.store.store import (
     ENDINGS,
     RECOVERY_BYTES,
     RECOVERY_JOBS,
-    Call,
+    CallSoon,
     Store,
     page_position,
 )
-from polydomo.store.writer import Outcomes, Reader, Writer
+from polydomo.store.writer import Outcomes, ReaderThread, WriterThread
 
 T = TypeVar("T")
 
@@ -46,10 +46,10 @@ Counters = tuple[int, int, int]
 class SqlStore(Store):
     """Subclasses open their connections and then call `_start`."""
 
-    def __init__(self, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
+    def __init__(self, call: CallSoon, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
         super().__init__(call, backlog_limit, batch)
-        self._writer: Writer
-        self._reader: Reader
+        self._writer: WriterThread
+        self._reader: ReaderThread
 
     def get(self, job_id: str) -> Deferred[JobRecord | None]:
         return self._named(JobRecord, queries.GET, job_id)
@@ -69,16 +69,16 @@ class SqlStore(Store):
     def events(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[EventRecord]]:
         return self._all(EventRecord, queries.EVENTS_OF, id=job_id, after=after, limit=limit)
 
-    def counts(self) -> Deferred[list[Count]]:
-        return self._all(Count, queries.COUNTS)
+    def counts(self) -> Deferred[list[JobCount]]:
+        return self._all(JobCount, queries.COUNTS)
 
-    def find(self, filter: Filter) -> Deferred[Page]:
-        def look(database: Database) -> Page:
+    def find(self, filter: JobFilter) -> Deferred[JobPage]:
+        def look(database: Database) -> JobPage:
             conditions, parameters = _conditions(filter)
             query = queries.find(conditions, filter.oldest_first)
             rows = database.fetch(query, limit=filter.limit + 1, **parameters)
             jobs = [JobRecord(*row) for row in rows[: filter.limit]]
-            return Page(jobs, str(jobs[-1].seq) if len(rows) > len(jobs) else None)
+            return JobPage(jobs, str(jobs[-1].seq) if len(rows) > len(jobs) else None)
 
         return self._ask(look)
 
@@ -107,20 +107,20 @@ class SqlStore(Store):
     def settled(self) -> Deferred[int]:
         return self._ask(lambda database: int(database.fetch(queries.SETTLED)[0][0]))
 
-    def item(self, space: str, name: bytes) -> Deferred[Item | None]:
-        def look(database: Database) -> Item | None:
+    def item(self, space: str, name: bytes) -> Deferred[KvItem | None]:
+        def look(database: Database) -> KvItem | None:
             rows = database.fetch(queries.ITEM, space=encode(space), name=name)
-            return Item(space, *rows[0]) if rows else None
+            return KvItem(space, *rows[0]) if rows else None
 
         return self._ask(look)
 
-    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[Item]]:
-        def look(database: Database) -> list[Item]:
+    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[KvItem]]:
+        def look(database: Database) -> list[KvItem]:
             if after:
                 rows = database.fetch(queries.ITEMS, space=encode(space), after=after, limit=limit)
             else:
                 rows = database.fetch(queries.FIRST_ITEMS, space=encode(space), limit=limit)
-            return [Item(space, name, b"", at, until) for name, at, until in rows]
+            return [KvItem(space, name, b"", at, until) for name, at, until in rows]
 
         return self._ask(look)
 
@@ -146,8 +146,8 @@ class SqlStore(Store):
             self._close()
 
     @abstractmethod
-    def _execute(self, ops: Sequence[Op]) -> Outcomes:
-        """A batch as one transaction, in the writer's thread; see `Writer`."""
+    def _execute(self, ops: Sequence[Operation]) -> Outcomes:
+        """A batch as one transaction, in the writer's thread; see `WriterThread`."""
 
     @abstractmethod
     def _look(self, look: Callable[[Database], T]) -> T:
@@ -178,10 +178,10 @@ class SqlStore(Store):
         self._seq, self._ending, self._number = counters
 
     def _start_threads(self) -> None:
-        self._writer = Writer(self._execute, self._finish, self._call, self.batch)
-        self._reader = Reader(self._call, self._explain)
+        self._writer = WriterThread(self._execute, self._finish, self._call, self.batch)
+        self._reader = ReaderThread(self._call, self._explain)
 
-    def _submit(self, op: Op) -> None:
+    def _submit(self, op: Operation) -> None:
         self._writer.put(op)
 
     def _expired(self, now: int, retention: Retention, limit: int) -> Deferred[list[str]]:
@@ -219,7 +219,7 @@ class SqlStore(Store):
         return self._ask(lambda database: [record(*row) for row in database.fetch(query, **parameters)])
 
 
-def _conditions(filter: Filter) -> tuple[list[str], dict[str, object]]:
+def _conditions(filter: JobFilter) -> tuple[list[str], dict[str, object]]:
     """The filter as SQL conditions and their parameters."""
     conditions: list[str] = []
     parameters: dict[str, object] = {}

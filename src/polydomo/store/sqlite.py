@@ -22,7 +22,7 @@ import msgspec
 from polydomo import private_files
 from polydomo.store.batch import execute
 from polydomo.store.checkpoint import Checkpointer
-from polydomo.store.damage import Check, LogScan, lost_in_log, quick_check, scan_log, set_aside
+from polydomo.store.damage import DamageReport, WalScan, lost_in_log, quick_check, scan_log, set_aside
 from polydomo.store.database import Database, Row, migrate
 from polydomo.store.deferred import Deferred
 from polydomo.store.disk import explain, inspect
@@ -34,11 +34,11 @@ from polydomo.store.errors import (
     StoreTrouble,
     StoreUnusable,
 )
-from polydomo.store.operations import Op
+from polydomo.store.operations import Operation
 from polydomo.store.queries import BulkInsert, Query, SqlColumn, SqlTable
 from polydomo.store.schema import Migration
 from polydomo.store.sql import Counters, SqlStore
-from polydomo.store.store import BACKLOG, BATCH, Call
+from polydomo.store.store import BACKLOG, BATCH, CallSoon
 from polydomo.store.writer import Outcomes
 
 T = TypeVar("T")
@@ -175,7 +175,7 @@ class SqliteStore(SqlStore):
     """
 
     def __init__(
-        self, path: str | Path, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH
+        self, path: str | Path, call: CallSoon, backlog_limit: int = BACKLOG, batch: int = BATCH
     ) -> None:
         super().__init__(call, backlog_limit, batch)
         self._path = Path(path)
@@ -217,7 +217,7 @@ class SqliteStore(SqlStore):
     def inspect(self) -> None:
         inspect(self._path)
 
-    def search(self, seconds: float, stopped: Callable[[], bool]) -> Check:
+    def search(self, seconds: float, stopped: Callable[[], bool]) -> DamageReport:
         return quick_check(self._path, seconds, stopped)
 
     def _open(self) -> Counters:
@@ -242,7 +242,7 @@ class SqliteStore(SqlStore):
                 meaning = StoreUnusable(f"{self._path}: {error}", hint="does it belong to another program?")
             raise meaning or error from error
 
-    def _submit(self, op: Op) -> None:
+    def _submit(self, op: Operation) -> None:
         if self.unopened is None:
             super()._submit(op)
         else:
@@ -254,7 +254,7 @@ class SqliteStore(SqlStore):
         self._databases.append(database)
         return database
 
-    def _execute(self, ops: Sequence[Op]) -> Outcomes:
+    def _execute(self, ops: Sequence[Operation]) -> Outcomes:
         database = self._database
         try:
             database.begin()
@@ -302,7 +302,7 @@ def _lock(path: Path) -> int:
     return lock
 
 
-def _lost(log: Path, scan: LogScan | None, database: SqliteDatabase) -> str:
+def _lost(log: Path, scan: WalScan | None, database: SqliteDatabase) -> str:
     """What SQLite could not read of its log; empty: nothing. Before anything is written to the log again."""
     if scan is None:
         return ""

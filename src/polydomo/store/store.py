@@ -21,29 +21,29 @@ from functools import partial
 from typing import Any, Final
 
 from polydomo.store import kv, operations
-from polydomo.store.damage import Check
+from polydomo.store.damage import DamageReport
 from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreBusy, StoreClosed, StoreError, StoreInvalid, StoreTrouble
-from polydomo.store.operations import Done, Op
+from polydomo.store.operations import DoneCallback, Operation
 from polydomo.store.records import (
     DELAYED,
     ENDED,
     OPEN,
     WAITING,
     AttemptRecord,
-    Change,
-    Count,
     EventRecord,
-    Filter,
-    Item,
+    JobChange,
+    JobCount,
+    JobFilter,
+    JobPage,
     JobRecord,
-    Page,
+    KvItem,
     PartialRecord,
     ResultRecord,
     Retention,
 )
 
-Call = Callable[[Callable[[], None]], object]
+CallSoon = Callable[[Callable[[], None]], object]
 
 # How many bytes may wait to be written before `add` refuses. A disk that stops for a second must not be felt.
 BACKLOG: Final = 256 * 1024 * 1024
@@ -78,7 +78,7 @@ SPACE_LENGTH: Final = 512
 class Store(ABC):
     """See the module's text. All methods are for the loop's thread, except `close`."""
 
-    def __init__(self, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
+    def __init__(self, call: CallSoon, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
         self.backlog = 0  # bytes that wait to be written
         self.backlog_limit = backlog_limit
         self.batch = batch  # 1: no two who wait for a commit share one, to see what sharing is good for
@@ -93,7 +93,9 @@ class Store(ABC):
         self.refused = 0  # writes, for want of room in the backlog
         self.on_progress: Callable[[], None] | None = None  # called when some writes have ended
         self._call = call
-        self._told: deque[tuple[Op, StoreError | None]] = deque()  # ended, and those who wait have not heard
+        self._told: deque[tuple[Operation, StoreError | None]] = (
+            deque()
+        )  # ended, and those who wait have not heard
         self._closed = False
         self._seq = 0
         self._number = 0
@@ -101,7 +103,7 @@ class Store(ABC):
 
     # Writes
 
-    def add(self, job: JobRecord, done: Done | None = None) -> None:
+    def add(self, job: JobRecord, done: DoneCallback | None = None) -> None:
         """A new job, in state waiting or delayed. Sets its `seq`; leave the record alone afterwards.
 
         Raises StoreBusy when too much is waiting to be written. Refused with DuplicateJob or DuplicateKey.
@@ -116,7 +118,7 @@ class Store(ABC):
         self._seq += 1
         job.seq = self._seq
         job.size_in = len(job.body)
-        self._write(operations.Add(job, done, size))
+        self._write(operations.AddJob(job, done, size))
 
     def attempt(
         self,
@@ -125,11 +127,11 @@ class Store(ABC):
         worker: bytes,
         at: int,
         token: bytes = b"",
-        done: Done | None = None,
+        done: DoneCallback | None = None,
     ) -> None:
         """`worker` gets the job; its answer must carry `token`. Numbers grow; an older one than known is refused
         with Superseded."""
-        self._write(operations.Attempt(job_id, number, worker, at, token, done))
+        self._write(operations.StartAttempt(job_id, number, worker, at, token, done))
 
     def requeue(
         self,
@@ -138,27 +140,37 @@ class Store(ABC):
         reason: str,
         at: int,
         not_before: int | None = None,
-        done: Done | None = None,
+        done: DoneCallback | None = None,
     ) -> None:
         """The attempt was lost; the job waits again, or is delayed if `not_before` is given."""
         self._write(operations.Requeue(job_id, attempt, _clean(reason), at, not_before, done))
 
-    def partial(self, job_id: str, attempt: int, body: bytes, at: int, done: Done | None = None) -> None:
+    def partial(
+        self, job_id: str, attempt: int, body: bytes, at: int, done: DoneCallback | None = None
+    ) -> None:
         """One of several answers of this attempt."""
         self._number += 1
-        self._write(operations.Partial(job_id, PartialRecord(self._number, attempt, at, body), done))
+        self._write(operations.AddPartial(job_id, PartialRecord(self._number, attempt, at, body), done))
 
     def event(
-        self, job_id: str, kind: str, body: bytes, at: int, worker: bytes = b"", done: Done | None = None
+        self,
+        job_id: str,
+        kind: str,
+        body: bytes,
+        at: int,
+        worker: bytes = b"",
+        done: DoneCallback | None = None,
     ) -> None:
         """Something that is said about the job. Taken as long as the job is kept, also after its end."""
         self._number += 1
-        self._write(operations.Event(job_id, EventRecord(self._number, at, worker, _clean(kind), body), done))
+        self._write(
+            operations.AddEvent(job_id, EventRecord(self._number, at, worker, _clean(kind), body), done)
+        )
 
-    def alias(self, job_id: str, name: str, done: Done | None = None) -> None:
+    def alias(self, job_id: str, name: str, done: DoneCallback | None = None) -> None:
         """Whoever asks for `name` from now on means this job, unless there is a job of that id."""
         _check_text(name)
-        self._write(operations.Alias(job_id, name, done))
+        self._write(operations.AddAlias(job_id, name, done))
 
     def finish(
         self,
@@ -167,7 +179,7 @@ class Store(ABC):
         state: str,
         body: bytes | None,
         at: int,
-        done: Done | None = None,
+        done: DoneCallback | None = None,
         *,
         code: str = "",
         message: str = "",
@@ -181,34 +193,34 @@ class Store(ABC):
             raise StoreInvalid(f"a job ends as one of {', '.join(ENDED)}, not {state!r}")
         self._ending += 1
         self._write(
-            operations.Finish(
+            operations.FinishJob(
                 job_id, attempt, state, _clean(code), _clean(message), body, at, self._ending, done
             )
         )
 
-    def cancel(self, job_id: str, at: int, done: Done | None = None) -> None:
+    def cancel(self, job_id: str, at: int, done: DoneCallback | None = None) -> None:
         """End the job as cancelled, whoever has it. Refused with AlreadyFinished."""
         self._ending += 1
         self._write(operations.Cancel(job_id, at, self._ending, done))
 
-    def revive(self, job_id: str, at: int, done: Done | None = None) -> None:
+    def revive(self, job_id: str, at: int, done: DoneCallback | None = None) -> None:
         """Send a dead, failed or cancelled job again: it waits, keeps its place and its attempts' numbers."""
-        self._write(operations.Revive(job_id, at, done))
+        self._write(operations.ReviveJob(job_id, at, done))
 
-    def update(self, job_id: str, change: Change, done: Done | None = None) -> None:
+    def update(self, job_id: str, change: JobChange, done: DoneCallback | None = None) -> None:
         """Change a job that has not ended. Its idempotency key can be released at any time."""
         if change.state not in (None, WAITING, DELAYED):
             raise StoreInvalid(f"a job is made waiting or delayed, not {change.state!r}")
         _check_text(change.target)
-        self._write(operations.Update(job_id, change, done))
+        self._write(operations.UpdateJob(job_id, change, done))
 
-    def settle(self, ending: int, done: Done | None = None) -> None:
+    def settle(self, ending: int, done: DoneCallback | None = None) -> None:
         """The ledger has every end up to this one, safe on disk. A lower number than before changes nothing."""
-        self._write(operations.Settle(ending, done))
+        self._write(operations.SetLedgerPosition(ending, done))
 
-    def forget(self, job_id: str, done: Done | None = None) -> None:
+    def forget(self, job_id: str, done: DoneCallback | None = None) -> None:
         """Remove the job and all that belongs to it: a dead letter that was dealt with."""
-        self._write(operations.Forget(job_id, done))
+        self._write(operations.RemoveJob(job_id, done))
 
     def put(
         self,
@@ -217,7 +229,7 @@ class Store(ABC):
         value: bytes,
         at: int,
         until: int | None = None,
-        done: Done | None = None,
+        done: DoneCallback | None = None,
     ) -> None:
         """Keep `value` on the shelf under this name, in the place of what is there.
 
@@ -233,18 +245,18 @@ class Store(ABC):
         elif self.backlog and self.backlog + len(value) > self.backlog_limit:
             refusal = StoreBusy(f"{self.backlog} bytes wait to be written already")
         if refusal is None:
-            self._write(kv.Put(Item(space, name, value, at, until), done))
+            self._write(kv.PutItem(KvItem(space, name, value, at, until), done))
         elif done is not None:
             self._call(partial(_hear, done, refusal))
 
-    def drop(self, space: str, name: bytes | None, done: Done | None = None) -> None:
+    def drop(self, space: str, name: bytes | None, done: DoneCallback | None = None) -> None:
         """Remove an item, or the whole space (None). There need not be any."""
-        self._write(kv.Drop(space, name, done))
+        self._write(kv.DropItem(space, name, done))
 
-    def trim(self, space: str, now: int, size: int | None, done: Done | None = None) -> None:
+    def trim(self, space: str, now: int, size: int | None, done: DoneCallback | None = None) -> None:
         """Remove what has expired, then the oldest until `size` bytes of values are left. Cheap if nothing is to
         be removed."""
-        self._write(kv.Trim(space, now, size, done))
+        self._write(kv.TrimSpace(space, now, size, done))
 
     def sweep(self, now: int, retention: Retention) -> Deferred[int]:
         """Remove finished jobs that were kept long enough, a few per transaction. Answers how many."""
@@ -291,11 +303,11 @@ class Store(ABC):
         """What was said about the job behind number `after`, in order."""
 
     @abstractmethod
-    def find(self, filter: Filter) -> Deferred[Page]:
-        """Jobs without their bodies, newest first, page by page. Dead letters are `Filter(state=DEAD)`."""
+    def find(self, filter: JobFilter) -> Deferred[JobPage]:
+        """Jobs without their bodies, newest first, page by page. Dead letters are `JobFilter(state=DEAD)`."""
 
     @abstractmethod
-    def counts(self) -> Deferred[list[Count]]:
+    def counts(self) -> Deferred[list[JobCount]]:
         """How many jobs each service has in each state; cheap however many there are."""
 
     @abstractmethod
@@ -317,11 +329,11 @@ class Store(ABC):
         """Up to which end the ledger has them all."""
 
     @abstractmethod
-    def item(self, space: str, name: bytes) -> Deferred[Item | None]:
+    def item(self, space: str, name: bytes) -> Deferred[KvItem | None]:
         """What is on the shelf under this name; also if its time is over."""
 
     @abstractmethod
-    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[Item]]:
+    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[KvItem]]:
         """What the space has behind this name (an empty one: from the first), by name, values left empty."""
 
     @abstractmethod
@@ -352,9 +364,9 @@ class Store(ABC):
     def inspect(self) -> None:  # noqa: B027 (a server looks after its disks itself)
         """Raise StoreTrouble if there is no room for more. Blocks, may be called from any thread."""
 
-    def search(self, seconds: float, stopped: Callable[[], bool]) -> Check:
+    def search(self, seconds: float, stopped: Callable[[], bool]) -> DamageReport:
         """Look for damage in what is stored, for so long at most. Blocks: for a thread of its own."""
-        return Check([], True)
+        return DamageReport([], True)
 
     def show(self) -> dict[str, Any]:
         """How it goes, for people."""
@@ -374,21 +386,21 @@ class Store(ABC):
     # For the implementations
 
     @abstractmethod
-    def _submit(self, op: Op) -> None:
+    def _submit(self, op: Operation) -> None:
         """Execute the write in its turn, then `_finish` it."""
 
     @abstractmethod
     def _expired(self, now: int, retention: Retention, limit: int) -> Deferred[list[str]]:
         """Ids of finished jobs, no dead letters, that were kept long enough."""
 
-    def _write(self, op: Op) -> None:
+    def _write(self, op: Operation) -> None:
         if self._closed:
             raise StoreClosed("the store is closed")
         _check_text(op.job_id)
         self.backlog += op.size
         self._submit(op)
 
-    def _finish(self, ops: Sequence[Op], outcomes: Sequence[StoreError | None]) -> None:
+    def _finish(self, ops: Sequence[Operation], outcomes: Sequence[StoreError | None]) -> None:
         """A transaction has ended: tell everybody, in order, some per turn of the loop."""
         self.commits += 1
         self.writes += len(ops)
@@ -449,18 +461,18 @@ class _Sweep:
                 self._removed += op.removed
                 self._look()
 
-        op = operations.Purge(ids, gone)
+        op = operations.RemoveExpired(ids, gone)
         try:
             self._store._write(op)
         except StoreClosed as error:
             self.reply.fail(error)
 
 
-def _hear(done: Done, error: StoreError) -> None:
+def _hear(done: DoneCallback, error: StoreError) -> None:
     done(error)
 
 
-def page_position(filter: Filter) -> int | None:
+def page_position(filter: JobFilter) -> int | None:
     """The `seq` that the filter's page begins behind."""
     if filter.limit < 1:
         raise StoreInvalid(f"a page has at least 1 job, not {filter.limit}")

@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 
 from polydomo.store.deferred import Deferred
 from polydomo.store.errors import StoreClosed, StoreError, StoreInvalid
-from polydomo.store.operations import Op
-from polydomo.store.store import Call
+from polydomo.store.operations import Operation
+from polydomo.store.store import CallSoon
 
 T = TypeVar("T")
 
@@ -27,26 +27,26 @@ BATCH_WRITES: Final = 16384
 Outcomes = list[StoreError | None]
 
 
-class Writer:
+class WriterThread:
     """`execute` runs a batch as one transaction. It raises StoreError if nothing of it was written because of
     the disk or the server, and anything else if one of the writes cannot be written at all."""
 
     def __init__(
         self,
-        execute: Callable[[Sequence[Op]], Outcomes],
-        report: Callable[[Sequence[Op], Outcomes], None],
-        call: Call,
+        execute: Callable[[Sequence[Operation]], Outcomes],
+        report: Callable[[Sequence[Operation], Outcomes], None],
+        call: CallSoon,
         batch: int,
     ) -> None:
         self._limit = batch
         self._execute = execute
         self._report = report
         self._call = call
-        self._queue: SimpleQueue[Op | None] = SimpleQueue()
+        self._queue: SimpleQueue[Operation | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="polydomo-store-writer", daemon=True)
         self._thread.start()
 
-    def put(self, op: Op) -> None:
+    def put(self, op: Operation) -> None:
         """In its turn."""
         self._queue.put(op)
 
@@ -64,9 +64,9 @@ class Writer:
             if last:
                 return
 
-    def _collect(self) -> tuple[list[Op], bool]:
+    def _collect(self) -> tuple[list[Operation], bool]:
         """Wait for something to do; take all there is. True: it is the last batch."""
-        batch: list[Op] = []
+        batch: list[Operation] = []
         size = 0
         awaited = 0  # writes that somebody waits for; the others go along with the next of these
         op = self._queue.get()
@@ -82,7 +82,7 @@ class Writer:
                 return batch, False
         return batch, True
 
-    def _commit(self, batch: Sequence[Op]) -> Outcomes:
+    def _commit(self, batch: Sequence[Operation]) -> Outcomes:
         """One write that cannot be written must not take the others with it: it is found by halving the
         batch."""
         try:
@@ -96,10 +96,10 @@ class Writer:
             return self._commit(batch[:middle]) + self._commit(batch[middle:])
 
 
-class Reader:
+class ReaderThread:
     """Answers questions one after the other. `explain` says what a driver's error means."""
 
-    def __init__(self, call: Call, explain: Callable[[Exception], StoreError | None]) -> None:
+    def __init__(self, call: CallSoon, explain: Callable[[Exception], StoreError | None]) -> None:
         self._call = call
         self._explain = explain
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -138,7 +138,7 @@ class Reader:
             task()
 
 
-def _tell(call: Call, what: Callable[[], None]) -> None:
+def _tell(call: CallSoon, what: Callable[[], None]) -> None:
     try:
         call(what)
     except RuntimeError:

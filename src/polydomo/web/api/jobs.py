@@ -18,7 +18,7 @@ from polydomo.core.names import parse_name
 from polydomo.core.result_history import JobResult
 from polydomo.services.slices import chunks
 from polydomo.store.errors import StoreError
-from polydomo.store.records import Filter
+from polydomo.store.records import JobFilter
 from polydomo.web.api import request_options, times, views
 from polydomo.web.api.bodies import read_body
 from polydomo.web.api.job_results import ended_of
@@ -141,7 +141,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         are in memory."""
         if key is not None and "\0" in key:
             raise problem("malformed", "a key has no NUL character")
-        wanted = Filter(
+        wanted = JobFilter(
             service=None if service is None else parse_name(service),
             state=state,
             client=None if client is None else parse_name(client),
@@ -302,7 +302,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         ended = broker.lifecycle.results.get(id, broker.now)
         return None if ended is None else views.remembered(ended)
 
-    async def _in_memory(wanted: Filter) -> tuple[list[dict[str, Any]], str | None]:
+    async def _in_memory(wanted: JobFilter) -> tuple[list[dict[str, Any]], str | None]:
         """By the core's own numbers, which grow."""
         behind = None if wanted.page is None else _number(wanted.page)
         found: list[Job] = []
@@ -326,7 +326,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     return router
 
 
-def _fits(job: Job, wanted: Filter) -> bool:
+def _fits(job: Job, wanted: JobFilter) -> bool:
     extra = job.extra
     return (
         extra is not None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from polydomo.store import Store
 from polydomo.store.errors import StoreError
-from polydomo.store.operations import Done
+from polydomo.store.operations import DoneCallback
 from polydomo.store.store import NAME_BYTES
 from polydomo.web.api.json_responses import store_problem
 from polydomo.web.api.problems import problem
@@ -28,7 +28,7 @@ from polydomo.web.memodb.values import Value
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
-    from polydomo.store.records import Item
+    from polydomo.store.records import KvItem
 
 VALUES: Final = "cid"
 HEADS: Final = "head"
@@ -221,7 +221,7 @@ class ContentStore:
             last = items[-1].name
         return found, True
 
-    async def _calls(self, prefix: bytes, after: bytes) -> list[Item]:
+    async def _calls(self, prefix: bytes, after: bytes) -> list[KvItem]:
         return [item for item in await self._items(CALLS, after, PAGE) if item.name.startswith(prefix)]
 
     async def _begin_epoch(self, func: str) -> None:
@@ -233,13 +233,13 @@ class ContentStore:
     def _shelf(self) -> Store:
         return self.server.shelf
 
-    async def _item(self, space: str, name: bytes) -> Item | None:
+    async def _item(self, space: str, name: bytes) -> KvItem | None:
         try:
             return await self._shelf.item(space, name)
         except StoreError as error:
             raise store_problem(error) from error
 
-    async def _items(self, space: str, after: bytes, limit: int) -> list[Item]:
+    async def _items(self, space: str, after: bytes, limit: int) -> list[KvItem]:
         try:
             return await self._shelf.items(space, after, limit)
         except StoreError as error:
@@ -295,7 +295,7 @@ def _cids(data: bytes) -> tuple[Cid, ...]:
     return tuple(found)
 
 
-async def _written(write: Callable[[Done], None]) -> None:
+async def _written(write: Callable[[DoneCallback], None]) -> None:
     """Until it is on disk."""
     future: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
 
