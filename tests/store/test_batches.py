@@ -180,7 +180,7 @@ async def test_an_answer_to_somebody_who_has_left_is_dropped() -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    reply.settle(1)
+    reply.resolve(1)
     assert await reply == 1  # and whoever asks later still hears it
 
 

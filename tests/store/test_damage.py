@@ -94,7 +94,7 @@ def test_frames_of_an_older_log_do_not_count(tmp_path: Path) -> None:
     for number in range(1, 24):
         assert desk.do(desk.store.add, job(number, body=bytes(3000))) is None
         if number == 20:
-            desk.store._database.pragma("wal_checkpoint(PASSIVE)")
+            desk.store._writing.pragma("wal_checkpoint(PASSIVE)")
     for ending in ("", "-wal"):
         shutil.copyfile(f"{tmp_path}/running.db{ending}", f"{tmp_path}/store.db{ending}")
     desk.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import fields
 
-from polydomo.store import queries, sqlite
+from polydomo.store import queries, sqlite_database
 from polydomo.store.errors import StoreInvalid
 from polydomo.store.records import (
     CANCELLED,
@@ -20,6 +20,7 @@ from polydomo.store.records import (
     JobProgress,
     JobRecord,
 )
+from polydomo.store.sqlite import SqliteStore
 from tests.store.desk import NOW, Desk, job, name
 
 STATES = (WAITING, DELAYED, RUNNING, DONE, FAILED, CANCELLED, DEAD)
@@ -160,14 +161,19 @@ def test_every_list_finds_its_index(tmp_path: object) -> None:
     }
     for index, conditions in plans.items():
         for oldest_first in (True, False):
-            query = queries.find(conditions, oldest_first)
+            query = queries.find_jobs(conditions, oldest_first)
             assert index in plan(desk, query)
-    for query in (queries.GET, queries.RESULT, queries.OPEN_JOBS, queries.BY_KEY):
+    for query in (queries.GET_JOB, queries.GET_RESULT, queries.LIST_OPEN, queries.GET_JOB_BY_KEY):
         assert_no_scan(plan(desk, query))
-    for bulk in (queries.LOAD, queries.HOLDERS, queries.EXPIRED):
-        assert_no_scan(plan(desk, queries.Query("", sqlite._question(bulk, 8, 10))))
-    for bulk in (queries.CHANGE, queries.REVISE, queries.REWRITE, *queries.REMOVE):
-        assert_no_scan(plan(desk, queries.Query("", sqlite._with(bulk, 8))))
+    for statement in (queries.LOAD_PROGRESS, queries.LOAD_KEY_HOLDERS, queries.LIST_EXPIRED):
+        assert_no_scan(plan(desk, sqlite_database._select_json(statement, 8, 10)))
+    for statement in (
+        queries.UPDATE_PROGRESS,
+        queries.UPDATE_JOBS,
+        queries.UPDATE_OPTIONS,
+        *queries.DELETE_JOBS,
+    ):
+        assert_no_scan(plan(desk, sqlite_database._with_rows(statement, 8)))
     desk.close()
 
 
@@ -177,11 +183,10 @@ def assert_no_scan(plan: str) -> None:
         assert f"SCAN {table}" not in plan, plan
 
 
-def plan(desk: Desk, query: queries.Query) -> str:
-    explained = queries.Query("", f"EXPLAIN QUERY PLAN {query.text}")
-    assert isinstance(desk.store, sqlite.SqliteStore)
+def plan(desk: Desk, query: str) -> str:
+    assert isinstance(desk.store, SqliteStore)
     connection = desk.store._reading._connection
-    given: dict[str, int] | list[int] = dict.fromkeys(queries.PARAMETER.findall(query.text), 1)
-    if "?" in query.text:
-        given = [1] * query.text.count("?")
-    return str(connection.execute(explained.text, given).fetchall())
+    given: dict[str, int] | list[int] = dict.fromkeys(queries.PARAMETER.findall(query), 1)
+    if "?" in query:
+        given = [1] * query.count("?")
+    return str(connection.execute(f"EXPLAIN QUERY PLAN {query}", given).fetchall())

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from polydomo.store.errors import StoreError
-from polydomo.store.postgres import PostgresConnection, PostgresDatabase, PostgresStore
-from polydomo.store.queries import Query
+from polydomo.store.postgres import PostgresConnection, PostgresStore
+from polydomo.store.postgres_database import PostgresDatabase
 from polydomo.store.records import DONE, JobFilter
 from tests.store.desk import NOW, Desk, code, job, name
 from tests.store.server import PostgresServer
@@ -165,7 +165,7 @@ def test_a_batch_that_makes_the_server_fall_over_is_given_up(
     mark = PostgresDatabase.execute
     falls = []
 
-    def fall_over(database: PostgresDatabase, query: Query, **parameters: object) -> None:
+    def fall_over(database: PostgresDatabase, query: str, **parameters: object) -> None:
         falls.append(query)
         database.connection.close()
         raise psycopg.OperationalError("server closed the connection unexpectedly")

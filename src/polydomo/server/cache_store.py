@@ -38,7 +38,7 @@ class CacheStore:
 
         if service not in self._looked:
             self._looked.add(service)
-            self.store.room(space_of(service)).then(
+            self.store.space_totals(space_of(service)).then(
                 lambda room: self._measured(service, room[0]), missed_room
             )
         self.store.item(space_of(service), digest).then(found, missed)

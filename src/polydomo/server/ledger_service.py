@@ -172,7 +172,7 @@ class LedgerService:
         self._safe = max(self._safe, ending)
         if self.server.store is not None and (self._rebuilding is None or self._rebuilding.done()):
             try:
-                self.server.store.settle(self._safe)
+                self.server.store.set_ledger_position(self._safe)
             except StoreError:
                 pass  # it is closed: the next start makes these rows anew
 
@@ -192,7 +192,7 @@ class LedgerService:
         from polydomo.ledger.arrow_columns import batch_of
         from polydomo.ledger.schema import ATTEMPTS, JOBS
 
-        after = await store.settled()
+        after = await store.ledger_position()
         name = self.server.settings.broker.name
         while after < last:
             records = [record for record in await store.endings(after) if (record.ending or 0) <= last]

@@ -1,4 +1,4 @@
-"""The answer to a question to the store: it comes later, on the loop's thread."""
+"""The future result of a read, delivered on the event loop's thread."""
 
 from __future__ import annotations
 
@@ -12,44 +12,42 @@ T = TypeVar("T")
 
 
 class Deferred(Generic[T]):
-    """Wait for it with `await`, or have a function called with `then`: the core and the dialects do not
-    await.
+    """A result that can be awaited, or passed to a callback with `then`: the core and the dialects do not await.
 
-    All methods are for the loop's thread. The question is on its way as soon as there is a reply; nobody has
-    to wait.
+    All methods are for the loop's thread. The read starts at once, whether its result is used or not.
     """
 
-    __slots__ = ("_error", "_listener", "_settled", "_value")
+    __slots__ = ("_callbacks", "_error", "_resolved", "_value")
 
     def __init__(self) -> None:
-        self._settled = False
+        self._resolved = False
         self._value: T
         self._error: StoreError | None = None
-        self._listener: tuple[Callable[[T], object], Callable[[StoreError], object]] | None = None
+        self._callbacks: tuple[Callable[[T], object], Callable[[StoreError], object]] | None = None
 
     def then(self, found: Callable[[T], object], failed: Callable[[StoreError], object]) -> None:
-        """Call one of the two when the answer is there, which may be at once. One listener only."""
-        self._listener = (found, failed)
-        if self._settled:
-            self._tell()
+        """Call `found` or `failed` as soon as there is a result, which may be at once. May be called once only."""
+        self._callbacks = (found, failed)
+        if self._resolved:
+            self._notify()
 
-    def settle(self, value: T) -> None:
-        """Here is the answer."""
+    def resolve(self, value: T) -> None:
+        """Set the result and call the callback."""
         self._value = value
-        self._settled = True
-        self._tell()
+        self._resolved = True
+        self._notify()
 
     def fail(self, error: StoreError) -> None:
-        """There is no answer."""
+        """Set an error and call the callback."""
         self._error = error
-        self._settled = True
-        self._tell()
+        self._resolved = True
+        self._notify()
 
     def __await__(self) -> Generator[Any, None, T]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def wake(_: object) -> None:
-            if not future.done():  # whoever waited may have been cancelled
+            if not future.done():  # the waiting task may have been cancelled
                 future.set_result(None)
 
         self.then(wake, wake)
@@ -58,10 +56,10 @@ class Deferred(Generic[T]):
             raise self._error
         return self._value
 
-    def _tell(self) -> None:
-        if self._listener is None:
+    def _notify(self) -> None:
+        if self._callbacks is None:
             return
-        found, failed = self._listener
+        found, failed = self._callbacks
         if self._error is not None:
             failed(self._error)
         else:

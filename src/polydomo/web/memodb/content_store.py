@@ -277,7 +277,7 @@ class ContentStore:
             total = 0
             for space in (VALUES, HEADS, CALLS):
                 try:
-                    count, size = await self._shelf.room(space)
+                    count, size = await self._shelf.space_totals(space)
                 except StoreError as error:
                     raise store_problem(error) from error
                 total += count * COST + size
