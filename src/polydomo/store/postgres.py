@@ -17,7 +17,7 @@ import psycopg
 from polydomo.store import queries
 from polydomo.store.batch import execute
 from polydomo.store.database import Database, Row, migrate
-from polydomo.store.errors import StoreError, StoreLocked, StoreUnreachable, StoreUnusable
+from polydomo.store.errors import StoreLocked, StoreUnreachable, StoreUnusable
 from polydomo.store.operations import AddJob, Operation, RemoveJob
 from polydomo.store.postgres_database import PostgresDatabase, first_line, is_lost, translate_error
 from polydomo.store.sql import SqlStore
@@ -196,11 +196,8 @@ class PostgresStore(SqlStore):
                 return query(database)
             except psycopg.Error as error:
                 if not is_lost(error, database):
-                    raise
+                    raise translate_error(error) or error from error
                 connection.reset(error, deadline)
-
-    def _translate_error(self, error: Exception) -> StoreError | None:
-        return translate_error(error)
 
     def _close(self) -> None:
         self._writing.close()

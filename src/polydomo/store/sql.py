@@ -9,7 +9,6 @@ from typing import TypeVar
 from polydomo.store import queries
 from polydomo.store.database import Database
 from polydomo.store.deferred import Deferred
-from polydomo.store.errors import StoreError
 from polydomo.store.kv_batch import encode_space
 from polydomo.store.operations import Operation
 from polydomo.store.records import (
@@ -26,12 +25,9 @@ from polydomo.store.records import (
     Retention,
 )
 from polydomo.store.store import (
-    BACKLOG,
-    BATCH,
     ENDINGS,
     RECOVERY_BYTES,
     RECOVERY_JOBS,
-    CallSoon,
     Store,
     page_position,
 )
@@ -45,10 +41,8 @@ Counters = tuple[int, int, int]  # `seq`, `ending`, `number`
 class SqlStore(Store):
     """A store in a database. Subclasses open their connections, then start the threads."""
 
-    def __init__(self, call_soon: CallSoon, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
-        super().__init__(call_soon, backlog_limit, batch)
-        self._writer: WriterThread
-        self._reader: ReaderThread
+    _writer: WriterThread
+    _reader: ReaderThread
 
     def get(self, job_id: str) -> Deferred[JobRecord | None]:
         return self._read_by_name(JobRecord, queries.GET_JOB, job_id)
@@ -154,11 +148,8 @@ class SqlStore(Store):
 
     @abstractmethod
     def _query(self, query: Callable[[Database], T]) -> T:
-        """Run a query on the reader's connection, in the reader's thread."""
-
-    @abstractmethod
-    def _translate_error(self, error: Exception) -> StoreError | None:
-        """Return the store's error for a driver's; None if it is about the values that were given."""
+        """Run a query on the reader's connection, in the reader's thread. Raises StoreError for the driver's errors,
+        except for those about the values that were given."""
 
     @abstractmethod
     def _close(self) -> None:
@@ -177,7 +168,7 @@ class SqlStore(Store):
 
     def _start_threads(self) -> None:
         self._writer = WriterThread(self._execute, self._finish, self._call_soon, self.batch)
-        self._reader = ReaderThread(self._call_soon, self._translate_error)
+        self._reader = ReaderThread(self._call_soon)
 
     def _submit(self, operation: Operation) -> None:
         self._writer.submit(operation)

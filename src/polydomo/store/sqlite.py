@@ -159,9 +159,6 @@ class SqliteStore(SqlStore):
                 database.stale = True
         return translated or error
 
-    def _translate_error(self, error: Exception) -> StoreError | None:
-        return translate_error(error, self._path)
-
     def _close(self) -> None:
         self._resources.close()
 

@@ -98,13 +98,10 @@ class WriterThread:
 
 
 class ReaderThread:
-    """The thread that reads, one query after the other. `translate_error` returns the store's error for a driver's."""
+    """The thread that reads, one query after the other."""
 
-    def __init__(
-        self, call_soon: CallSoon, translate_error: Callable[[Exception], StoreError | None]
-    ) -> None:
+    def __init__(self, call_soon: CallSoon) -> None:
         self._call_soon = call_soon
-        self._translate_error = translate_error
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._closed = False
         self._thread = Thread(target=self._run, name="polydomo-store-reader", daemon=True)
@@ -118,8 +115,9 @@ class ReaderThread:
             try:
                 value = query()
             except Exception as error:
-                failure = error if isinstance(error, StoreError) else self._translate_error(error)
-                failure = failure or StoreInvalid(f"the query failed: {error!r}")
+                failure = (
+                    error if isinstance(error, StoreError) else StoreInvalid(f"the query failed: {error!r}")
+                )
                 _schedule(self._call_soon, lambda: reply.fail(failure))
             else:
                 _schedule(self._call_soon, lambda: reply.resolve(value))
