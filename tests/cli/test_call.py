@@ -9,7 +9,7 @@ import cbor2
 import pytest
 
 from polydomo.cli import common
-from polydomo.cli.bodies import Answer, encode, encode_own
+from polydomo.cli.bodies import ReplyBody, encode, encode_own
 from tests.cli.support import here, on_a_terminal, run
 
 NOWHERE = "mdp://127.0.0.1:1"
@@ -52,20 +52,20 @@ def test_what_is_typed_and_what_is_sent(typed: bytes, codec: str, sent: bytes) -
     ],
 )
 def test_what_comes_and_what_is_shown(frames: list[bytes], codec: str, value: object) -> None:
-    assert Answer(frames, codec).value() == value
+    assert ReplyBody(frames, codec).value() == value
 
 
 def test_an_answer_does_not_steer_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pipe gets the string as it is, for a program; a person is shown what is in it."""
-    Answer([b'"a\\u001b[2Jb\\u009b\\u202e"'], "json").print()
+    ReplyBody([b'"a\\u001b[2Jb\\u009b\\u202e"'], "json").print()
     assert capsys.readouterr().out == "a\x1b[2Jb\x9b\u202e\n"
-    Answer([b'{"a": "\\u001b\\u009b"}'], "json").print()
+    ReplyBody([b'{"a": "\\u001b\\u009b"}'], "json").print()
     assert json.loads(capsys.readouterr().out) == {"a": "\x1b\x9b"}
     monkeypatch.setattr(common.out, "_force_terminal", True)
     monkeypatch.setattr(common.out, "no_color", True)
-    Answer([b'"a\\u001b[2Jb\\u009b\\u202e"'], "json").print()
+    ReplyBody([b'"a\\u001b[2Jb\\u009b\\u202e"'], "json").print()
     assert capsys.readouterr().out == "a\\x1b[2Jb\\x9b\\u202e\n"
 
 

@@ -228,7 +228,7 @@ def test_a_workers_error_is_cleaned_on_its_way_to_a_terminal(tmp_path: Path) -> 
             [sys.executable, "-m", "polydomo", *words], stderr=subprocess.DEVNULL, env=CLEAN, cwd=tmp_path
         )
         try:
-            wait_for(lambda: len(broker_client.ask(url, "services")) == 2, 20)
+            wait_for(lambda: len(broker_client.query(url, "services")) == 2, 20)
             for more in ([], ["--json"]):
                 for debug in ("", "1"):
                     done = run("call", "fails", "1", "-u", url, *more, env={"POLYDOMO_DEBUG": debug})

@@ -29,7 +29,7 @@ def restart(
     as_json: common.Json = False,
 ) -> None:
     """Let the broker finish its jobs, end, and begin anew with the same command line."""
-    before = broker_client.ask(url, "broker")["uptime"]
+    before = broker_client.query(url, "broker")["uptime"]
     answer = broker_client.run_task(url, "restart")
     began = time.monotonic()
     if wait:
@@ -46,7 +46,7 @@ def _wait_for_another(url: str, before: float, began: float) -> None:
     while True:
         try:
             if (
-                broker_client.ask(url, "broker", timeout=1.0)["uptime"]
+                broker_client.query(url, "broker", timeout=1.0)["uptime"]
                 < before + time.monotonic() - began - 0.001
             ):
                 return

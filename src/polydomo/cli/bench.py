@@ -18,8 +18,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from polydomo.cli import broker_client, common, install_info
-from polydomo.cli.latency_stats import Summary, sparkline, summarize
-from polydomo.cli.processes import Child, ProcessGroup, url_of
+from polydomo.cli.latency_stats import LatencySummary, sparkline, summarize
+from polydomo.cli.processes import ChildProcess, ProcessGroup, url_of
 from polydomo.errors import PolydomoError
 from polydomo.sdk import Client
 from polydomo.sdk.background_loop import new_loop
@@ -32,7 +32,7 @@ REQUEST_TIMEOUT = 30.0
 WARM_UP = 20
 
 
-class Plan(msgspec.Struct):
+class BenchPlan(msgspec.Struct):
     """What is measured."""
 
     clients: int
@@ -72,7 +72,7 @@ def bench(
         raise typer.BadParameter("--service and --workers 0 belong together")
     if dialect not in ("mdp", "dcp"):
         raise typer.BadParameter(f"{dialect!r} is none of mdp, dcp", param_hint="--dialect")
-    plan = Plan(clients, workers, requests, length, dialect)
+    plan = BenchPlan(clients, workers, requests, length, dialect)
     plan.service = service or f"bench.{os.getpid()}"
     with ProcessGroup() as household:
         if url is None:
@@ -89,7 +89,7 @@ def bench(
         raise typer.Exit(common.FAILED)
 
 
-def report(plan: Plan, latencies: list[float], summary: Summary) -> Group:
+def report(plan: BenchPlan, latencies: list[float], summary: LatencySummary) -> Group:
     """A line of what was done, a table, and the shape of the latencies."""
     broker = f"a broker of its own ({install_info.loop_name()}, {'compiled' if install_info.compiled() else 'plain'})"
     whose = broker if plan.own_broker else plan.url
@@ -110,7 +110,7 @@ def report(plan: Plan, latencies: list[float], summary: Summary) -> Group:
     return Group(Text(what, "dim"), Text(), common.table(columns, [row]), Text(), shape)
 
 
-def _measure(plan: Plan, household: ProcessGroup, *, quiet: bool) -> tuple[list[float], Summary]:
+def _measure(plan: BenchPlan, household: ProcessGroup, *, quiet: bool) -> tuple[list[float], LatencySummary]:
     worker = None
     if plan.workers:
         words = [
@@ -125,13 +125,13 @@ def _measure(plan: Plan, household: ProcessGroup, *, quiet: bool) -> tuple[list[
         ]
         worker = household.start("worker", "polydomo.cli.example_services:echo", *words)
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(Run(plan, worker).run(quiet))
+        return runner.run(Measurement(plan, worker).run(quiet))
 
 
-class Run:
+class Measurement:
     """One measurement."""
 
-    def __init__(self, plan: Plan, worker: Child | None) -> None:
+    def __init__(self, plan: BenchPlan, worker: ChildProcess | None) -> None:
         self.plan = plan
         self.worker = worker
         self.body = frame(b"x" * plan.size)
@@ -140,7 +140,7 @@ class Run:
         self.failed = 0
         self.first_error = ""
 
-    async def run(self, quiet: bool) -> tuple[list[float], Summary]:
+    async def run(self, quiet: bool) -> tuple[list[float], LatencySummary]:
         """Wait for the workers, warm up, measure."""
         clients = [self._client() for _ in range(self.plan.clients)]
         try:
@@ -154,7 +154,7 @@ class Run:
             for client in clients:
                 await client.close()
         if self.first_error:
-            common.complain(f"{self.failed} requests failed, the first with: {self.first_error}")
+            common.print_error(f"{self.failed} requests failed, the first with: {self.first_error}")
         return self.latencies, summarize(self.latencies, elapsed, self.failed)
 
     def _client(self) -> Client:
@@ -165,7 +165,7 @@ class Run:
         plan = self.plan
         deadline = time.monotonic() + WORKERS_PATIENCE
         while True:
-            rows: list[dict[str, Any]] = await broker_client.fetch(client, plan.url, "services")
+            rows: list[dict[str, Any]] = await broker_client.query_with(client, plan.url, "services")
             offered = {row["name"]: row["workers"] for row in rows}
             # On DCP one worker holds several jobs.
             wanted = plan.workers if plan.dialect == "mdp" else 1

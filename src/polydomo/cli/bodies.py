@@ -60,7 +60,7 @@ def encode_own(data: bytes, codec: str) -> bytes:
     return data if codec == "raw" else data.removesuffix(b"\n")
 
 
-class Answer:
+class ReplyBody:
     """What came back, however it can be read."""
 
     def __init__(self, frames: list[bytes], codec: str) -> None:

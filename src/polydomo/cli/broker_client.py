@@ -10,7 +10,7 @@ from polydomo.cli import common
 from polydomo.errors import Timeout, UnknownService, Unreachable
 from polydomo.sdk import Client
 
-CATALOGUE = "mmi.service.broker"
+MANAGEMENT = "mmi.service.broker"
 PATIENCE = 3.0
 # Nobody listens: a second is enough to be sure, and for a broker that is just being started.
 CONNECT_PATIENCE = 1.0
@@ -23,19 +23,21 @@ def connect(url: str, **options: Any) -> Client:
     return Client(url, **({"connect_timeout": CONNECT_PATIENCE} | options))
 
 
-def ask(url: str, what: str, *, timeout: float = PATIENCE, **filters: Any) -> Any:
+def query(url: str, what: str, *, timeout: float = PATIENCE, **filters: Any) -> Any:
     """Rows of the catalogue: `services`, `workers`, `clients`, `jobs`, or the one of `broker`."""
 
     async def once() -> Any:
         async with connect(url, connect_timeout=min(timeout, CONNECT_PATIENCE)) as client:
-            return await fetch(client, url, what, timeout=timeout, **filters)
+            return await query_with(client, url, what, timeout=timeout, **filters)
 
     return asyncio.run(once())
 
 
-async def fetch(client: Client, url: str, what: str, *, timeout: float = PATIENCE, **filters: Any) -> Any:
+async def query_with(
+    client: Client, url: str, what: str, *, timeout: float = PATIENCE, **filters: Any
+) -> Any:
     """The same with a client that is there."""
-    return await perform(client, url, f"show_{what}", filters, timeout=timeout)
+    return await call_task(client, url, f"show_{what}", filters, timeout=timeout)
 
 
 def run_task(
@@ -43,7 +45,7 @@ def run_task(
     task: str,
     kwargs: dict[str, Any] | None = None,
     *,
-    service: str = CATALOGUE,
+    service: str = MANAGEMENT,
     timeout: float = PATIENCE,
 ) -> Any:
     """One task of one of the broker's own services; arguments that are None are not given."""
@@ -51,19 +53,19 @@ def run_task(
 
     async def once() -> Any:
         async with connect(url) as client:
-            return await perform(client, url, task, given, timeout=timeout, service=service)
+            return await call_task(client, url, task, given, timeout=timeout, service=service)
 
     return asyncio.run(once())
 
 
-async def perform(
+async def call_task(
     client: Client,
     url: str,
     task: str,
     kwargs: dict[str, Any],
     *,
     timeout: float = PATIENCE,
-    service: str = CATALOGUE,
+    service: str = MANAGEMENT,
 ) -> Any:
     """The same with a client that is there. A broker that says nothing in time counts as not there."""
     try:
@@ -78,7 +80,7 @@ async def perform(
 def complete_service(incomplete: str) -> list[str]:
     """For the shell: services that begin so, if a broker answers quickly."""
     try:
-        rows = ask(common.default_url(), "services", timeout=COMPLETION_PATIENCE)
+        rows = query(common.default_url(), "services", timeout=COMPLETION_PATIENCE)
     except Exception:  # whatever it is, a shell's Tab is no place to tell it
         return []
     return [row["name"] for row in rows if row["name"].startswith(incomplete) and row["name"].isprintable()]

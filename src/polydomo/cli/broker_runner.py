@@ -25,7 +25,7 @@ JOINERS = (web.join, joined.join)
 def run(flags: list[Flag], file: str | None) -> None:
     """`polydomo broker`."""
     settings = prepare(flags, file)
-    reread = Reloader(settings, flags, file)
+    reread = ConfigReloader(settings, flags, file)
     if serve.run(serve.serve(settings, started=announce, reread=reread, own_process=True, joiners=JOINERS)):
         serve.begin_anew()
 
@@ -68,7 +68,7 @@ def announce(server: BrokerServer) -> None:
         logger.info("joining", broker=redact(url))
 
 
-class Reloader:
+class ConfigReloader:
     """Reads the configuration again, with the same flags. Broken: the old settings stay, the log says why."""
 
     def __init__(self, settings: Settings, flags: list[Flag], file: str | None) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from polydomo.cli import broker_client, common
-from polydomo.cli.bodies import Answer, encode, encode_own, read_argument
+from polydomo.cli.bodies import ReplyBody, encode, encode_own, read_argument
 from polydomo.core.gather import unpack
 from polydomo.core.names import printable
 from polydomo.errors import Timeout
@@ -85,7 +85,7 @@ def call(
     used = "raw" if raw else codec
     typed = [read_argument(text) for text in frames or [body or ""]]
     sent = [encode_own(data, used) if _is_own(service) else encode(data, used) for data in typed]
-    request = Request(service, sent, used, seconds(timeout))
+    request = CallRequest(service, sent, used, seconds(timeout))
     request.printing = "raw" if raw and not as_json else "json" if as_json else "text"
     given = {
         "target": names(target),
@@ -118,7 +118,7 @@ def _is_own(service: str) -> bool:
     return service.startswith("mmi.")
 
 
-class Request:
+class CallRequest:
     """One request on its way."""
 
     def __init__(self, service: str, frames: list[bytes], codec: str, timeout: float | None) -> None:
@@ -163,7 +163,7 @@ class Request:
                 failed = True
                 found[name] = {"failed": True, "error": gather_codec.failure(piece, self.service).message}
             else:
-                found[name] = Answer(split(piece.body or b""), self.codec).value()
+                found[name] = ReplyBody(split(piece.body or b""), self.codec).value()
         common.print_json(found, lines=self.printing != "text")
         if failed:
             raise typer.Exit(common.FAILED)
@@ -171,14 +171,14 @@ class Request:
     async def _check(self, client: Client, url: str) -> None:
         if not _is_own(self.service) and not await client.offered(self.service):
             raise broker_client.unknown_service(
-                self.service, await broker_client.fetch(client, url, "services")
+                self.service, await broker_client.query_with(client, url, "services")
             )
 
     def _partial(self, body: bytes) -> None:
         self._print(split(body), "dim")
 
     def _print(self, frames: list[bytes], style: str = "") -> None:
-        answer = Answer(frames, self.codec)
+        answer = ReplyBody(frames, self.codec)
         if self.printing == "raw":
             answer.write_raw()
         elif self.printing == "json":

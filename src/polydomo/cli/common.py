@@ -79,14 +79,14 @@ out = SafeConsole(highlight=False)
 err = SafeConsole(stderr=True, highlight=False)
 
 
-class Mode:
+class OutputMode:
     """How this run of the command speaks. One command per process, so one of these is enough."""
 
     json = False
 
 
 def _note_json(wanted: bool) -> bool:
-    Mode.json = wanted
+    OutputMode.json = wanted
     return wanted
 
 
@@ -106,7 +106,7 @@ def exit_code(error: PolydomoError) -> int:
     return next((code for kind, code in CODES.items() if isinstance(error, kind)), FAILED)
 
 
-def complain(message: str, hint: str = "") -> None:
+def print_error(message: str, hint: str = "") -> None:
     """One red line, and a hint below it if there is one."""
     err.print(Text.assemble(("error: ", "bold red"), (safe(redact(message)), "red")), soft_wrap=True)
     if hint:
@@ -121,7 +121,7 @@ def show_traceback(error: Exception) -> None:
 
 def fail(message: str, hint: str = "", code: int = FAILED) -> NoReturn:
     """End the command with an error."""
-    complain(message, hint)
+    print_error(message, hint)
     raise typer.Exit(code)
 
 
@@ -138,11 +138,11 @@ def is_wide() -> bool:
 
 def report(error: PolydomoError) -> int:
     """Tell a person, or a program that asked for `--json`, what went wrong; the exit code."""
-    if Mode.json:
+    if OutputMode.json:
         said = {"code": error.code, "message": redact(error.message), "hint": redact(error.advice)}
         print_json({"error": said})
     else:
-        complain(error.message, error.advice)
+        print_error(error.message, error.advice)
     return exit_code(error)
 
 

@@ -69,7 +69,7 @@ def print_problems(found: Config) -> None:
     """All mistakes, to stderr."""
     problems = found.problems
     number = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-    common.complain(f"{number} in the configuration")
+    common.print_error(f"{number} in the configuration")
     for problem in problems:
         line = Text.assemble("  ", (problem.where, "bold"))
         if problem.key:

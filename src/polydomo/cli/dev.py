@@ -22,7 +22,7 @@ def dev(
     ] = "warning",
 ) -> None:
     """Run a broker and toy services until Ctrl-C, and show what to try."""
-    from polydomo.cli import playground  # only here: the other commands need none of the broker
+    from polydomo.cli import dev_runner  # only here: the other commands need none of the broker
 
     place = processes.port_to_listen_on() if port is None else str(port)
     flags = [
@@ -30,4 +30,4 @@ def dev(
         Flag("--log-level", "log.level", log_level),
         Flag("dev", "broker.drain", "1s"),
     ]
-    playground.run(flags, file)
+    dev_runner.run(flags, file)

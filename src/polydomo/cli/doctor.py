@@ -30,7 +30,7 @@ OK, WARNING, WRONG = "ok", "warning", "wrong"
 MARKS = {OK: ("✓", "bold green"), WARNING: ("!", "bold yellow"), WRONG: ("✗", "bold red")}
 
 
-class Check(msgspec.Struct):
+class Diagnosis(msgspec.Struct):
     """One thing that was looked at."""
 
     name: str
@@ -70,7 +70,7 @@ def doctor(
         raise typer.Exit(common.FAILED)
 
 
-def facts(checks: list[Check]) -> dict[str, Any]:
+def facts(checks: list[Diagnosis]) -> dict[str, Any]:
     """What programs want to know."""
     modules = install_info.hot_modules()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -94,88 +94,90 @@ def facts(checks: list[Check]) -> dict[str, Any]:
     }
 
 
-def check_python() -> Check:
+def check_python() -> Diagnosis:
     """New enough, and told which."""
     found = f"{platform.python_implementation()} {platform.python_version()}, polydomo {polydomo.__version__}"
     if sys.version_info < OLDEST_PYTHON:
-        return Check("python", WRONG, found, f"at least {'.'.join(map(str, OLDEST_PYTHON))} is needed")
-    return Check("python", OK, found)
+        return Diagnosis("python", WRONG, found, f"at least {'.'.join(map(str, OLDEST_PYTHON))} is needed")
+    return Diagnosis("python", OK, found)
 
 
-def check_libraries() -> list[Check]:
+def check_libraries() -> list[Diagnosis]:
     """Only what is missing; uvloop may be."""
     missing = [name for name in LIBRARIES if not install_info.library_version(name) and name != "uvloop"]
-    return [Check("libraries", WRONG, f"{name} is missing", "pip install polydomo") for name in missing]
+    return [Diagnosis("libraries", WRONG, f"{name} is missing", "pip install polydomo") for name in missing]
 
 
-def check_loop() -> Check:
+def check_loop() -> Diagnosis:
     """The broker is faster on uvloop."""
     if install_info.loop_name() == "uvloop":
-        return Check("event loop", OK, f"uvloop {install_info.library_version('uvloop')}")
-    return Check("event loop", WARNING, "asyncio's own", "pip install uvloop: the broker gets faster")
+        return Diagnosis("event loop", OK, f"uvloop {install_info.library_version('uvloop')}")
+    return Diagnosis("event loop", WARNING, "asyncio's own", "pip install uvloop: the broker gets faster")
 
 
-def check_build() -> Check:
+def check_build() -> Diagnosis:
     """Compiled, plain, or half of each; and no compiled module that is older than its source."""
     modules = install_info.hot_modules()
     built = {name: origin for name, origin in modules.items() if install_info.is_compiled(origin)}
     stale = sorted(name for name, origin in built.items() if install_info.is_stale(origin))
     if stale:
         hint = "build again (make wheel), or delete the .so files"
-        return Check("build", WARNING, f"compiled, but older than their source: {', '.join(stale)}", hint)
+        return Diagnosis("build", WARNING, f"compiled, but older than their source: {', '.join(stale)}", hint)
     if not built:
-        return Check("build", OK, f"plain Python (a compiled wheel is faster: {BENCHMARKS})")
+        return Diagnosis("build", OK, f"plain Python (a compiled wheel is faster: {BENCHMARKS})")
     if len(built) < len(modules):
         plain = ", ".join(sorted(modules.keys() - built.keys()))
-        return Check(
+        return Diagnosis(
             "build", WARNING, f"only {len(built)} of {len(modules)} hot modules are compiled; not {plain}"
         )
-    return Check("build", OK, f"compiled: all {len(built)} hot modules")
+    return Diagnosis("build", OK, f"compiled: all {len(built)} hot modules")
 
 
-def check_open_files(peers: int) -> Check:
+def check_open_files(peers: int) -> Diagnosis:
     """One descriptor per peer; the broker raises its soft limit to the hard one by itself."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY:
-        return Check("open files", OK, "unlimited")
+        return Diagnosis("open files", OK, "unlimited")
     if hard < peers + SPARE_FILES:
         hint = "raise it (ulimit -Hn, LimitNOFILE= in systemd) or lower limits.connections"
-        return Check("open files", WARNING, f"{hard}: too few for limits.connections = {peers}", hint)
-    return Check("open files", OK, f"{hard}")
+        return Diagnosis("open files", WARNING, f"{hard}: too few for limits.connections = {peers}", hint)
+    return Diagnosis("open files", OK, f"{hard}")
 
 
-def check_config(found: Config) -> Check:
+def check_config(found: Config) -> Diagnosis:
     """The file and the environment."""
     if found.problems:
         first, others = found.problems[0], len(found.problems) - 1
         more = f" (and {others} more)" if others else ""
-        return Check("configuration", WRONG, f"{first}{more}", "'polydomo config check' lists everything")
-    return Check("configuration", OK, found.file or ("the environment" if found.sources else "the defaults"))
+        return Diagnosis("configuration", WRONG, f"{first}{more}", "'polydomo config check' lists everything")
+    return Diagnosis(
+        "configuration", OK, found.file or ("the environment" if found.sources else "the defaults")
+    )
 
 
-def check_broker(url: str, asked: bool) -> list[Check]:
+def check_broker(url: str, asked: bool) -> list[Diagnosis]:
     """Does it answer, and can it write? Nobody at the default place is no fault: perhaps none is meant to run
     here."""
     try:
-        row = broker_client.ask(url, "broker", timeout=2.0)
+        row = broker_client.query(url, "broker", timeout=2.0)
     except PolydomoError as error:
-        return [Check("broker", WRONG if asked else WARNING, error.message, error.advice)]
+        return [Diagnosis("broker", WRONG if asked else WARNING, error.message, error.advice)]
     found = f"{row['name']} {row['version']} at {url}, {row['workers']} workers, {row['services']} services"
     if row["version"] != polydomo.__version__:
-        checks = [Check("broker", WARNING, found, f"this command is {polydomo.__version__}")]
+        checks = [Diagnosis("broker", WARNING, found, f"this command is {polydomo.__version__}")]
     else:
-        checks = [Check("broker", OK, found)]
+        checks = [Diagnosis("broker", OK, found)]
     for name in ("store", "ledger"):
         trouble = row.get(name, {}).get("trouble")
         if trouble:
-            checks.append(Check(name, WRONG, trouble))
+            checks.append(Diagnosis(name, WRONG, trouble))
     damage = row.get("store", {}).get("damage")
     if damage:
-        checks.append(Check("store", WRONG, f"it has lost jobs: {damage}", "look for disk errors"))
+        checks.append(Diagnosis("store", WRONG, f"it has lost jobs: {damage}", "look for disk errors"))
     return checks
 
 
-def _line(check: Check) -> Text:
+def _line(check: Diagnosis) -> Text:
     mark, style = MARKS[check.status]
     line = Text.assemble((mark, style), " ", (f"{check.name:<14}", "bold"), check.found)
     if check.hint:

@@ -33,7 +33,7 @@ async def count(to: Any, ctx: Context) -> int:
 
 
 # Name → function, and the codec it is offered with. `upper` works on the bytes of a JSON string as on text.
-TOYS: dict[str, tuple[Callable[..., Any], str]] = {
+EXAMPLES: dict[str, tuple[Callable[..., Any], str]] = {
     "echo": (echo, "raw"),
     "upper": (upper, "raw"),
     "count": (count, "json"),
@@ -43,6 +43,6 @@ TOYS: dict[str, tuple[Callable[..., Any], str]] = {
 def make_worker(url: str | None, concurrency: int = 4) -> Worker:
     """A worker that offers all of them."""
     worker = Worker(url, concurrency=concurrency, grace=1.0)
-    for name, (function, codec) in TOYS.items():
+    for name, (function, codec) in EXAMPLES.items():
         worker.add(name, function, codec=codec)
     return worker

@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from polydomo.cli import broker_client, common
-from polydomo.cli.inspect import Listing
+from polydomo.cli.inspect import ListingGroup
 from polydomo.errors import PolydomoError, Timeout, Unreachable
 from polydomo.sdk import Client
 
@@ -29,7 +29,7 @@ PATIENCE = 300.0
 CHUNK = 1024 * 1024
 CREDIT = 8
 
-app = typer.Typer(cls=Listing, help="Files that the broker shares. Without a command: ls.")
+app = typer.Typer(cls=ListingGroup, help="Files that the broker shares. Without a command: ls.")
 
 FileUrl = Annotated[str, typer.Argument(metavar="URL", help="nf://FOLDER/FILE; nf:// may be left out.")]
 
@@ -116,7 +116,7 @@ def get(
 
 async def _get(url: str, place: str, name: str) -> tuple[dict[str, Any], str]:
     async with broker_client.connect(url) as client:
-        details: dict[str, Any] = await broker_client.perform(
+        details: dict[str, Any] = await broker_client.call_task(
             client, url, "file_details", {"url": place}, timeout=PATIENCE, service=SERVICE
         )
         if name == "-":

@@ -29,7 +29,7 @@ Service = Annotated[
 WATCH_INTERVAL = 1.0
 
 
-class Listing(TyperGroup):
+class ListingGroup(TyperGroup):
     """`polydomo jobs -n 5` is `polydomo jobs ls -n 5`: without a command, a group lists."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -40,11 +40,11 @@ class Listing(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-services_app = typer.Typer(cls=Listing, help="Services the broker knows. Without a command: ls.")
-workers_app = typer.Typer(cls=Listing, help="Workers that are connected. Without a command: ls.")
-clients_app = typer.Typer(cls=Listing, help="Clients that are connected. Without a command: ls.")
+services_app = typer.Typer(cls=ListingGroup, help="Services the broker knows. Without a command: ls.")
+workers_app = typer.Typer(cls=ListingGroup, help="Workers that are connected. Without a command: ls.")
+clients_app = typer.Typer(cls=ListingGroup, help="Clients that are connected. Without a command: ls.")
 jobs_app = typer.Typer(
-    cls=Listing, help="Jobs: waiting, running, and the last that ended. Without a command: ls."
+    cls=ListingGroup, help="Jobs: waiting, running, and the last that ended. Without a command: ls."
 )
 
 
@@ -231,7 +231,7 @@ def _show(
     if watch:
         asyncio.run(_watch(url, what, render, as_json, given))
         return
-    rows = broker_client.ask(url, what, **given)
+    rows = broker_client.query(url, what, **given)
     if as_json:
         common.print_json(rows)
     else:
@@ -244,12 +244,12 @@ async def _watch(
     async with Client(url) as client:
         if as_json:
             while True:
-                rows = await broker_client.fetch(client, url, what, **filters)
+                rows = await broker_client.query_with(client, url, what, **filters)
                 common.print_json(rows, lines=True)
                 await asyncio.sleep(WATCH_INTERVAL)
         with Live(console=common.out, auto_refresh=False, screen=common.out.is_terminal) as live:
             while True:
-                shown = render(await broker_client.fetch(client, url, what, **filters))
+                shown = render(await broker_client.query_with(client, url, what, **filters))
                 live.update(_dated(shown, url), refresh=True)
                 await asyncio.sleep(WATCH_INTERVAL)
 

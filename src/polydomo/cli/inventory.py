@@ -9,12 +9,12 @@ import yaml
 from rich.text import Text
 
 from polydomo.cli import broker_client, common
-from polydomo.cli.inspect import Listing
+from polydomo.cli.inspect import ListingGroup
 from polydomo.errors import PolydomoError
 
 SERVICE = "sid.service.broker"
 
-app = typer.Typer(cls=Listing, help="What workers are told about themselves. Without a command: ls.")
+app = typer.Typer(cls=ListingGroup, help="What workers are told about themselves. Without a command: ls.")
 
 
 @app.command("ls")
@@ -32,7 +32,7 @@ def ls(url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> No
     for name, count in found["services"].items():
         common.show(Text(f"{name}: {count} resources are shared out", "dim"))
     if found["error"]:
-        common.complain(f"the files have changed and cannot be used: {found['error']}")
+        common.print_error(f"the files have changed and cannot be used: {found['error']}")
 
 
 @app.command("show")

@@ -10,7 +10,7 @@ import msgspec
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-class Summary(msgspec.Struct):
+class LatencySummary(msgspec.Struct):
     """Of one run. Times are in seconds."""
 
     requests: int
@@ -24,10 +24,10 @@ class Summary(msgspec.Struct):
     worst: float
 
 
-def summarize(latencies: Sequence[float], elapsed: float, failed: int = 0) -> Summary:
+def summarize(latencies: Sequence[float], elapsed: float, failed: int = 0) -> LatencySummary:
     """Of the requests that were answered."""
     ordered = sorted(latencies)
-    return Summary(
+    return LatencySummary(
         requests=len(ordered),
         failed=failed,
         elapsed=elapsed,

@@ -18,7 +18,7 @@ from polydomo.errors import PolydomoError
 RUN, USE, LOOK, TOOLS = "Run", "Use", "Look", "Tools"
 
 
-class Command(NamedTuple):
+class CommandSpec(NamedTuple):
     """Where a command, or a group of them, is found."""
 
     panel: str  # in the help
@@ -27,28 +27,28 @@ class Command(NamedTuple):
     hidden: bool = False
 
 
-PLACES = {
-    "broker": Command(RUN, "broker", "broker"),
-    "device": Command(RUN, "device", "device"),
-    "dev": Command(RUN, "dev", "dev"),
-    "worker": Command(RUN, "worker", "worker"),
-    "call": Command(USE, "call", "call"),
-    "status": Command(LOOK, "inspect", "status"),
-    "broker-info": Command(LOOK, "inspect", "status", hidden=True),
-    "doctor": Command(TOOLS, "doctor", "doctor"),
-    "bench": Command(TOOLS, "bench", "bench"),
-    "demo": Command(TOOLS, "demo", "demo"),
-    "services": Command(LOOK, "stored_jobs", "services_app"),
-    "workers": Command(LOOK, "inspect", "workers_app"),
-    "clients": Command(LOOK, "inspect", "clients_app"),
-    "jobs": Command(LOOK, "stored_jobs", "jobs_app"),
-    "inventory": Command(LOOK, "inventory", "app"),
-    "files": Command(USE, "files", "app"),
-    "memo": Command(LOOK, "memo", "app"),
-    "spark": Command(LOOK, "spark", "app"),
-    "admin": Command(TOOLS, "admin", "app"),
-    "config": Command(TOOLS, "config", "app"),
-    "store": Command(TOOLS, "store", "app"),
+COMMANDS = {
+    "broker": CommandSpec(RUN, "broker", "broker"),
+    "device": CommandSpec(RUN, "device", "device"),
+    "dev": CommandSpec(RUN, "dev", "dev"),
+    "worker": CommandSpec(RUN, "worker", "worker"),
+    "call": CommandSpec(USE, "call", "call"),
+    "status": CommandSpec(LOOK, "inspect", "status"),
+    "broker-info": CommandSpec(LOOK, "inspect", "status", hidden=True),
+    "doctor": CommandSpec(TOOLS, "doctor", "doctor"),
+    "bench": CommandSpec(TOOLS, "bench", "bench"),
+    "demo": CommandSpec(TOOLS, "demo", "demo"),
+    "services": CommandSpec(LOOK, "stored_jobs", "services_app"),
+    "workers": CommandSpec(LOOK, "inspect", "workers_app"),
+    "clients": CommandSpec(LOOK, "inspect", "clients_app"),
+    "jobs": CommandSpec(LOOK, "stored_jobs", "jobs_app"),
+    "inventory": CommandSpec(LOOK, "inventory", "app"),
+    "files": CommandSpec(USE, "files", "app"),
+    "memo": CommandSpec(LOOK, "memo", "app"),
+    "spark": CommandSpec(LOOK, "spark", "app"),
+    "admin": CommandSpec(TOOLS, "admin", "app"),
+    "config": CommandSpec(TOOLS, "config", "app"),
+    "store": CommandSpec(TOOLS, "store", "app"),
 }
 
 
@@ -60,7 +60,7 @@ class LazyCommands(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
-            self._loaded[name] = _load(name, PLACES[name])
+            self._loaded[name] = _load(name, COMMANDS[name])
         return self._loaded[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -70,16 +70,16 @@ class LazyCommands(MutableMapping[str, Any]):
         del self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(PLACES)
+        return iter(COMMANDS)
 
     def __len__(self) -> int:
-        return len(PLACES)
+        return len(COMMANDS)
 
     def __contains__(self, name: object) -> bool:
-        return name in PLACES
+        return name in COMMANDS
 
 
-def _load(name: str, place: Command) -> Any:
+def _load(name: str, place: CommandSpec) -> Any:
     found = getattr(import_module(f"polydomo.cli.{place.module}"), place.name)
     holder = typer.Typer(cls=TyperGroup)
     options: dict[str, Any] = {"rich_help_panel": place.panel, "hidden": place.hidden}
@@ -90,7 +90,7 @@ def _load(name: str, place: Command) -> Any:
     return typer.main.get_group(holder).commands[name]
 
 
-class Commands(TyperGroup):
+class CommandGroup(TyperGroup):
     """Our own errors, and bugs, end a command with one line instead of a traceback."""
 
     def __init__(self, **options: Any) -> None:
@@ -101,7 +101,7 @@ class Commands(TyperGroup):
         return list(self.commands)
 
     def invoke(self, ctx: Any) -> Any:
-        common.Mode.json = False
+        common.OutputMode.json = False
         if logging.lastResort is not None:
             logging.lastResort.setFormatter(common.SafeFormatter())
         try:
@@ -125,7 +125,7 @@ class Commands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

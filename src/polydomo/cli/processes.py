@@ -23,7 +23,7 @@ START_PATIENCE = 15.0
 STOP_PATIENCE = 5.0
 
 
-class Child:
+class ChildProcess:
     """`polydomo WORDS…` in the background; what it says is kept in a file in case it fails."""
 
     def __init__(self, *words: str, folder: Path) -> None:
@@ -73,17 +73,17 @@ class ProcessGroup:
         self._folder = tempfile.TemporaryDirectory(prefix="polydomo-", ignore_cleanup_errors=True)
         self.folder = Path(self._folder.name)
         self.data = self.folder  # of the last broker
-        self.children: list[Child] = []
+        self.children: list[ChildProcess] = []
 
-    def start(self, *words: str) -> Child:
+    def start(self, *words: str) -> ChildProcess:
         """A child of any kind."""
-        child = Child(*words, folder=self.folder)
+        child = ChildProcess(*words, folder=self.folder)
         self.children.append(child)
         return child
 
     def start_broker(
         self, zmq: str = "tcp://127.0.0.1:*", *flags: str, again: bool = False
-    ) -> tuple[Child, str]:
+    ) -> tuple[ChildProcess, str]:
         """A broker that listens, and the endpoint. `again`: in the folder of the last one, which was killed."""
         if not again:
             self.data = self.folder / f"data{len(self.children)}"
@@ -97,7 +97,7 @@ class ProcessGroup:
             time.sleep(0.005)
         return child, self.places()["zmq"][0]
 
-    def start_another(self, *flags: str) -> tuple[Child, str]:
+    def start_another(self, *flags: str) -> tuple[ChildProcess, str]:
         """A broker beside the last one, which `data` and `places` still mean."""
         data = self.data
         try:

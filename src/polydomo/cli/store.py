@@ -70,7 +70,7 @@ def check(
     if as_json:
         common.print_json({"file": str(place), "ok": not problems, "problems": problems})
     elif problems:
-        common.complain(f"{place} is damaged: {problems[0]}", StoreCorrupt.hint)
+        common.print_error(f"{place} is damaged: {problems[0]}", StoreCorrupt.hint)
     else:
         common.show(Text.assemble(("ok", "bold green"), f"  {place}"))
     if problems:

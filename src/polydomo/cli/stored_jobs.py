@@ -105,7 +105,7 @@ def _ask(url: str, task: str, **kwargs: Any) -> Any:
 
     async def once() -> Any:
         async with broker_client.connect(url) as client:
-            return await broker_client.perform(client, url, task, given)
+            return await broker_client.call_task(client, url, task, given)
 
     return asyncio.run(once())
 

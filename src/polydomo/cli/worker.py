@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from polydomo.cli import common
-from polydomo.cli.reload import Reloader
+from polydomo.cli.reloader import ProcessReloader
 
 
 def worker(
@@ -78,7 +78,9 @@ def _supervise(folders: list[Path]) -> None:
             next(words, None)
         elif word != "--reload" and not word.startswith("--reload-dir="):
             command.append(word)
-    reloader = Reloader(command, folders, lambda line: common.err.print(Text(f"reload: {line}", "cyan")))
+    reloader = ProcessReloader(
+        command, folders, lambda line: common.err.print(Text(f"reload: {line}", "cyan"))
+    )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: reloader.stop())
     reloader.run()

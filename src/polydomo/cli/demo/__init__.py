@@ -21,6 +21,6 @@ def demo(
 ) -> None:
     """See a broker, workers and clients of several dialects at work; then try it yourself."""
     from polydomo.cli.demo.runner import play
-    from polydomo.cli.demo.scenes import ACTS
+    from polydomo.cli.demo.scenes import SCENES
 
-    play(ACTS if spark else ACTS[:-1], fast=fast, port=port)
+    play(SCENES if spark else SCENES[:-1], fast=fast, port=port)

@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 
 from polydomo.cli import common, processes
-from polydomo.cli.processes import Child, ProcessGroup
+from polydomo.cli.processes import ChildProcess, ProcessGroup
 from polydomo.errors import PolydomoError
 from polydomo.sdk import Client
 
@@ -33,19 +33,19 @@ class Scene(NamedTuple):
     play: Callable[[SceneRunner], Awaitable[None]]
 
 
-class Failed(Exception):
+class SceneFailed(Exception):
     """A step did not do what it should."""
 
 
 class SceneRunner:
     """What an act is given: a broker, ways to start workers and clients, and a voice."""
 
-    def __init__(self, household: ProcessGroup, endpoint: str, broker: Child, fast: bool) -> None:
+    def __init__(self, household: ProcessGroup, endpoint: str, broker: ChildProcess, fast: bool) -> None:
         self.household = household
         self.endpoint = endpoint
         self.broker = broker
         self.fast = fast
-        self.workers: dict[str, list[Child]] = {}
+        self.workers: dict[str, list[ChildProcess]] = {}
         self.counted: dict[str, int] = {}  # jobs done, by service, as brokers said that were killed since
         self.durable: list[str] = []  # services whose jobs outlive the broker: it is asked about them later
 
@@ -63,7 +63,7 @@ class SceneRunner:
         """One that speaks it."""
         return Client(self.url(dialect), timeout=CALL_PATIENCE)
 
-    def start_worker(self, name: str, dialect: str = "mdp", endpoint: str | None = None) -> Child:
+    def start_worker(self, name: str, dialect: str = "mdp", endpoint: str | None = None) -> ChildProcess:
         """A worker of `demo/workers.py` in a process of its own, at our broker or another; `offered` waits for it."""
         url = self.url(dialect) if endpoint is None else processes.url_of(endpoint, dialect)
         child = self.household.start("worker", f"polydomo.cli.demo.workers:{name}", "--url", url)
@@ -85,9 +85,9 @@ class SceneRunner:
                 return
             for child in [child for children in self.workers.values() for child in children]:
                 if child.process.poll() not in (None, -signal.SIGKILL):
-                    raise Failed(f"a worker ended: {child.last_words()}")
+                    raise SceneFailed(f"a worker ended: {child.last_words()}")
             if time.monotonic() > deadline:
-                raise Failed(f"nobody offered {service} within {WORKER_PATIENCE:g} s")
+                raise SceneFailed(f"nobody offered {service} within {WORKER_PATIENCE:g} s")
             await asyncio.sleep(0.01)
 
     async def written(self, jobs: dict[str, int]) -> None:
@@ -104,7 +104,7 @@ class SceneRunner:
             if not missing:
                 return
             if time.monotonic() > deadline:
-                raise Failed(f"the ledger does not have all jobs of {', '.join(missing)}")
+                raise SceneFailed(f"the ledger does not have all jobs of {', '.join(missing)}")
             await asyncio.sleep(0.1)
 
     def tell(self, text: str) -> None:
@@ -126,7 +126,7 @@ class SceneRunner:
     def check(self, what: str, found: object, expected: object) -> None:
         """A step that must come out so."""
         if found != expected:
-            raise Failed(f"{what}: expected {expected!r}, got {found!r}")
+            raise SceneFailed(f"{what}: expected {expected!r}, got {found!r}")
 
 
 def play(acts: list[Scene], *, fast: bool, port: int | None) -> None:
@@ -142,9 +142,9 @@ def play(acts: list[Scene], *, fast: bool, port: int | None) -> None:
         stage.happened("a broker listens on ", (endpoint, "bold"), (f"  process {broker.pid}, {took}", "dim"))
         try:
             asyncio.run(_play(stage, acts))
-        except (Failed, PolydomoError) as error:
+        except (SceneFailed, PolydomoError) as error:
             common.out.print(Text.assemble(("   ✗ ", "bold red"), str(error)), soft_wrap=True)
-            common.complain("the demo failed", broker.last_words())
+            common.print_error("the demo failed", broker.last_words())
             raise typer.Exit(common.FAILED) from None
         took = common.duration(time.monotonic() - start)
         common.out.print(Text(f"\nAll of it took {took}.", "dim"))

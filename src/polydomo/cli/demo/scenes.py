@@ -12,8 +12,8 @@ import urllib.request
 from rich.padding import Padding
 
 from polydomo.cli import common, inspect
-from polydomo.cli.demo.runner import Failed, Scene, SceneRunner
-from polydomo.cli.demo.tables import on_spark
+from polydomo.cli.demo.runner import Scene, SceneFailed, SceneRunner
+from polydomo.cli.demo.spark_scene import on_spark
 from polydomo.dialects.mdp.messages import CLIENT_01
 from polydomo.sdk import Client
 from polydomo.sdk.clock import REAL_TIME
@@ -84,7 +84,7 @@ async def killed_worker(stage: SceneRunner) -> None:
         stage.happened("process ", (str(heir), "bold"), f" was given the job {took} later")
         answer = await handle.result()
         if victim == heir or answer["worker"] != heir:
-            raise Failed(f"{answer} from {heir} after {victim} was killed")
+            raise SceneFailed(f"{answer} from {heir} after {victim} was killed")
         stage.check("the result", answer["result"], 42)
         jobs = await client.jobs(service="slow", limit=1)
         stage.check("the attempts", jobs[0]["attempts"], 2)
@@ -187,14 +187,14 @@ async def books(stage: SceneRunner) -> None:
     async with stage.client() as client:
         rows = await client.services()
     if not rows or any(row["failed"] for row in rows):
-        raise Failed(f"jobs failed: {rows}")
+        raise SceneFailed(f"jobs failed: {rows}")
     common.show(Padding.indent(inspect.services_table(rows), 5))
 
 
 KINDS = ("Majordomo", "DagBox", "NORFAB")
 JOBS = 100
 
-ACTS = [
+SCENES = [
     Scene("A worker and a client, both Majordomo (MDP/0.2)", majordomo),
     Scene("Other dialects call each other through it", dialects),
     Scene("Partial answers arrive as they are made", partials),
@@ -261,7 +261,7 @@ async def _call_as_0_1(stage: SceneRunner, service: bytes, body: bytes) -> bytes
         answer.set_result(message.frames())
 
     def lost(reason: str) -> None:
-        answer.set_exception(Failed(f"the connection was lost: {reason}"))
+        answer.set_exception(SceneFailed(f"the connection was lost: {reason}"))
 
     dealer = await connect(parse(stage.url()).places[0], received, lost, clock=REAL_TIME)
     dealer.send(join([b"", CLIENT_01, service, body]))

@@ -10,7 +10,7 @@ from rich.text import Text
 from polydomo.cli import common
 from polydomo.cli.config import ConfigFile
 from polydomo.cli.doctor import MARKS
-from polydomo.cli.spark import options, running
+from polydomo.cli.spark import options, session
 from polydomo.errors import PolydomoError
 from polydomo.redaction import redact
 
@@ -46,7 +46,7 @@ def doctor(
     startable = not any(finding.status == looking.WRONG for finding in findings if finding.name != "tables")
     if job and startable:
         try:
-            with running.running(settings, "a small job", verbose=verbose) as (spark, _):
+            with session.spark_session(settings, "a small job", verbose=verbose) as (spark, _):
                 found = looking.tiny_job(spark)
         except PolydomoError as error:
             found = looking.Finding("a small job", looking.WRONG, error.message, error.advice)

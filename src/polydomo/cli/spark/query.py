@@ -15,7 +15,7 @@ from rich.text import Text
 
 from polydomo.cli import common
 from polydomo.cli.config import ConfigFile
-from polydomo.cli.spark import options, running
+from polydomo.cli.spark import options, session
 from polydomo.safe_text import safe_cell
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def sql(
             _list(lake.specs, as_json)
             return
         text = sys.stdin.read() if query == "-" else query
-        with running.running(settings, "asking", verbose=verbose) as (spark, _):
+        with session.spark_session(settings, "asking", verbose=verbose) as (spark, _):
             own = spark.newSession()  # a program that calls us may have views of these names
             lake.register(own)
             found = _ask(own, text, limit)

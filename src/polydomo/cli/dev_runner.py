@@ -55,7 +55,7 @@ def introduction(url: str) -> Text:
     command = common.command_name()
     option = "" if url == common.default_url() else f" --url {url}"
     text = Text.assemble(("polydomo ", "bold"), __version__, "  a broker at ", (url, "bold green"), "\n\n")
-    for name, (function, _) in example_services.TOYS.items():
+    for name, (function, _) in example_services.EXAMPLES.items():
         text.append(f"  {name:<7}", "bold").append(f"{function.__doc__}\n")
     text.append("\nTry, in another terminal:\n\n")
     for words in (

@@ -11,7 +11,7 @@ from rich.text import Text
 from polydomo.cli import broker_client, common
 from polydomo.cli.call import seconds
 from polydomo.cli.config import ConfigFile
-from polydomo.cli.spark import options, running
+from polydomo.cli.spark import options, session
 
 if TYPE_CHECKING:
     from polydomo.pipeline.plan import Plan
@@ -67,13 +67,13 @@ def plan(
     if window not in WINDOWS:
         raise typer.BadParameter(f"{window!r} is none of {', '.join(WINDOWS)}", param_hint="--window")
     numbers = _range(workers)
-    first, last = running.day(since, "--since"), running.day(until, "--until")
+    first, last = session.day(since, "--since"), session.day(until, "--until")
     settings = options.gather(file, sets, master=master, data=data, tables=tables)
     with options.open_lake(settings) as lake:
         options.need_rows(lake, "jobs")
         from polydomo.pipeline.plan import plan as work
 
-        with running.running(settings, "planning", verbose=verbose) as (spark, bar):
+        with session.spark_session(settings, "planning", verbose=verbose) as (spark, bar):
             jobs, attempts = (_within(lake.read(spark, name), first, last) for name in ("jobs", "attempts"))
             found = work(
                 spark,
@@ -122,7 +122,7 @@ def report(
     as_json: common.Json = False,
 ) -> None:
     """Write a page with plots about services, workers, clients, outages and odd days. --json: its figures."""
-    first, last = running.day(since, "--since"), running.day(until, "--until")
+    first, last = session.day(since, "--since"), session.day(until, "--until")
     target = None if p95 is None else _target({"--p95": p95})[0]
     settings = options.gather(file, sets, master=master, data=data, tables=tables)
     with options.open_lake(settings) as lake:
@@ -131,7 +131,7 @@ def report(
         from polydomo.pipeline.report import report as work
         from polydomo.spark import Tables
 
-        with running.running(settings, "writing a report", verbose=verbose) as (spark, bar):
+        with session.spark_session(settings, "writing a report", verbose=verbose) as (spark, bar):
             planned = None
             if target is not None:
                 jobs, lost = (_within(lake.read(spark, name), first, last) for name in ("jobs", "attempts"))

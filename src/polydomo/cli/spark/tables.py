@@ -14,7 +14,7 @@ from rich.text import Text
 from polydomo.cli import common
 from polydomo.cli.call import seconds
 from polydomo.cli.config import ConfigFile
-from polydomo.cli.spark import options, running
+from polydomo.cli.spark import options, session
 
 if TYPE_CHECKING:
     from polydomo.pipeline.run import RunResult
@@ -47,9 +47,9 @@ def run(
 
     stop = threading.Event()
     title = "taking what is there" if once else "following the ledger (Ctrl-C ends it)"
-    with running.running(settings, title, verbose=verbose) as (spark, bar), Lake(found) as lake:
+    with session.spark_session(settings, title, verbose=verbose) as (spark, bar), Lake(found) as lake:
         if not once:
-            running.on_ending(stop)
+            session.on_ending(stop)
         result = work(spark, lake, settings, once=once, progress=bar.tell, stop=stop)
     _tell(result, found.tables, as_json)
 
@@ -67,7 +67,7 @@ def backfill(
     as_json: common.Json = False,
 ) -> None:
     """Make all tables anew from the segments that are there."""
-    first, last = running.day(since, "--since"), running.day(until, "--until")
+    first, last = session.day(since, "--since"), session.day(until, "--until")
     settings = options.gather(file, sets, master=master, data=data, ledger=ledger, tables=tables)
     found = options.places(settings)
     options.need_ledger(found)
@@ -75,7 +75,7 @@ def backfill(
     from polydomo.pipeline.run import backfill as work
 
     with (
-        running.running(settings, "making the tables anew", verbose=verbose) as (spark, bar),
+        session.spark_session(settings, "making the tables anew", verbose=verbose) as (spark, bar),
         Lake(found) as lake,
     ):
         result = work(spark, lake, settings, since=first, until=last, progress=bar.tell)
@@ -101,7 +101,7 @@ def compact(
     from polydomo.pipeline.compact import compact as work
     from polydomo.pipeline.lake import Lake
 
-    with running.running(settings, "compacting", verbose=verbose) as (spark, bar), Lake(found) as lake:
+    with session.spark_session(settings, "compacting", verbose=verbose) as (spark, bar), Lake(found) as lake:
         result = work(spark, lake, settings, keep=kept, progress=bar.tell)
     if as_json:
         common.print_json(dataclasses.asdict(result))
@@ -134,15 +134,15 @@ def synth(
     as_json: common.Json = False,
 ) -> None:
     """Make up a ledger: days and weeks, bursts, long tails, outages. For trying things out."""
-    wanted = running.number(jobs, "--jobs")
+    wanted = session.number(jobs, "--jobs")
     settings = options.gather(file, sets, master=master)
     options.need_spark()
     from polydomo.pipeline.synth import synth as work
 
-    began = running.clock()
-    with running.running(settings, "making up a ledger", verbose=verbose) as (spark, bar):
+    began = session.clock()
+    with session.spark_session(settings, "making up a ledger", verbose=verbose) as (spark, bar):
         made = work(spark, folder, wanted, seed, days, services, clients, progress=bar.count)
-        took = running.clock() - began
+        took = session.clock() - began
     if as_json:
         common.print_json(made.to_json() | {"seconds": round(took, 3)})
         return
@@ -186,11 +186,11 @@ def _tell(result: RunResult, tables: str, as_json: bool) -> None:
     else:
         common.out.print(Text("nothing new", "dim"))
     for one in rejected:
-        common.complain(f"set aside: {one['segment']}: {one['reason']}")
+        common.print_error(f"set aside: {one['segment']}: {one['reason']}")
     took = result.seconds.get("all", 0.0)
     common.out.print(
         Text.assemble(
-            ("✓ ", "bold green"), running.shown_path(tables), (f"  {common.duration(took)}", "dim")
+            ("✓ ", "bold green"), session.shown_path(tables), (f"  {common.duration(took)}", "dim")
         ),
         soft_wrap=True,
     )

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from polydomo.cli import common
-from polydomo.cli.demo.runner import Failed, SceneRunner
+from polydomo.cli.demo.runner import SceneFailed, SceneRunner
 
 # Longer than Spark takes on a machine that has other things to do.
 PATIENCE = 180.0
@@ -77,7 +77,7 @@ async def _compute(stage: SceneRunner) -> Any:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "polydomo.cli.demo.computing",
+        "polydomo.cli.demo.spark_job",
         str(stage.household.data),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -87,13 +87,13 @@ async def _compute(stage: SceneRunner) -> Any:
         async with asyncio.timeout(PATIENCE):
             said, noise = await process.communicate()
     except TimeoutError:
-        raise Failed(f"Spark took more than {PATIENCE:g} s") from None
+        raise SceneFailed(f"Spark took more than {PATIENCE:g} s") from None
     finally:
         if process.returncode is None:
             process.terminate()
             await process.wait()
     if process.returncode:
-        raise Failed(f"Spark failed: {noise.decode(errors='replace').strip()[-1000:]}")
+        raise SceneFailed(f"Spark failed: {noise.decode(errors='replace').strip()[-1000:]}")
     return json.loads(said)
 
 
@@ -136,7 +136,7 @@ def _clients(rows: list[dict[str, Any]]) -> Any:
 
 
 def _plan(rows: list[dict[str, Any]]) -> Any:
-    from polydomo.cli.demo.computing import TARGET
+    from polydomo.cli.demo.spark_job import TARGET
 
     title = f"how many workers keep 95 % of the waits below {common.duration(TARGET)}"
     columns = ["service", ">were there", ">needed", ">p95 wait", ">with one fewer"]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LOOK = 0.5
 
 
-class Bar:
+class ProgressBar:
     """How far the command is: on a terminal, and nowhere else."""
 
     def __init__(self, title: str) -> None:
@@ -40,14 +40,14 @@ class Bar:
             TextColumn("{task.fields[detail]}", style="dim"),
             TimeElapsedColumn(),
         )
-        self.shown = common.err.is_terminal and not common.Mode.json
+        self.shown = common.err.is_terminal and not common.OutputMode.json
         self._progress = Progress(*columns, console=common.err, transient=True, disable=not self.shown)
         self._task = self._progress.add_task(title, total=None, detail="")
         self._told = False
         self._over = threading.Event()
         self._watcher: threading.Thread | None = None
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         self._progress.start()
         return self
 
@@ -92,9 +92,9 @@ class Bar:
 
 
 @contextmanager
-def running(
+def spark_session(
     settings: Settings, title: str, *, verbose: bool = False, conf: tuple[str, ...] | list[str] = ()
-) -> Iterator[tuple[SparkSession, Bar]]:
+) -> Iterator[tuple[SparkSession, ProgressBar]]:
     """A session and a bar. Java ends with the block, whatever ends that: also SIGTERM and Ctrl-C."""
     options.need_spark()
     from polydomo.pipeline.session import active, end, session
@@ -102,7 +102,7 @@ def running(
     logging.getLogger("py4j").setLevel(logging.ERROR)  # it tells of every connection
 
     there = active() is not None  # a program that calls us has one of its own
-    with _told_to_end(), Bar(title) as bar, _place_for_noise(verbose) as noise:
+    with _told_to_end(), ProgressBar(title) as bar, _place_for_noise(verbose) as noise:
         bar.say("starting Spark")
         try:
             spark = session(settings.spark.master, [*conf, *settings.spark.conf], stderr=noise)

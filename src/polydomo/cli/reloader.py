@@ -54,7 +54,7 @@ def difference(old: dict[Path, float], new: dict[Path, float]) -> Path | None:
     return None
 
 
-class Reloader:
+class ProcessReloader:
     """`run` until `stop` is called (from a signal handler) or, without `stop`, for ever."""
 
     def __init__(self, command: list[str], folders: list[Path], say: Callable[[str], None]) -> None:

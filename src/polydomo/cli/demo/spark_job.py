@@ -1,4 +1,4 @@
-"""The demo's figures, computed by Spark in a process of its own: `python -m polydomo.cli.demo.computing DATA`.
+"""The demo's figures, computed by Spark in a process of its own: `python -m polydomo.cli.demo.spark_job DATA`.
 
 Prints one JSON object: a row per service, who used what, how many workers would do.
 """
@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from polydomo.cli import common
-from polydomo.cli.spark import options, running
+from polydomo.cli.spark import options, session
 
 # Quick to start rather than quick to run.
 CONF = ("spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1", "spark.driver.memory=1g")
@@ -28,11 +28,11 @@ def main(data: str) -> None:
     from polydomo.pipeline.run import run
     from polydomo.pipeline.tables.accounting import CLIENT_DAY
 
-    common.Mode.json = True
+    common.OutputMode.json = True
     # One table of gold is enough here, and the others would take their time.
     with (
         Lake(places_for(settings), gold=[CLIENT_DAY]) as lake,
-        running.running(settings, "", conf=CONF) as (spark, _),
+        session.spark_session(settings, "", conf=CONF) as (spark, _),
     ):
         taken = run(spark, lake, settings, once=True)
         lake.register(spark)

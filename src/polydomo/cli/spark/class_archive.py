@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from polydomo.cli import common
-from polydomo.cli.spark import options, running
+from polydomo.cli.spark import options, session
 
 
 def prepare(
@@ -33,12 +33,12 @@ def prepare(
             said = f"{common.size(freed)} freed" if freed else "there was nothing to remove"
             common.out.print(Text.assemble(("✓ ", "bold green"), said))
         return
-    began = running.clock()
+    began = session.clock()
     archive = None if again else classes.there(found.home, found.version)
     if archive is None:
-        with running.Bar("preparing Spark") as bar:
+        with session.ProgressBar("preparing Spark") as bar:
             archive = classes.make(found.home, found.version, bar.tell)
-    took, size = running.clock() - began, archive.path.stat().st_size
+    took, size = session.clock() - began, archive.path.stat().st_size
     if as_json:
         common.print_json({"archive": str(archive.path), "bytes": size, "seconds": round(took, 3)})
         return
