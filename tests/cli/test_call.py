@@ -147,7 +147,7 @@ def test_a_service_nobody_offers_is_told_at_once_with_those_there_are(url: str) 
     assert done.exit_code == 4
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
-        "error: nobody offers 'cuont'",
+        "error: no worker offers 'cuont'",
         "hint: did you mean count? offered: count, echo, upper; or wait for a worker with --wait",
     ]
 

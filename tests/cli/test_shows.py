@@ -68,7 +68,7 @@ def test_dev_offers_toys_and_says_what_to_try() -> None:
             "echo",
             "upper",
         ]
-        until(lines, "Ctrl-C ends it")
+        until(lines, "Ctrl-C to stop")
         assert process.poll() is None
 
 

@@ -1,4 +1,4 @@
-"""The `polydomo` command: its parts put together, and how errors end it."""
+"""The `polydomo` command: the table of its commands, and the handling of errors."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ RUN, USE, LOOK, TOOLS = "Run", "Use", "Look", "Tools"
 
 
 class CommandSpec(NamedTuple):
-    """Where a command, or a group of them, is found."""
+    """The location of a command or a group of commands."""
 
-    panel: str  # in the help
+    panel: str  # heading in the help
     module: str
     name: str
     hidden: bool = False
@@ -53,7 +53,7 @@ COMMANDS = {
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """The commands, each loaded when it is wanted: a quarter of a second for all of them is long for one."""
+    """The commands, each imported on first use: importing all of them takes a quarter of a second."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
@@ -79,19 +79,19 @@ class LazyCommands(MutableMapping[str, Any]):
         return name in COMMANDS
 
 
-def _load(name: str, place: CommandSpec) -> Any:
-    found = getattr(import_module(f"polydomo.cli.{place.module}"), place.name)
+def _load(name: str, spec: CommandSpec) -> Any:
+    command = getattr(import_module(f"polydomo.cli.{spec.module}"), spec.name)
     holder = typer.Typer(cls=TyperGroup)
-    options: dict[str, Any] = {"rich_help_panel": place.panel, "hidden": place.hidden}
-    if isinstance(found, typer.Typer):
-        holder.add_typer(found, name=name, **options)
+    options: dict[str, Any] = {"rich_help_panel": spec.panel, "hidden": spec.hidden}
+    if isinstance(command, typer.Typer):
+        holder.add_typer(command, name=name, **options)
     else:
-        holder.command(name, **options)(found)
+        holder.command(name, **options)(command)
     return typer.main.get_group(holder).commands[name]
 
 
 class CommandGroup(TyperGroup):
-    """Our own errors, and bugs, end a command with one line instead of a traceback."""
+    """The top-level group. Errors and bugs end a command with one line instead of a traceback."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -113,7 +113,7 @@ class CommandGroup(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(common.INTERRUPTED) from None
         except Exception as error:
-            # Typer's own exceptions know how to end a command; a closed pipe (`| head`) is its business too.
+            # Typer handles its own exceptions and a closed pipe (`| head`).
             if hasattr(error, "exit_code") or isinstance(error, BrokenPipeError):
                 raise
             if common.debugging():
@@ -144,9 +144,9 @@ def main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """A service broker: clients and workers of Majordomo, DagBox, NORFAB, WMP and MemoDB call each other."""
+    """Run and use a service broker for clients and workers of Majordomo, DagBox, NORFAB, WMP and MemoDB."""
 
 
 def run() -> None:
-    """The entry point."""
+    """Run the command line."""
     app(prog_name="polydomo")

@@ -1,4 +1,4 @@
-"""`polydomo spark`: the ledger's data on Spark. Spark itself is only imported by a command that runs."""
+"""`polydomo spark`: the ledger's tables, with Spark. Spark is imported only by a command that runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import typer
 
 from polydomo.cli.spark import analysis, class_archive, doctor, query, sql_service, tables
 
-app = typer.Typer(no_args_is_help=True, help="What happened to every job, as tables and answers (PySpark).")
+app = typer.Typer(
+    no_args_is_help=True, help="Tables, reports and plans from the records of all jobs (PySpark)."
+)
 
-MAKE, ASK, CHECK = "Make the tables", "Ask them", "Tools"
+MAKE, ASK, CHECK = "Make the tables", "Use the tables", "Tools"
 
 app.command(rich_help_panel=MAKE)(tables.run)
 app.command(rich_help_panel=MAKE)(tables.backfill)

@@ -1,7 +1,8 @@
-"""`polydomo spark prepare`: so that the other commands start sooner."""
+"""`polydomo spark prepare`: an archive of Java classes with which Spark starts sooner."""
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -12,14 +13,14 @@ from polydomo.cli.spark import options, session
 
 
 def prepare(
-    again: Annotated[bool, typer.Option("--again", help="Also if it was done before.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Undo it, and free the disk.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Make the archive again.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the archive.")] = False,
     as_json: common.Json = False,
 ) -> None:
-    """Make Spark start about four seconds sooner: its classes are written down once, as Java has them in memory.
+    """Make Spark start about four seconds sooner, with an archive of its loaded Java classes.
 
-    Takes a minute and 200 MB in the user's cache folder, for the Java and the Spark that are installed now. After an
-    upgrade of either, Spark starts as before until it is done again.
+    Takes a minute and 200 MB in the user's cache folder. The archive fits the installed versions of Java and Spark;
+    after an upgrade of either, Spark starts as before until the archive is made again.
     """
     options.need_spark()
     from polydomo.pipeline import classes, java
@@ -27,18 +28,16 @@ def prepare(
     found = java.find()
     if remove:
         freed = classes.remove(found.home, found.version)
-        if as_json:
-            common.print_json({"archive": None, "freed": freed})
-        else:
-            said = f"{common.size(freed)} freed" if freed else "there was nothing to remove"
-            common.out.print(Text.assemble(("✓ ", "bold green"), said))
+        text = f"{common.size(freed)} freed" if freed else "there is no archive to remove"
+        shown = Text.assemble(("✓ ", "bold green"), text)
+        common.print_result({"archive": None, "freed": freed}, as_json, shown)
         return
-    began = session.clock()
+    start = time.monotonic()
     archive = None if again else classes.there(found.home, found.version)
     if archive is None:
         with session.ProgressBar("preparing Spark") as bar:
-            archive = classes.make(found.home, found.version, bar.tell)
-    took, size = session.clock() - began, archive.path.stat().st_size
+            archive = classes.make(found.home, found.version, bar.update)
+    took, size = time.monotonic() - start, archive.path.stat().st_size
     if as_json:
         common.print_json({"archive": str(archive.path), "bytes": size, "seconds": round(took, 3)})
         return
