@@ -63,7 +63,7 @@ def test_a_changed_byte_in_the_middle_of_the_log(tmp_path: Path, place: str) -> 
     flip(log, 32 + (middle + 1) * FRAME + offset)
     before = log.read_bytes()
     damage, jobs = opened(path)
-    assert f"damaged behind frame {middle}" in damage
+    assert f"damaged after frame {middle}" in damage
     assert 0 < jobs < 20
     kept = Path(f"{log}.damaged")
     assert kept.read_bytes() == before

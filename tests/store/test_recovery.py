@@ -9,6 +9,7 @@ import pytest
 
 from polydomo.store import memory, open_store, sql
 from polydomo.store.records import CANCELLED, DEAD, DELAYED, DONE, RUNNING, WAITING, JobRecord
+from polydomo.store.store import RECOVERY_JOBS
 from tests.store.desk import NOW, Desk, job, name
 
 
@@ -104,5 +105,5 @@ async def test_recover_streams_everything(new_url: Callable[[str], str]) -> None
     await last
     found = [record.id async for jobs in store.recover(limit=300) for record in jobs]
     assert found == [name(number) for number in range(1, 1001)]
-    assert store.RECOVERY_JOBS > 300
+    assert RECOVERY_JOBS > 300
     await loop.run_in_executor(None, store.close)
