@@ -144,10 +144,10 @@ def unsafe(text: str) -> set[str]:
 
 @pytest.fixture
 def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def perform(client: object, url: str, task: str, kwargs: object, **_: object) -> Any:
+    async def call_task(client: object, url: str, task: str, kwargs: object, **_: object) -> Any:
         return ANSWERS.get(task, [{"name": EVIL, "on": True, **MEMO}])
 
-    monkeypatch.setattr(broker_client, "perform", perform)
+    monkeypatch.setattr(broker_client, "call_task", call_task)
     monkeypatch.setattr(broker_client, "connect", lambda *_, **__: Nobody())
 
 
@@ -180,10 +180,10 @@ def repr_of(value: object) -> str:
 def test_an_error_from_a_peer_is_cleaned(
     monkeypatch: pytest.MonkeyPatch, words: list[str], debug: str
 ) -> None:
-    async def perform(*_: object, **__: object) -> Any:
+    async def call_task(*_: object, **__: object) -> Any:
         raise WorkerError(EVIL, kind=EVIL, traceback=EVIL)
 
-    monkeypatch.setattr(broker_client, "perform", perform)
+    monkeypatch.setattr(broker_client, "call_task", call_task)
     monkeypatch.setattr(broker_client, "connect", lambda *_, **__: Nobody())
     done = here(*words, env={"POLYDOMO_DEBUG": debug})
     assert done.exit_code == 1
