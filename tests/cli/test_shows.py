@@ -137,7 +137,7 @@ def test_bench_usage(words: list[str]) -> None:
 def test_the_demo_succeeds() -> None:
     done = run("demo", "--fast", "--port", "0", timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "an MDP client asks upper(hello) of an MDP worker: HELLO" in done.stdout
+    assert "an MDP client calls upper(hello) of an MDP worker: HELLO" in done.stdout
     assert "of a DagBox worker: stressed" in done.stdout
     assert "kill -9" in done.stdout
     assert "the client got its answer, 42" in done.stdout

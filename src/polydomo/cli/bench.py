@@ -83,10 +83,8 @@ def bench(
             plan.url, plan.own_broker = url, False
             plan.dialect = url.partition(":")[0].partition("+")[0]
         latencies, summary = _measure(plan, group, quiet=as_json)
-    if as_json:
-        common.print_json({"plan": plan, "compiled": install_info.compiled(), "result": summary})
-    else:
-        common.show(report(plan, latencies, summary))
+    value = {"plan": plan, "compiled": install_info.compiled(), "result": summary}
+    common.print_result(value, as_json, report(plan, latencies, summary))
     if summary.failed:
         raise typer.Exit(common.FAILED)
 

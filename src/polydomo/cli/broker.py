@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.config import ConfigFile
+from polydomo.cli.config import ConfigFile, LogFormat, LogLevel
 from polydomo.server.config import Flag
 
 # Option → the configuration key that it sets. `--set KEY=VALUE` sets any other.
@@ -93,10 +93,8 @@ def broker(
         str | None,
         typer.Option(metavar="TIME", help="How long jobs may take to finish when the broker stops."),
     ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
-    ] = None,
-    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, text or json.")] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, by its key in the file."),

@@ -24,6 +24,13 @@ ConfigFile = Annotated[
     ),
 ]
 
+LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
+LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, text or json.")]
+Port = Annotated[
+    int | None,
+    typer.Option(help="TCP port; default: 5555, or a free one if that is taken.", show_default=False),
+]
+
 app = typer.Typer(no_args_is_help=True, help="Check and show the configuration.")
 
 
@@ -52,16 +59,13 @@ def show(
 ) -> None:
     """Show every setting, its value, and its source."""
     rows = config.rows(Config(Settings(), {}, [], "") if defaults else load(file))
-    if as_json:
-        common.print_json([row._asdict() for row in rows])
-        return
     columns = ["key", "value", "from", *(["description"] if docs else [])]
     cells = [
         [row.key, Text(row.value, "" if row.source == "default" else "bold green"), Text(row.source, "dim")]
         + ([Text(row.doc)] if docs else [])
         for row in rows
     ]
-    common.show(common.table(columns, cells))
+    common.print_result([row._asdict() for row in rows], as_json, common.table(columns, cells))
 
 
 def load(file: str | None, flags: Iterable[Flag] = ()) -> Config:

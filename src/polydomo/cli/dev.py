@@ -7,15 +7,12 @@ from typing import Annotated
 import typer
 
 from polydomo.cli import processes
-from polydomo.cli.config import ConfigFile
+from polydomo.cli.config import ConfigFile, Port
 from polydomo.server.config import Flag
 
 
 def dev(
-    port: Annotated[
-        int | None,
-        typer.Option(help="TCP port; default: 5555, or a free one if that is taken.", show_default=False),
-    ] = None,
+    port: Port = None,
     file: ConfigFile = None,
     log_level: Annotated[
         str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")

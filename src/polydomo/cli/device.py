@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from polydomo.cli.config import LogFormat, LogLevel
 from polydomo.server.config import Flag
 
 # Option → the configuration key that it sets. A device uses no other settings.
@@ -36,10 +37,8 @@ def device(
     name: Annotated[
         str | None, typer.Option(help="The device's name, unique among its managers. Default: random.")
     ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
-    ] = None,
-    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, text or json.")] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
 ) -> None:
     """Forward WMP messages between workers below and managers above: brokers, other devices, or programs."""
     from polydomo.cli import device_runner  # here, because importing the broker is slow

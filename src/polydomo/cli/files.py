@@ -44,7 +44,7 @@ def ls(
     url: common.Url = common.DEFAULT_URL,
     as_json: common.Json = False,
 ) -> None:
-    """List a folder."""
+    """List the files of a folder."""
     task, arguments = "list_files", {"url": _full(place), "details": True}
     if recursive:
         task, arguments = "walk", {"url": _full(place)}

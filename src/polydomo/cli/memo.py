@@ -17,12 +17,6 @@ app = typer.Typer(help="Caches of memoised services.", no_args_is_help=True)
 def show(url: common.Url = common.DEFAULT_URL, service: Service = None, as_json: common.Json = False) -> None:
     """List memoised services, the hits of their caches, and the workers' time that was saved."""
     rows: list[dict[str, Any]] = broker_client.run_task(url, "show_memos", {"service": service})
-    if as_json:
-        common.print_json(rows)
-        return
-    if not rows:
-        common.show(Text("no service is memoised; set services.NAME.memo = true for one", "dim"))
-        return
     shown = [
         [
             row["name"],
@@ -36,7 +30,8 @@ def show(url: common.Url = common.DEFAULT_URL, service: Service = None, as_json:
         for row in rows
     ]
     columns = ["service", ">answers", ">in memory", ">run", ">repeated", ">at once", ">saved"]
-    common.show(common.table(columns, shown))
+    nothing = Text("no service is memoised; set services.NAME.memo = true for one", "dim")
+    common.print_result(rows, as_json, common.table(columns, shown) if rows else nothing)
 
 
 @app.command("forget")

@@ -6,15 +6,14 @@ from typing import Annotated
 
 import typer
 
+from polydomo.cli.config import Port
+
 
 def demo(
     fast: Annotated[
         bool, typer.Option("--fast", help="No pauses; exit at the end, with code 1 if a step failed.")
     ] = False,
-    port: Annotated[
-        int | None,
-        typer.Option(help="TCP port; default: 5555, or a free one if that is taken.", show_default=False),
-    ] = None,
+    port: Port = None,
     spark: Annotated[
         bool, typer.Option("--spark/--no-spark", help="Include the last scene, which takes longest.")
     ] = True,

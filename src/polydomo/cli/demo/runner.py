@@ -109,7 +109,7 @@ class SceneRunner:
             await asyncio.sleep(0.1)
 
     def note(self, text: str) -> None:
-        """Print a comment."""
+        """Print an explanation of the next step."""
         common.out.print(Text(f"     {text}", "dim"), soft_wrap=True)
 
     def report(self, *parts: str | tuple[str, str]) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 import urllib.request
+from typing import Any
 
 from rich.padding import Padding
 
@@ -27,7 +28,7 @@ async def majordomo(runner: SceneRunner) -> None:
     runner.start_worker("majordomo")
     async with runner.client() as client:
         await runner.wait_for_workers(client, "upper")
-        await _ask(runner, client, "an MDP client", "upper", "hello", "HELLO", "an MDP worker")
+        await _call(runner, client, "an MDP client", "upper", "hello", "HELLO", "an MDP worker")
     runner.start_worker("dagbox", "dcp")
     for _ in range(2):
         runner.start_worker("steady")
@@ -37,15 +38,15 @@ async def dialects(runner: SceneRunner) -> None:
     """Call workers of one dialect from clients of another."""
     async with runner.client("mdp") as mdp, runner.client("dcp") as dcp:
         await runner.wait_for_workers(mdp, "reverse")
-        await _ask(runner, mdp, "an MDP client", "reverse", "desserts", "stressed", "a DagBox worker")
-        await _ask(runner, dcp, "a DagBox client", "upper", "hello", "HELLO", "an MDP worker")
-        await _ask(runner, dcp, "a DagBox client", "reverse", "drawer", "reward", "a DagBox worker")
+        await _call(runner, mdp, "an MDP client", "reverse", "desserts", "stressed", "a DagBox worker")
+        await _call(runner, dcp, "a DagBox client", "upper", "hello", "HELLO", "an MDP worker")
+        await _call(runner, dcp, "a DagBox client", "reverse", "drawer", "reward", "a DagBox worker")
     start = time.perf_counter()
     answer = await _call_as_0_1(runner, b"upper", b"hello")
     runner.check("MDP/0.1", answer, b"HELLO")
     took = common.duration(time.perf_counter() - start)
     runner.report(
-        "an MDP/0.1 client, as in the ZeroMQ guide, asks upper(",
+        "an MDP/0.1 client, as in the ZeroMQ guide, calls upper(",
         ("hello", "cyan"),
         ") of an MDP/0.2 worker: ",
         (answer.decode(), "bold green"),
@@ -107,7 +108,7 @@ async def broadcast(runner: SceneRunner) -> None:
         took = common.duration(time.perf_counter() - start)
         said = sorted(str(answer) for answer in answers.values())
         runner.check("the answers", said, sorted(f"hello everybody, says a {kind} worker" for kind in KINDS))
-        runner.report("an NFP client asks ", ("all", "bold"), " workers of greet", (f"  {took}", "dim"))
+        runner.report("an NFP client calls ", ("all", "bold"), " workers of greet", (f"  {took}", "dim"))
         for line in said:
             runner.note(f"  {line}")
 
@@ -118,9 +119,9 @@ async def web_and_memo(runner: SceneRunner) -> None:
     async with runner.client("mdp") as mdp, runner.client("memo") as memo:
         await runner.wait_for_workers(mdp, "cube")
         for round_ in ("first", "again"):
-            await _ask_by_http(runner, 12, 1728)
-            await _ask_number(runner, memo, "a MemoDB client, over NNG,", 13, 2197)
-            await _ask_number(runner, mdp, "a Majordomo client", 14, 2744)
+            await _call_by_http(runner, 12, 1728)
+            await _call(runner, memo, "a MemoDB client, over NNG,", "cube", 13, 2197)
+            await _call(runner, mdp, "a Majordomo client", "cube", 14, 2744)
             if round_ == "first":
                 runner.note("the same requests again: cube is memoised, so that no worker is called")
         rows = await mdp.memos("cube")
@@ -208,34 +209,24 @@ SCENES = [
 ]
 
 
-async def _ask(
-    runner: SceneRunner, client: Client, who: str, service: str, body: str, expected: str, whom: str
+async def _call(
+    runner: SceneRunner, client: Client, who: str, service: str, body: Any, expected: Any, worker: str = ""
 ) -> None:
     """Make a call and report it in one line."""
     start = time.perf_counter()
-    answer = await client.call(service, body)
+    result = await client.call(service, body)
     took = common.duration(time.perf_counter() - start)
-    runner.check(f"{who} asks {service}", answer, expected)
+    runner.check(f"{who} calls {service}", result, expected)
     runner.report(
-        f"{who} asks {service}(",
-        (body, "cyan"),
-        f") of {whom}: ",
-        (answer, "bold green"),
+        f"{who} calls {service}(",
+        (str(body), "cyan"),
+        f") of {worker}: " if worker else "): ",
+        (str(result), "bold green"),
         (f"  {took}", "dim"),
     )
 
 
-async def _ask_number(runner: SceneRunner, client: Client, who: str, number: int, expected: int) -> None:
-    start = time.perf_counter()
-    answer = await client.call("cube", number)
-    took = common.duration(time.perf_counter() - start)
-    runner.check(who, answer, expected)
-    runner.report(
-        f"{who} asks cube(", (str(number), "cyan"), "): ", (str(answer), "bold green"), (f"  {took}", "dim")
-    )
-
-
-async def _ask_by_http(runner: SceneRunner, number: int, expected: int) -> None:
+async def _call_by_http(runner: SceneRunner, number: int, expected: int) -> None:
     """Make an HTTP request with curl, or with Python if there is no curl."""
     url = f"http://{runner.http}/v1/services/cube/jobs"
     start = time.perf_counter()
@@ -243,14 +234,14 @@ async def _ask_by_http(runner: SceneRunner, number: int, expected: int) -> None:
         who = f"curl {url} -H 'Prefer: wait' -d {number}"
         words = ("curl", "-sS", url, "-H", "Prefer: wait", "-d", str(number))
         curl = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
-        said, _ = await curl.communicate()
+        reply, _ = await curl.communicate()
     else:
         who = f"POST {url}, as curl would, of {number}"
         request = urllib.request.Request(url, str(number).encode(), {"Prefer": "wait"})
-        said = await asyncio.to_thread(lambda: urllib.request.urlopen(request, timeout=15).read())
+        reply = await asyncio.to_thread(lambda: urllib.request.urlopen(request, timeout=15).read())
     took = common.duration(time.perf_counter() - start)
-    runner.check(who, said, str(expected).encode())
-    runner.report((who, "cyan"), ": ", (said.decode(), "bold green"), (f"  {took}", "dim"))
+    runner.check(who, reply, str(expected).encode())
+    runner.report((who, "cyan"), ": ", (reply.decode(), "bold green"), (f"  {took}", "dim"))
 
 
 async def _call_as_0_1(runner: SceneRunner, service: bytes, body: bytes) -> bytes:

@@ -76,7 +76,7 @@ def places(settings: Settings) -> Places:
 
 
 def open_lake(settings: Settings) -> Lake:
-    """Open the tables."""
+    """Open the catalog of the tables."""
     found = places(settings)
     from polydomo.pipeline.lake import Lake
 
