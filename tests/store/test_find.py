@@ -1,4 +1,4 @@
-"""What people ask: lists with filters and pages, counts, dead letters."""
+"""Queries: lists with filters and pages, counts, dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""After a restart: what had not ended, in the order it came."""
+"""Recovery after a restart: unfinished jobs in order of arrival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk fills up, turns read-only, fails: a clear error, nothing half-written, and on it goes without a restart."""
+"""The disk is full, read-only or fails: a clear error, no partial write, and recovery without a restart."""
 
 from __future__ import annotations
 

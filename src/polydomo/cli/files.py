@@ -35,7 +35,7 @@ FileUrl = Annotated[str, typer.Argument(metavar="URL", help="nf://FOLDER/FILE; n
 
 @app.command("ls")
 def ls(
-    place: Annotated[
+    nf_url: Annotated[
         str, typer.Argument(metavar="[URL]", help="A folder; nf:// is optional.", show_default=False)
     ] = SCHEME,
     recursive: Annotated[
@@ -45,9 +45,9 @@ def ls(
     as_json: common.Json = False,
 ) -> None:
     """List the files of a folder."""
-    task, arguments = "list_files", {"url": _full(place), "details": True}
+    task, arguments = "list_files", {"url": _full(nf_url), "details": True}
     if recursive:
-        task, arguments = "walk", {"url": _full(place)}
+        task, arguments = "walk", {"url": _full(nf_url)}
     rows = broker_client.run_task(url, task, arguments, service=SERVICE, timeout=DETAILS_TIMEOUT)
     if as_json:
         common.print_json(rows)
@@ -68,10 +68,10 @@ def ls(
 
 
 @app.command("info")
-def info(place: FileUrl, url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
+def info(nf_url: FileUrl, url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
     """Show a file's size and hashes."""
     found = broker_client.run_task(
-        url, "file_details", {"url": _full(place)}, service=SERVICE, timeout=DETAILS_TIMEOUT
+        url, "file_details", {"url": _full(nf_url)}, service=SERVICE, timeout=DETAILS_TIMEOUT
     )
     shown = {
         "size": f"{common.size(found['size_bytes'])} ({found['size_bytes']} bytes)",
@@ -84,7 +84,7 @@ def info(place: FileUrl, url: common.Url = common.DEFAULT_URL, as_json: common.J
 
 @app.command("get")
 def get(
-    place: FileUrl,
+    nf_url: FileUrl,
     output: Annotated[
         str,
         typer.Option(
@@ -95,7 +95,7 @@ def get(
     as_json: common.Json = False,
 ) -> None:
     """Download a file and check its hash. An interrupted download is resumed."""
-    full = _full(place)
+    full = _full(nf_url)
     name = output or full.rpartition("/")[2]
     if not name:
         raise typer.BadParameter("not a file", param_hint="URL")
@@ -105,18 +105,18 @@ def get(
         common.print_result({"file": target} | details, as_json, line)
 
 
-async def _get(url: str, place: str, name: str) -> tuple[dict[str, Any], str]:
+async def _get(url: str, nf_url: str, name: str) -> tuple[dict[str, Any], str]:
     async with broker_client.connect(url) as client:
         details: dict[str, Any] = await broker_client.call_task(
-            client, url, "file_details", {"url": place}, timeout=DETAILS_TIMEOUT, service=SERVICE
+            client, url, "file_details", {"url": nf_url}, timeout=DETAILS_TIMEOUT, service=SERVICE
         )
         if name == "-":
-            digest = await _fetch(client, url, place, details, sys.stdout.buffer, 0, hashlib.sha256())
-            _check(place, digest, details)
+            digest = await _fetch(client, url, nf_url, details, sys.stdout.buffer, 0, hashlib.sha256())
+            _check(nf_url, digest, details)
             return details, name
         target = Path(name)
         if target.is_dir():
-            target /= place.rpartition("/")[2]
+            target /= nf_url.rpartition("/")[2]
         # The etag in the name identifies the content of which this is a part.
         part = target.with_name(f".{target.name}.{details['etag']}.part")
         try:
@@ -125,10 +125,10 @@ async def _get(url: str, place: str, name: str) -> tuple[dict[str, Any], str]:
                 file.seek(0)
                 while block := file.read(CHUNK):
                     digest.update(block)
-                await _fetch(client, url, place, details, file, file.tell(), digest)
+                await _fetch(client, url, nf_url, details, file, file.tell(), digest)
             if digest.hexdigest() != details["sha256"]:
                 part.unlink()
-            _check(place, digest, details)
+            _check(nf_url, digest, details)
             part.replace(target)
         except OSError as error:
             raise PolydomoError(f"{target}: {error.strerror}") from error
@@ -136,12 +136,12 @@ async def _get(url: str, place: str, name: str) -> tuple[dict[str, Any], str]:
 
 
 async def _fetch(
-    client: Client, url: str, place: str, details: dict[str, Any], file: BinaryIO, offset: int, digest: Any
+    client: Client, url: str, nf_url: str, details: dict[str, Any], file: BinaryIO, offset: int, digest: Any
 ) -> Any:
     """Download the rest of a file, several chunks at once, and write it in order."""
 
     async def chunk(at: int) -> bytes:
-        arguments = {"url": place, "offset": at, "chunk_size": CHUNK, "etag": details["etag"]}
+        arguments = {"url": nf_url, "offset": at, "chunk_size": CHUNK, "etag": details["etag"]}
         body = msgspec.json.encode({"task": "fetch_file", "kwargs": arguments})
         try:
             return (await client.request(SERVICE, [body], timeout=60.0))[1]
@@ -166,10 +166,10 @@ async def _fetch(
     return digest
 
 
-def _check(place: str, digest: Any, details: dict[str, Any]) -> None:
+def _check(nf_url: str, digest: Any, details: dict[str, Any]) -> None:
     if digest.hexdigest() != details["sha256"]:
-        raise PolydomoError(f"{place}: the download has another hash", hint="run the command again")
+        raise PolydomoError(f"{nf_url}: the download has another hash", hint="run the command again")
 
 
-def _full(place: str) -> str:
-    return place if place.startswith(SCHEME) else SCHEME + place
+def _full(nf_url: str) -> str:
+    return nf_url if nf_url.startswith(SCHEME) else SCHEME + nf_url

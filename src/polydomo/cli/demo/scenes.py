@@ -106,10 +106,12 @@ async def broadcast(runner: SceneRunner) -> None:
         start = time.perf_counter()
         answers = await client.broadcast("greet", "everybody")
         took = common.duration(time.perf_counter() - start)
-        said = sorted(str(answer) for answer in answers.values())
-        runner.check("the answers", said, sorted(f"hello everybody, says a {kind} worker" for kind in KINDS))
+        greetings = sorted(str(answer) for answer in answers.values())
+        runner.check(
+            "the answers", greetings, sorted(f"hello everybody, says a {kind} worker" for kind in KINDS)
+        )
         runner.report("an NFP client calls ", ("all", "bold"), " workers of greet", (f"  {took}", "dim"))
-        for line in said:
+        for line in greetings:
             runner.note(f"  {line}")
 
 

@@ -58,11 +58,11 @@ async def broker_count(runner: SceneRunner) -> dict[str, int]:
     return {name: done for name, done in found.items() if done}
 
 
-def _on_disk(place: str, service: str) -> int:
+def _on_disk(http: str, service: str) -> int:
     """Return the number of a service's jobs on disk."""
     number, after = 0, ""
     while True:
-        url = f"http://{place}/v1/jobs?service={service}&state=done&limit=100{after}"
+        url = f"http://{http}/v1/jobs?service={service}&state=done&limit=100{after}"
         with urllib.request.urlopen(url, timeout=15) as answer:
             page = json.load(answer)
         number += len(page["jobs"])

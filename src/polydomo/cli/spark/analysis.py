@@ -155,7 +155,7 @@ def report(
 
 def needs_table(found: Plan) -> Any:
     """Return a table with one line per service."""
-    asked = f"p{found.percentile * 100:g}"
+    percentile = f"p{found.percentile * 100:g}"
     rows = []
     for need in found.needs:
         short = need.workers is not None and need.seen is not None and need.workers > need.seen
@@ -170,7 +170,7 @@ def needs_table(found: Plan) -> Any:
                 common.optional_duration(need.fewer),
             ]
         )
-    columns = ["service", ">jobs", ">were seen", ">workers needed", f">{asked} wait", ">with one fewer"]
+    columns = ["service", ">jobs", ">were seen", ">workers needed", f">{percentile} wait", ">with one fewer"]
     return common.table(columns, rows, title=_title(found))
 
 

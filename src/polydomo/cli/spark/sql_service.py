@@ -47,7 +47,7 @@ def serve(
     from polydomo.pipeline.sql import USUAL
 
     bounds = USUAL._replace(queries=queries, most_rows=rows, bytes=most_bytes, seconds=seconds)
-    place = serving.nfp_url(url)
+    broker_url = serving.nfp_url(url)
     log.setup(settings.log)
     launch = Process.launcher(settings.spark.master, settings.spark.conf, places, bounds, verbose=verbose)
     logger.info("starting Spark", master=settings.spark.master)
@@ -58,7 +58,9 @@ def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, lambda: starting and starting.cancel())
         async with Engines(launch, bounds) as engines:
-            await worker_loader.serve(serving.make_worker(place, engines, service=service, bounds=bounds))
+            await worker_loader.serve(
+                serving.make_worker(broker_url, engines, service=service, bounds=bounds)
+            )
 
     with contextlib.suppress(asyncio.CancelledError):  # stopped while Spark was starting
         asyncio.run(run())

@@ -1,4 +1,4 @@
-"""PostgreSQL's server stops, crashes and comes back; connections break in the worst moment. Nobody is told lies."""
+"""PostgreSQL's server stops, crashes and restarts, connections break during commits: no outcome is reported wrongly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may happen to a job, and what is recorded of it: the same in all three stores."""
+"""Write operations: which writes a job's state allows and what they record, in all three stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group commit: many writes, one transaction, told together and in order."""
+"""Group commit: many writes in one transaction, reported together and in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_writes_that_wait_together_are_one_transaction(lasting: Desk) -> None:
     assert lasting.turns == 2  # the owner was called once for each
 
 
-def test_nobody_is_told_before_the_commit(new_url: Callable[[str], str]) -> None:
+def test_callbacks_run_after_the_commit(new_url: Callable[[str], str]) -> None:
     """Whoever hears `done` finds the job with a connection of its own."""
     url = new_url("sqlite")
     desk = Desk(url)
@@ -146,7 +146,7 @@ def test_a_closed_store_takes_and_answers_nothing(desk: Desk) -> None:
         desk.ask(desk.store.get(name(1)))
 
 
-def test_a_loop_that_is_gone_is_no_drama(tmp_path: Path) -> None:
+def test_a_closed_loop_is_tolerated(tmp_path: Path) -> None:
     loop = asyncio.new_event_loop()
     store = open_store(f"sqlite:///{tmp_path}/store.db", loop.call_soon_threadsafe)
     loop.close()
@@ -173,7 +173,7 @@ async def test_replies_can_be_awaited(new_url: Callable[[str], str]) -> None:
     await loop.run_in_executor(None, store.close)
 
 
-async def test_an_answer_to_somebody_who_has_left_is_dropped() -> None:
+async def test_a_result_for_a_cancelled_task_is_dropped() -> None:
     reply: Deferred[int] = Deferred()
     waiting = asyncio.ensure_future(asyncio.wait_for(reply, 10))
     await asyncio.sleep(0)
