@@ -1,4 +1,4 @@
-"""A broker with the toy services, shared by the tests of a module."""
+"""A broker with the example services, shared by the tests of a module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`polydomo call`: bodies in, answers out, and an exit code for everything that can go wrong."""
+"""`polydomo call`: request and reply bodies, and an exit code for every kind of failure."""
 
 from __future__ import annotations
 

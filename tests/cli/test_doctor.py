@@ -1,4 +1,4 @@
-"""`polydomo doctor`: what it looks at, and when it says that something is wrong."""
+"""`polydomo doctor`: its checks and their results."""
 
 from __future__ import annotations
 

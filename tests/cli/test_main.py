@@ -1,4 +1,4 @@
-"""The command as a whole: help, version, completion, and how bugs end it."""
+"""The command as a whole: help, version, completion, and the handling of bugs."""
 
 from __future__ import annotations
 

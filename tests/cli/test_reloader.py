@@ -1,4 +1,4 @@
-"""`polydomo worker --reload`: what counts as a change, and what happens then."""
+"""`polydomo worker --reload`: detection of changes and restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`polydomo dev`, `bench` and `demo`: what a visitor runs first."""
+"""`polydomo dev`, `bench` and `demo`: the commands that new users run first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`polydomo worker module:object`: what can be named, and how it runs."""
+"""`polydomo worker module:object`: which objects it accepts, and how it runs them."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ KEYS = {
 
 
 def device(
+    ctx: typer.Context,
     up: Annotated[
         list[str], typer.Argument(metavar="URL...", help="The managers above: wmp://HOST:PORT, one or more.")
     ],
@@ -43,12 +44,8 @@ def device(
     """Forward WMP messages between workers below and managers above: brokers, other devices, or programs."""
     from polydomo.cli import device_runner  # here, because importing the broker is slow
 
-    values: dict[str, object] = {
-        "--zmq": zmq or ["tcp://127.0.0.1:5556"],
-        "--http": http,
-        "--log-level": log_level,
-        "--log-format": log_format,
-    }
+    given = {flag: ctx.params[flag.removeprefix("--").replace("-", "_")] for flag in KEYS}
+    given["--zmq"] = zmq or ["tcp://127.0.0.1:5556"]
     device_runner.run(
-        [Flag(flag, KEYS[flag], value) for flag, value in values.items() if value], up, name or ""
+        [Flag(flag, KEYS[flag], value) for flag, value in given.items() if value], up, name or ""
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections import UserDict
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -15,7 +15,7 @@ from polydomo import __version__
 from polydomo.cli import common
 from polydomo.errors import PolydomoError
 
-RUN, USE, LOOK, TOOLS = "Run", "Use", "Look", "Tools"
+RUN, USE, INSPECT, TOOLS = "Run", "Use", "Inspect", "Tools"
 
 
 class CommandSpec(NamedTuple):
@@ -33,50 +33,33 @@ COMMANDS = {
     "dev": CommandSpec(RUN, "dev", "dev"),
     "worker": CommandSpec(RUN, "worker", "worker"),
     "call": CommandSpec(USE, "call", "call"),
-    "status": CommandSpec(LOOK, "inspect", "status"),
-    "broker-info": CommandSpec(LOOK, "inspect", "status", hidden=True),
+    "status": CommandSpec(INSPECT, "inspect", "status"),
+    "broker-info": CommandSpec(INSPECT, "inspect", "status", hidden=True),
     "doctor": CommandSpec(TOOLS, "doctor", "doctor"),
     "bench": CommandSpec(TOOLS, "bench", "bench"),
     "demo": CommandSpec(TOOLS, "demo", "demo"),
-    "services": CommandSpec(LOOK, "stored_jobs", "services_app"),
-    "workers": CommandSpec(LOOK, "inspect", "workers_app"),
-    "clients": CommandSpec(LOOK, "inspect", "clients_app"),
-    "jobs": CommandSpec(LOOK, "stored_jobs", "jobs_app"),
-    "inventory": CommandSpec(LOOK, "inventory", "app"),
+    "services": CommandSpec(INSPECT, "stored_jobs", "services_app"),
+    "workers": CommandSpec(INSPECT, "inspect", "workers_app"),
+    "clients": CommandSpec(INSPECT, "inspect", "clients_app"),
+    "jobs": CommandSpec(INSPECT, "stored_jobs", "jobs_app"),
+    "inventory": CommandSpec(INSPECT, "inventory", "app"),
     "files": CommandSpec(USE, "files", "app"),
-    "memo": CommandSpec(LOOK, "memo", "app"),
-    "spark": CommandSpec(LOOK, "spark", "app"),
+    "memo": CommandSpec(INSPECT, "memo", "app"),
+    "spark": CommandSpec(INSPECT, "spark", "app"),
     "admin": CommandSpec(TOOLS, "admin", "app"),
     "config": CommandSpec(TOOLS, "config", "app"),
     "store": CommandSpec(TOOLS, "store", "app"),
 }
 
 
-class LazyCommands(MutableMapping[str, Any]):
+class LazyCommands(UserDict[str, Any]):
     """The commands, each imported on first use: importing all of them takes a quarter of a second."""
 
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
-
     def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            self._loaded[name] = _load(name, COMMANDS[name])
-        return self._loaded[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._loaded[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-    def __contains__(self, name: object) -> bool:
-        return name in COMMANDS
+        command = super().__getitem__(name)
+        if isinstance(command, CommandSpec):
+            command = self[name] = _load(name, command)
+        return command
 
 
 def _load(name: str, spec: CommandSpec) -> Any:
@@ -95,7 +78,7 @@ class CommandGroup(TyperGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands = LazyCommands()
+        self.commands = LazyCommands(COMMANDS)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)

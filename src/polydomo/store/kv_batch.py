@@ -107,6 +107,8 @@ def _trim(database: Database, space: bytes, now: int, size: int | None) -> None:
     at, name = BEFORE_ALL, b""
     while size is not None and total - freed > size:
         rows = database.fetch(queries.LIST_OLDEST_ITEMS, space=space, at=at, name=name, limit=PAGE)
+        if not rows:
+            break  # the totals were wrong: never loop in the writer's thread
         for row in rows:
             at, name = row[:2]
             removed += 1
