@@ -28,7 +28,7 @@ def prepare(
     found = java.find()
     if remove:
         freed = classes.remove(found.home, found.version)
-        text = f"{common.size(freed)} freed" if freed else "there is no archive to remove"
+        text = f"{common.size(freed)} freed" if freed else "nothing to remove"
         shown = Text.assemble(("✓ ", "bold green"), text)
         common.print_result({"archive": None, "freed": freed}, as_json, shown)
         return
