@@ -1,4 +1,4 @@
-"""A broker with the toy services, shared by the tests of a module."""
+"""A broker with the example services, shared by the tests of a module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def url() -> Iterator[str]:
             [sys.executable, "-m", "polydomo", *words], stderr=subprocess.DEVNULL, env=CLEAN
         )
         try:
-            wait_for(lambda: len(broker_client.ask(place, "services")) == 3, 20)
+            wait_for(lambda: len(broker_client.query(place, "services")) == 3, 20)
             yield place
         finally:
             worker.kill()

@@ -1,4 +1,4 @@
-"""`polydomo call`: bodies in, answers out, and an exit code for everything that can go wrong."""
+"""`polydomo call`: request and reply bodies, and an exit code for every kind of failure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import cbor2
 import pytest
 
 from polydomo.cli import common
-from polydomo.cli.bodies import Answer, encode, encode_own
+from polydomo.cli.bodies import ReplyBody, encode, encode_own
 from tests.cli.support import here, on_a_terminal, run
 
 NOWHERE = "mdp://127.0.0.1:1"
@@ -52,20 +52,20 @@ def test_what_is_typed_and_what_is_sent(typed: bytes, codec: str, sent: bytes) -
     ],
 )
 def test_what_comes_and_what_is_shown(frames: list[bytes], codec: str, value: object) -> None:
-    assert Answer(frames, codec).value() == value
+    assert ReplyBody(frames, codec).value() == value
 
 
 def test_an_answer_does_not_steer_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pipe gets the string as it is, for a program; a person is shown what is in it."""
-    Answer([b'"a\\u001b[2Jb\\u009b\\u202e"'], "json").print()
+    ReplyBody([b'"a\\u001b[2Jb\\u009b\\u202e"'], "json").print()
     assert capsys.readouterr().out == "a\x1b[2Jb\x9b\u202e\n"
-    Answer([b'{"a": "\\u001b\\u009b"}'], "json").print()
+    ReplyBody([b'{"a": "\\u001b\\u009b"}'], "json").print()
     assert json.loads(capsys.readouterr().out) == {"a": "\x1b\x9b"}
     monkeypatch.setattr(common.out, "_force_terminal", True)
     monkeypatch.setattr(common.out, "no_color", True)
-    Answer([b'"a\\u001b[2Jb\\u009b\\u202e"'], "json").print()
+    ReplyBody([b'"a\\u001b[2Jb\\u009b\\u202e"'], "json").print()
     assert capsys.readouterr().out == "a\\x1b[2Jb\\x9b\\u202e\n"
 
 
@@ -147,7 +147,7 @@ def test_a_service_nobody_offers_is_told_at_once_with_those_there_are(url: str) 
     assert done.exit_code == 4
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
-        "error: nobody offers 'cuont'",
+        "error: no worker offers 'cuont'",
         "hint: did you mean count? offered: count, echo, upper; or wait for a worker with --wait",
     ]
 

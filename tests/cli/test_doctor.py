@@ -1,4 +1,4 @@
-"""`polydomo doctor`: what it looks at, and when it says that something is wrong."""
+"""`polydomo doctor`: its checks and their results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_broker_that_was_named_must_answer() -> None:
 
 
 def test_no_broker_at_the_default_place_is_only_worth_a_remark(monkeypatch: pytest.MonkeyPatch) -> None:
-    (check,) = doctor.check_broker("mdp://127.0.0.1:1", asked=False)
+    (check,) = doctor.check_broker("mdp://127.0.0.1:1", given=False)
     assert check.status == doctor.WARNING
 
 

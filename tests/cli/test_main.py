@@ -1,4 +1,4 @@
-"""The command as a whole: help, version, completion, and how bugs end it."""
+"""The command as a whole: help, version, completion, and the handling of bugs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import typer
 
 from polydomo import __version__
 from polydomo.cli import common, inspect
-from polydomo.cli.main import PLACES, app
+from polydomo.cli.main import COMMANDS as SPECS
+from polydomo.cli.main import app
 from polydomo.errors import (
     ConfigError,
     JobFailed,
@@ -74,8 +75,8 @@ def test_every_command_has_help(words: list[str]) -> None:
 def test_the_help_names_every_command() -> None:
     shown = here("--help").stdout
     assert all(words[0] in shown for words in COMMANDS)
-    assert len(PLACES) == len({words[0] for words in COMMANDS}) + 1
-    assert not any(name in shown for name, place in PLACES.items() if place.hidden)
+    assert len(SPECS) == len({words[0] for words in COMMANDS}) + 1
+    assert not any(name in shown for name, spec in SPECS.items() if spec.hidden)
 
 
 def test_only_the_wanted_command_is_loaded() -> None:

@@ -34,7 +34,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         ]
         worker = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=CLEAN, cwd=folder)
         try:
-            wait_for(lambda: len(broker_client.ask(place, "workers")) == 3, 20)
+            wait_for(lambda: len(broker_client.query(place, "workers")) == 3, 20)
             yield place
         finally:
             worker.terminate()

@@ -43,7 +43,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                         cwd=folder,
                     )
                 )
-            wait_for(lambda: len(broker_client.ask(place, "workers")) == 2, 30)
+            wait_for(lambda: len(broker_client.query(place, "workers")) == 2, 30)
             yield place
             assert (folder / "w1.db").exists()
         finally:

@@ -1,4 +1,4 @@
-"""`polydomo dev`, `bench` and `demo`: what a visitor runs first."""
+"""`polydomo dev`, `bench` and `demo`: the commands that new users run first."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_dev_offers_toys_and_says_what_to_try() -> None:
             "echo",
             "upper",
         ]
-        until(lines, "Ctrl-C ends it")
+        until(lines, "Ctrl-C to stop")
         assert process.poll() is None
 
 
@@ -137,7 +137,7 @@ def test_bench_usage(words: list[str]) -> None:
 def test_the_demo_succeeds() -> None:
     done = run("demo", "--fast", "--port", "0", timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "an MDP client asks upper(hello) of an MDP worker: HELLO" in done.stdout
+    assert "an MDP client calls upper(hello) of an MDP worker: HELLO" in done.stdout
     assert "of a DagBox worker: stressed" in done.stdout
     assert "kill -9" in done.stdout
     assert "the client got its answer, 42" in done.stdout

@@ -1,4 +1,4 @@
-"""`polydomo spark`, as far as it goes without Spark: flags, settings, and clear words where something is missing."""
+"""`polydomo spark`, without starting Spark: options, settings, and errors where something is missing."""
 
 from __future__ import annotations
 

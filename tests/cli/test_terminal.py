@@ -144,10 +144,10 @@ def unsafe(text: str) -> set[str]:
 
 @pytest.fixture
 def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def perform(client: object, url: str, task: str, kwargs: object, **_: object) -> Any:
+    async def call_task(client: object, url: str, task: str, kwargs: object, **_: object) -> Any:
         return ANSWERS.get(task, [{"name": EVIL, "on": True, **MEMO}])
 
-    monkeypatch.setattr(broker_client, "perform", perform)
+    monkeypatch.setattr(broker_client, "call_task", call_task)
     monkeypatch.setattr(broker_client, "connect", lambda *_, **__: Nobody())
 
 
@@ -180,10 +180,10 @@ def repr_of(value: object) -> str:
 def test_an_error_from_a_peer_is_cleaned(
     monkeypatch: pytest.MonkeyPatch, words: list[str], debug: str
 ) -> None:
-    async def perform(*_: object, **__: object) -> Any:
+    async def call_task(*_: object, **__: object) -> Any:
         raise WorkerError(EVIL, kind=EVIL, traceback=EVIL)
 
-    monkeypatch.setattr(broker_client, "perform", perform)
+    monkeypatch.setattr(broker_client, "call_task", call_task)
     monkeypatch.setattr(broker_client, "connect", lambda *_, **__: Nobody())
     done = here(*words, env={"POLYDOMO_DEBUG": debug})
     assert done.exit_code == 1
@@ -228,7 +228,7 @@ def test_a_workers_error_is_cleaned_on_its_way_to_a_terminal(tmp_path: Path) -> 
             [sys.executable, "-m", "polydomo", *words], stderr=subprocess.DEVNULL, env=CLEAN, cwd=tmp_path
         )
         try:
-            wait_for(lambda: len(broker_client.ask(url, "services")) == 2, 20)
+            wait_for(lambda: len(broker_client.query(url, "services")) == 2, 20)
             for more in ([], ["--json"]):
                 for debug in ("", "1"):
                     done = run("call", "fails", "1", "-u", url, *more, env={"POLYDOMO_DEBUG": debug})

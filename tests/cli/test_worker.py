@@ -1,4 +1,4 @@
-"""`polydomo worker module:object`: what can be named, and how it runs."""
+"""`polydomo worker module:object`: which objects it accepts, and how it runs them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def end(process: subprocess.Popen[bytes]) -> str:
 
 
 def services(url: str) -> dict[str, int]:
-    return {row["name"]: row["workers"] for row in broker_client.ask(url, "services")}
+    return {row["name"]: row["workers"] for row in broker_client.query(url, "services")}
 
 
 def test_it_serves_until_it_is_told_to_stop(module: str, tmp_path: Path) -> None:

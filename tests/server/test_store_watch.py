@@ -101,7 +101,7 @@ async def test_a_disk_is_seen_to_be_in_trouble_before_anything_is_written(
 
 async def test_a_failed_transaction_is_trouble_until_a_large_write_succeeds(scene: Scene) -> None:
     await scene.open()
-    database = scene.store._database  # type: ignore[attr-defined]
+    database = scene.store._writing  # type: ignore[attr-defined]
     pages = database.pragma("page_count")[0]
     database.pragma(f"max_page_count = {pages + 20}")
     assert await scene.add(1_000_000) == "store-full"

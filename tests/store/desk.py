@@ -1,20 +1,21 @@
-"""A store and somebody who owns it: the test's own thread plays the event loop."""
+"""A store with the test's own thread as its event loop."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Any, TypeVar
 from uuid import UUID
 
-from polydomo.deferred import Deferred
+import msgspec
+
 from polydomo.store import Store, open_store
 from polydomo.store.errors import StoreError, StoreRefusal
 from polydomo.store.memory import MemoryStore
-from polydomo.store.operations import Op
-from polydomo.store.records import JobRecord, Progress
+from polydomo.store.operations import Operation
+from polydomo.store.records import JobRecord
 from polydomo.store.repository import Repository
 
 T = TypeVar("T")
@@ -24,28 +25,20 @@ SECOND = 1_000_000
 PATIENCE = 30.0  # seconds before a test gives up waiting
 
 
-class Gate(Op):
-    """Holds up the writer, so that all that is written meanwhile is one batch."""
+class Gate(Operation):
+    """An operation that blocks the writer until `opened` is set, so that all later writes are one batch."""
 
-    def __init__(self) -> None:
-        super().__init__("", None)
-        self.reached = Event()
-        self.opened = Event()
+    reached: Event = msgspec.field(default_factory=Event)
+    opened: Event = msgspec.field(default_factory=Event)
 
-    def ids(self) -> Sequence[str]:
-        return ()
-
-    def apply(self, books: Repository) -> StoreRefusal | None:
+    def apply(self, repository: Repository) -> StoreRefusal | None:
         self.reached.set()
         assert self.opened.wait(PATIENCE)
         return None
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
-        raise AssertionError
-
 
 class Desk:
-    """`do` writes and waits for the outcome; `ask` waits for an answer; `burst` writes several things at once."""
+    """A store and its owner. `do` writes and waits, `ask` reads and waits, `burst` writes one batch."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self.url = url
@@ -70,7 +63,7 @@ class Desk:
         return found[0]
 
     def burst(self, *writes: Callable[..., None]) -> list[str]:
-        """The codes of what became of them; "ok" where there was nothing to complain about."""
+        """Return the error code of each write, or "ok"."""
         outcomes: list[tuple[int, str]] = []
         gate = self.hold()
         for index, write in enumerate(writes):
@@ -81,16 +74,16 @@ class Desk:
         return [what for _, what in outcomes]
 
     def hold(self) -> Gate:
-        """Hold up the writer until `opened` is set."""
-        gate = Gate()
+        """Block the writer until `opened` is set."""
+        gate = Gate(None)
         if isinstance(self.store, MemoryStore):
-            return gate  # it executes at once; there is nothing to hold up
+            return gate  # applies writes at once
         self.store._write(gate)
         assert gate.reached.wait(PATIENCE)
         return gate
 
     def until(self, condition: Callable[[], bool], patience: float = PATIENCE) -> None:
-        """Be the event loop until then."""
+        """Run scheduled calls until the condition holds."""
         deadline = time.monotonic() + patience
         while not condition():
             try:
@@ -101,7 +94,7 @@ class Desk:
             task()
 
     def reopen(self) -> None:
-        """The broker ends in order, and starts again."""
+        """Close the store and open it again, as after a restart of the broker."""
         self.close()
         self.store = open_store(self.url, self.calls.put, **self.options)
 
@@ -119,7 +112,7 @@ def code(error: StoreError | None) -> str:
 
 
 def job(number: int = 1, **fields: Any) -> JobRecord:
-    """A job as the core hands it over. The number is in its id and its times."""
+    """Return a new job with the number in its id and its times."""
     values: dict[str, Any] = {
         "service": b"echo",
         "client": b"client",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from polydomo.store.records import DONE, Filter, JobRecord
+from polydomo.store.records import DONE, JobFilter, JobRecord
 from tests.store.desk import Desk
 
 ROUNDS = int(os.environ.get("POLYDOMO_CRASH_ROUNDS", "5"))
@@ -81,7 +81,7 @@ def check(desk: Desk, added: list[int], finished: list[int]) -> int:
     jobs: list[JobRecord] = []
     page: str | None = None
     while True:
-        answer = desk.ask(desk.store.find(Filter(oldest_first=True, page=page, limit=5000)))
+        answer = desk.ask(desk.store.find(JobFilter(oldest_first=True, page=page, limit=5000)))
         jobs += answer.jobs
         page = answer.next
         if page is None:

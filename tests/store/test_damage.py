@@ -63,7 +63,7 @@ def test_a_changed_byte_in_the_middle_of_the_log(tmp_path: Path, place: str) -> 
     flip(log, 32 + (middle + 1) * FRAME + offset)
     before = log.read_bytes()
     damage, jobs = opened(path)
-    assert f"damaged behind frame {middle}" in damage
+    assert f"damaged after frame {middle}" in damage
     assert 0 < jobs < 20
     kept = Path(f"{log}.damaged")
     assert kept.read_bytes() == before
@@ -94,7 +94,7 @@ def test_frames_of_an_older_log_do_not_count(tmp_path: Path) -> None:
     for number in range(1, 24):
         assert desk.do(desk.store.add, job(number, body=bytes(3000))) is None
         if number == 20:
-            desk.store._database.pragma("wal_checkpoint(PASSIVE)")
+            desk.store._writing.pragma("wal_checkpoint(PASSIVE)")
     for ending in ("", "-wal"):
         shutil.copyfile(f"{tmp_path}/running.db{ending}", f"{tmp_path}/store.db{ending}")
     desk.close()

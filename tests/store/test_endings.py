@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from polydomo.store.database import migrate
-from polydomo.store.queries import Query
 from polydomo.store.records import CANCELLED, DEAD, DONE, FAILED, Retention
 from polydomo.store.schema import MIGRATIONS
 from tests.store.desk import NOW, SECOND, Desk, job, name
@@ -27,7 +26,7 @@ def test_they_come_in_the_order_in_which_the_jobs_ended(desk: Desk) -> None:
     add(desk, 1, 2, 3, 4)
     end(desk, 3)
     end(desk, 1, FAILED)
-    assert desk.do(desk.store.cancel, name(4), NOW) is None
+    assert desk.do(desk.store.finish, name(4), 0, CANCELLED, None, NOW) is None
     assert ended(desk) == [name(3), name(1), name(4)]
     records = desk.ask(desk.store.endings(0))
     assert [record.state for record in records] == [DONE, FAILED, CANCELLED]
@@ -71,11 +70,11 @@ def test_numbers_are_not_given_out_twice(lasting: Desk) -> None:
 
 
 def test_how_far_the_ledger_is_survives(lasting: Desk) -> None:
-    assert lasting.ask(lasting.store.settled()) == 0
-    assert lasting.do(lasting.store.settle, 7) is None
-    assert lasting.do(lasting.store.settle, 5) is None  # an older one changes nothing
+    assert lasting.ask(lasting.store.ledger_position()) == 0
+    assert lasting.do(lasting.store.set_ledger_position, 7) is None
+    assert lasting.do(lasting.store.set_ledger_position, 5) is None  # an older one changes nothing
     lasting.reopen()
-    assert lasting.ask(lasting.store.settled()) == 7
+    assert lasting.ask(lasting.store.ledger_position()) == 7
     assert lasting.store.ending >= 7
 
 
@@ -86,8 +85,8 @@ def test_a_store_of_the_version_before_gets_its_ends_numbered(kind: str, new_url
     migrate(connection, MIGRATIONS[:4])
     for seq in (1, 2):
         parameters = {"seq": seq, "id": name(seq), "service": b"echo", "worker": b"w", "client": b"c"}
-        connection.execute(Query("", FIRST_VERSION_JOB), **parameters)
-    connection.execute(Query("", "UPDATE jobs SET state = 'done', finished = 5 WHERE seq = 2"))
+        connection.execute(FIRST_VERSION_JOB, **parameters)
+    connection.execute("UPDATE jobs SET state = 'done', finished = 5 WHERE seq = 2")
     connection.close()
     desk = Desk(url)
     assert ended(desk) == [name(2)]

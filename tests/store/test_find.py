@@ -1,11 +1,11 @@
-"""What people ask: lists with filters and pages, counts, dead letters."""
+"""Queries: lists with filters and pages, counts, dead letters."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import fields
 
-from polydomo.store import queries, sqlite
+from polydomo.store import queries, sqlite_database
 from polydomo.store.errors import StoreInvalid
 from polydomo.store.records import (
     CANCELLED,
@@ -15,11 +15,12 @@ from polydomo.store.records import (
     FAILED,
     RUNNING,
     WAITING,
-    Count,
-    Filter,
+    JobCount,
+    JobFilter,
+    JobProgress,
     JobRecord,
-    Progress,
 )
+from polydomo.store.sqlite import SqliteStore
 from tests.store.desk import NOW, Desk, job, name
 
 STATES = (WAITING, DELAYED, RUNNING, DONE, FAILED, CANCELLED, DEAD)
@@ -50,25 +51,25 @@ def test_filters(desk: Desk) -> None:
     fill(desk)
     everything = range(42, 0, -1)
 
-    def found(filter: Filter) -> list[int]:
+    def found(filter: JobFilter) -> list[int]:
         return numbers(desk.ask(desk.store.find(filter)).jobs)
 
-    assert found(Filter()) == list(everything)
-    assert found(Filter(oldest_first=True)) == list(reversed(everything))
+    assert found(JobFilter()) == list(everything)
+    assert found(JobFilter(oldest_first=True)) == list(reversed(everything))
     for index, state in enumerate(STATES):
-        assert found(Filter(state=state)) == [n for n in everything if n % 7 == index]
-    assert found(Filter(service=b"service1")) == [n for n in everything if n % 3 == 1]
-    assert found(Filter(client=b"client0")) == [n for n in everything if n % 2 == 0]
-    assert found(Filter(key="key10")) == [10]
-    assert found(Filter(key="key11")) == []
-    assert found(Filter(parent=name(1))) == [n for n in everything if n % 4 == 0]
-    assert found(Filter(since=NOW + 10, before=NOW + 20)) == [n for n in everything if 10 <= n < 20]
-    assert found(Filter(service=b"service0", client=b"client1", state=DEAD, since=NOW + 10)) == [27]
+        assert found(JobFilter(state=state)) == [n for n in everything if n % 7 == index]
+    assert found(JobFilter(service=b"service1")) == [n for n in everything if n % 3 == 1]
+    assert found(JobFilter(client=b"client0")) == [n for n in everything if n % 2 == 0]
+    assert found(JobFilter(key="key10")) == [10]
+    assert found(JobFilter(key="key11")) == []
+    assert found(JobFilter(parent=name(1))) == [n for n in everything if n % 4 == 0]
+    assert found(JobFilter(since=NOW + 10, before=NOW + 20)) == [n for n in everything if 10 <= n < 20]
+    assert found(JobFilter(service=b"service0", client=b"client1", state=DEAD, since=NOW + 10)) == [27]
 
 
 def test_a_list_has_no_bodies(desk: Desk) -> None:
     fill(desk, 1)
-    (found,) = desk.ask(desk.store.find(Filter())).jobs
+    (found,) = desk.ask(desk.store.find(JobFilter())).jobs
     assert (found.body, found.envelope, found.options, found.size_in) == (b"", b"", b"", 6)
 
 
@@ -78,7 +79,9 @@ def test_pages_join_without_gaps_while_jobs_arrive(desk: Desk, oldest_first: boo
     seen: list[int] = []
     page: str | None = None
     for turn in range(100):
-        filter = Filter(service=b"service1", page=page, limit=4, oldest_first=oldest_first, before=NOW + 43)
+        filter = JobFilter(
+            service=b"service1", page=page, limit=4, oldest_first=oldest_first, before=NOW + 43
+        )
         answer = desk.ask(desk.store.find(filter))
         assert len(answer.jobs) <= 4
         seen += numbers(answer.jobs)
@@ -92,15 +95,21 @@ def test_pages_join_without_gaps_while_jobs_arrive(desk: Desk, oldest_first: boo
 
 def test_a_last_page_that_is_full_says_so(desk: Desk) -> None:
     fill(desk, 4)
-    page = desk.ask(desk.store.find(Filter(limit=4)))
+    page = desk.ask(desk.store.find(JobFilter(limit=4)))
     assert (len(page.jobs), page.next) == (4, None)
 
 
 @pytest.mark.parametrize(
     "filter",
-    [Filter(page="x"), Filter(page="²"), Filter(page="9" * 40), Filter(limit=0), Filter(state="odd")],
+    [
+        JobFilter(page="x"),
+        JobFilter(page="²"),
+        JobFilter(page="9" * 40),
+        JobFilter(limit=0),
+        JobFilter(state="odd"),
+    ],
 )
-def test_a_filter_that_makes_no_sense(filter: Filter) -> None:
+def test_a_filter_that_makes_no_sense(filter: JobFilter) -> None:
     desk = Desk("memory:")
     with pytest.raises(StoreInvalid):
         desk.ask(desk.store.find(filter))
@@ -113,11 +122,11 @@ def test_counts_follow_every_change(desk: Desk) -> None:
     for n in range(1, 43):
         key = (b"service%d" % (n % 3), STATES[n % 7])
         expected[key] = expected.get(key, 0) + 1
-    assert desk.ask(desk.store.counts()) == [Count(*key, jobs) for key, jobs in sorted(expected.items())]
+    assert desk.ask(desk.store.counts()) == [JobCount(*key, jobs) for key, jobs in sorted(expected.items())]
     for n in range(1, 43):
         desk.store.forget(name(n))
     assert desk.do(desk.store.add, job(99)) is None
-    assert desk.ask(desk.store.counts()) == [Count(b"echo", WAITING, 1)]
+    assert desk.ask(desk.store.counts()) == [JobCount(b"echo", WAITING, 1)]
 
 
 def test_by_key(desk: Desk) -> None:
@@ -131,7 +140,7 @@ def test_by_key(desk: Desk) -> None:
 def test_the_columns_are_the_records_fields() -> None:
     """Rows become records by position."""
     progress = [column.name for column in queries.PROGRESS]
-    assert progress == [field.name for field in fields(Progress)]
+    assert progress == [field.name for field in fields(JobProgress)]
     request = [column.name for column in queries.REQUESTS.columns[1:]]
     everything = [*progress, *(column.name for column in queries.REST), *request]
     assert everything == [field.name for field in fields(JobRecord)]
@@ -152,14 +161,19 @@ def test_every_list_finds_its_index(tmp_path: object) -> None:
     }
     for index, conditions in plans.items():
         for oldest_first in (True, False):
-            query = queries.find(conditions, oldest_first)
+            query = queries.find_jobs(conditions, oldest_first)
             assert index in plan(desk, query)
-    for query in (queries.GET, queries.RESULT, queries.OPEN_JOBS, queries.BY_KEY):
+    for query in (queries.GET_JOB, queries.GET_RESULT, queries.LIST_OPEN, queries.GET_JOB_BY_KEY):
         assert_no_scan(plan(desk, query))
-    for bulk in (queries.LOAD, queries.HOLDERS, queries.EXPIRED):
-        assert_no_scan(plan(desk, queries.Query("", sqlite._question(bulk, 8, 10))))
-    for bulk in (queries.CHANGE, queries.REVISE, queries.REWRITE, *queries.REMOVE):
-        assert_no_scan(plan(desk, queries.Query("", sqlite._with(bulk, 8))))
+    for statement in (queries.LOAD_PROGRESS, queries.LOAD_KEY_HOLDERS, queries.LIST_EXPIRED):
+        assert_no_scan(plan(desk, sqlite_database._select_json(statement, 8, 10)))
+    for statement in (
+        queries.UPDATE_PROGRESS,
+        queries.UPDATE_JOBS,
+        queries.UPDATE_OPTIONS,
+        *queries.DELETE_JOBS,
+    ):
+        assert_no_scan(plan(desk, sqlite_database._with_rows(statement, 8)))
     desk.close()
 
 
@@ -169,11 +183,10 @@ def assert_no_scan(plan: str) -> None:
         assert f"SCAN {table}" not in plan, plan
 
 
-def plan(desk: Desk, query: queries.Query) -> str:
-    explained = queries.Query("", f"EXPLAIN QUERY PLAN {query.text}")
-    assert isinstance(desk.store, sqlite.SqliteStore)
+def plan(desk: Desk, query: str) -> str:
+    assert isinstance(desk.store, SqliteStore)
     connection = desk.store._reading._connection
-    given: dict[str, int] | list[int] = dict.fromkeys(queries.PARAMETER.findall(query.text), 1)
-    if "?" in query.text:
-        given = [1] * query.text.count("?")
-    return str(connection.execute(explained.text, given).fetchall())
+    given: dict[str, int] | list[int] = dict.fromkeys(queries.PARAMETER.findall(query), 1)
+    if "?" in query:
+        given = [1] * query.count("?")
+    return str(connection.execute(f"EXPLAIN QUERY PLAN {query}", given).fetchall())

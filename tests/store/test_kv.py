@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from polydomo.store import kv_batch
 from polydomo.store.database import migrate
 from polydomo.store.errors import StoreBusy, StoreError, StoreInvalid
-from polydomo.store.postgres import PostgresDatabase
-from polydomo.store.queries import VERSION, Query
-from polydomo.store.records import DONE, Item
+from polydomo.store.postgres_database import PostgresDatabase
+from polydomo.store.queries import VERSION
+from polydomo.store.records import DONE, KvItem
 from polydomo.store.schema import MIGRATIONS
 from polydomo.store.sql import SqlStore
 from polydomo.store.sqlite import SqliteStore
@@ -31,31 +31,31 @@ def names(desk: Desk, space: str = "memo") -> list[bytes]:
 def test_what_is_put_is_found(desk: Desk) -> None:
     assert desk.do(desk.store.put, "memo", b"\0\xff", b"value", NOW, NOW + 5) is None
     assert desk.do(desk.store.put, "", b"", b"", NOW) is None
-    assert desk.ask(desk.store.item("memo", b"\0\xff")) == Item("memo", b"\0\xff", b"value", NOW, NOW + 5)
-    assert desk.ask(desk.store.item("", b"")) == Item("", b"", b"", NOW, None)
+    assert desk.ask(desk.store.item("memo", b"\0\xff")) == KvItem("memo", b"\0\xff", b"value", NOW, NOW + 5)
+    assert desk.ask(desk.store.item("", b"")) == KvItem("", b"", b"", NOW, None)
     assert desk.ask(desk.store.item("memo", b"other")) is None
     assert desk.ask(desk.store.item("other", b"\0\xff")) is None
-    assert desk.ask(desk.store.room("memo")) == (1, 5)
-    assert desk.ask(desk.store.room("other")) == (0, 0)
+    assert desk.ask(desk.store.space_totals("memo")) == (1, 5)
+    assert desk.ask(desk.store.space_totals("other")) == (0, 0)
 
 
 def test_any_text_is_a_space(desk: Desk) -> None:
     """Services' names are bytes, read as latin-1."""
     for space in ("memo:" + bytes(range(256)).decode("latin-1"), "ä", "\ud800"):
         assert desk.do(desk.store.put, space, b"name", b"value", NOW) is None
-        assert desk.ask(desk.store.item(space, b"name")) == Item(space, b"name", b"value", NOW, None)
-        assert desk.ask(desk.store.room(space)) == (1, 5)
+        assert desk.ask(desk.store.item(space, b"name")) == KvItem(space, b"name", b"value", NOW, None)
+        assert desk.ask(desk.store.space_totals(space)) == (1, 5)
 
 
 def test_the_last_of_several_wins(desk: Desk) -> None:
     store = desk.store
     puts = [partial(store.put, "memo", b"name", bytes(size), NOW + size) for size in (3, 9, 2)]
     assert desk.burst(*puts) == ["ok"] * 3
-    assert desk.ask(store.item("memo", b"name")) == Item("memo", b"name", bytes(2), NOW + 2, None)
-    assert desk.ask(store.room("memo")) == (1, 2)
+    assert desk.ask(store.item("memo", b"name")) == KvItem("memo", b"name", bytes(2), NOW + 2, None)
+    assert desk.ask(store.space_totals("memo")) == (1, 2)
     assert desk.do(store.put, "memo", b"name", bytes(7), NOW, NOW) is None  # and in a batch of its own
-    assert desk.ask(store.item("memo", b"name")) == Item("memo", b"name", bytes(7), NOW, NOW)
-    assert desk.ask(store.room("memo")) == (1, 7)
+    assert desk.ask(store.item("memo", b"name")) == KvItem("memo", b"name", bytes(7), NOW, NOW)
+    assert desk.ask(store.space_totals("memo")) == (1, 7)
 
 
 def test_dropping(desk: Desk) -> None:
@@ -69,8 +69,8 @@ def test_dropping(desk: Desk) -> None:
     assert desk.do(store.drop, "memo", None) is None
     assert desk.do(store.drop, "memo", None) is None
     assert names(desk) == []
-    assert desk.ask(store.room("memo")) == (0, 0)
-    assert desk.ask(store.room("other")) == (1, 5)
+    assert desk.ask(store.space_totals("memo")) == (0, 0)
+    assert desk.ask(store.space_totals("other")) == (1, 5)
 
 
 def test_the_order_within_a_batch_counts(desk: Desk) -> None:
@@ -91,8 +91,8 @@ def test_the_order_within_a_batch_counts(desk: Desk) -> None:
         == ["ok"] * 10
     )
     assert names(desk) == [b"c", b"d"]
-    assert desk.ask(store.room("memo")) == (2, 8)
-    assert desk.ask(store.room("other")) == (1, 0)
+    assert desk.ask(store.space_totals("memo")) == (2, 8)
+    assert desk.ask(store.space_totals("other")) == (1, 0)
 
 
 def test_paging(desk: Desk) -> None:
@@ -103,9 +103,9 @@ def test_paging(desk: Desk) -> None:
     assert desk.do(desk.store.trim, "other", NOW, None) is None
     page = desk.ask(desk.store.items("memo", limit=3))
     assert page == [
-        Item("memo", b"", b"", NOW, None),
-        Item("memo", b"1", b"", NOW + 1, NOW),
-        Item("memo", b"2", b"", NOW + 2, NOW),
+        KvItem("memo", b"", b"", NOW, None),
+        KvItem("memo", b"1", b"", NOW + 1, NOW),
+        KvItem("memo", b"2", b"", NOW + 2, NOW),
     ]
     assert [item.name for item in desk.ask(desk.store.items("memo", b"2", 2))] == [b"3", b"4"]
     assert [item.name for item in desk.ask(desk.store.items("memo", b"4", 2))] == [b"5"]
@@ -119,12 +119,12 @@ def test_trimming_removes_what_has_expired(desk: Desk) -> None:
     desk.store.put("other", b"0", b"value", NOW, NOW)
     assert desk.do(desk.store.trim, "memo", NOW + 1, None) is None
     assert names(desk) == [b"2", b"3", b"for ever"]
-    assert desk.ask(desk.store.room("memo")) == (3, 15)
+    assert desk.ask(desk.store.space_totals("memo")) == (3, 15)
     assert names(desk, "other") == [b"0"]
 
 
 def test_trimming_to_a_size_removes_the_oldest(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_batch, "LOOK", 2)
+    monkeypatch.setattr(kv_batch, "PAGE", 2)
     store = desk.store
     for number, age in enumerate((5, 3, 4, 1, 2, 1)):
         store.put("memo", b"%d" % number, bytes(10), NOW - age)
@@ -135,10 +135,10 @@ def test_trimming_to_a_size_removes_the_oldest(desk: Desk, monkeypatch: pytest.M
     assert names(desk) == [b"3", b"4", b"5"]
     assert desk.do(store.trim, "memo", NOW, 15) is None  # of two of the same age the name decides
     assert names(desk) == [b"5"]
-    assert desk.ask(store.room("memo")) == (1, 10)
+    assert desk.ask(store.space_totals("memo")) == (1, 10)
     assert desk.do(store.trim, "memo", NOW, -1) is None
     assert desk.do(store.trim, "memo", NOW, 0) is None
-    assert desk.ask(store.room("memo")) == (0, 0)
+    assert desk.ask(store.space_totals("memo")) == (0, 0)
 
 
 def test_an_item_that_was_put_again_counts_as_new(desk: Desk) -> None:
@@ -184,8 +184,8 @@ def test_items_and_jobs_share_transactions(lasting: Desk) -> None:
     )
     assert store.commits == 2  # the gate's, and this one
     lasting.reopen()
-    assert lasting.ask(lasting.store.item("memo", b"name")) == Item("memo", b"name", b"result", NOW, None)
-    assert lasting.ask(lasting.store.room("memo")) == (1, 6)
+    assert lasting.ask(lasting.store.item("memo", b"name")) == KvItem("memo", b"name", b"result", NOW, None)
+    assert lasting.ask(lasting.store.space_totals("memo")) == (1, 6)
 
 
 def test_a_large_value(lasting: Desk) -> None:
@@ -194,7 +194,7 @@ def test_a_large_value(lasting: Desk) -> None:
     found = lasting.ask(lasting.store.item("cid", b"name"))
     assert found is not None
     assert found.value == value
-    assert lasting.ask(lasting.store.items("cid")) == [Item("cid", b"name", b"", NOW, None)]
+    assert lasting.ask(lasting.store.items("cid")) == [KvItem("cid", b"name", b"", NOW, None)]
     assert lasting.do(lasting.store.put, "cid", b"name", b"", NOW) is None
 
 
@@ -204,9 +204,9 @@ def test_a_store_of_the_version_before_gets_a_shelf(kind: str, new_url: Urls) ->
     connection = database(url)
     migrate(connection, MIGRATIONS[:3])
     parameters = {"seq": 1, "id": name(1), "service": b"echo", "worker": b"w", "client": b"c"}
-    connection.execute(Query("", FIRST_VERSION_JOB), **parameters)
+    connection.execute(FIRST_VERSION_JOB, **parameters)
     connection.execute(
-        Query("", "INSERT INTO requests (seq, body, envelope, options) VALUES (1, :body, :body, :body)"),
+        "INSERT INTO requests (seq, body, envelope, options) VALUES (1, :body, :body, :body)",
         body=b"body",
     )
     connection.close()
@@ -232,7 +232,7 @@ def test_the_server_finds_items_by_its_indexes(new_url: Urls) -> None:
         text = (
             f"EXPLAIN SELECT {query} FROM shelf WHERE space = :space AND {query} IS NOT NULL ORDER BY {query}"
         )
-        plan = connection.fetch(Query("", f"{text} LIMIT 5"), space=b"memo")
+        plan = connection.fetch(f"{text} LIMIT 5", space=b"memo")
         assert any(index in row[0] for row in plan)
     connection.close()
 
@@ -258,12 +258,12 @@ writes = st.one_of(puts, puts, puts, drops, trims)
 def test_a_database_does_what_memory_does(kind: str, new_url: Callable[[str], str]) -> None:
     model, other = Desk("memory:"), Desk(new_url(kind))
     if isinstance(other.store, SqliteStore):
-        other.store._database.script("PRAGMA synchronous = OFF")  # surviving is not the question here
+        other.store._writing.execute("PRAGMA synchronous = OFF")  # surviving is not the question here
 
     def picture(desk: Desk) -> list[object]:
         seen: list[object] = []
         for space in ("a", "ä"):
-            seen += [desk.ask(desk.store.room(space)), desk.ask(desk.store.items(space))]
+            seen += [desk.ask(desk.store.space_totals(space)), desk.ask(desk.store.items(space))]
             seen += [desk.ask(desk.store.item(space, label)) for label in (b"", b"1", b"2", b"\xff")]
         return seen
 
@@ -284,7 +284,7 @@ def test_a_database_does_what_memory_does(kind: str, new_url: Callable[[str], st
         assert code(other.do(other.store.drop, "ä", None)) == "ok"
         assert isinstance(other.store, SqlStore)
         for table in ("shelf", "spaces"):  # what cannot be asked for must not be there either
-            assert other.ask(other.store._all(int, Query("", f"SELECT count(*) FROM {table}"))) == [0]
+            assert other.ask(other.store._read_all(int, f"SELECT count(*) FROM {table}")) == [0]
     finally:
         model.close()
         other.close()

@@ -23,11 +23,11 @@ from polydomo.store.errors import (
     StoreUnreachable,
     StoreUnusable,
 )
-from polydomo.store.postgres import PostgresDatabase
-from polydomo.store.queries import VERSION, Query
+from polydomo.store.postgres_database import PostgresDatabase
+from polydomo.store.queries import VERSION
 from polydomo.store.records import DONE, AttemptRecord
 from polydomo.store.schema import MIGRATIONS, Migration
-from polydomo.store.sqlite import SqliteDatabase
+from polydomo.store.sqlite_database import SqliteDatabase
 from tests.store.desk import NOW, Desk, job, name
 from tests.store.server import PostgresServer
 
@@ -47,7 +47,7 @@ def database(url: str) -> SqliteDatabase | PostgresDatabase:
     "url", ["", "mysql://host/base", "sqlite:", "sqlite:///", "sqlite://host/file", "memory"]
 )
 def test_an_address_that_is_none(url: str) -> None:
-    with pytest.raises(StoreInvalid, match="no address") as caught:
+    with pytest.raises(StoreInvalid, match="not the URL") as caught:
         open_store(url, lambda task: None)
     assert "sqlite:///FILE" in caught.value.advice
 
@@ -93,7 +93,7 @@ def test_the_log_is_moved_into_the_database_when_things_are_quiet(
 
 def test_a_log_that_grows_too_long_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polydomo.store.checkpoint.PAUSE", 60.0)
-    monkeypatch.setattr("polydomo.store.checkpoint.TOO_LONG", 500_000)
+    monkeypatch.setattr("polydomo.store.checkpoint.TRUNCATE_SIZE", 500_000)
     desk = Desk(f"sqlite:///{tmp_path}/store.db")
     sizes = []
     for number in range(1, 30):
@@ -128,7 +128,7 @@ def test_a_store_of_a_newer_version_is_refused(kind: str, new_url: Urls) -> None
     url = new_url(kind)
     Desk(url).close()
     connection = database(url)
-    connection.execute(Query("", "UPDATE meta SET number = :version WHERE name = 'version'"), version=99)
+    connection.execute("UPDATE meta SET number = :version WHERE name = 'version'", version=99)
     connection.close()
     with pytest.raises(StoreNewer, match="version 99") as caught:
         Desk(url)
@@ -144,12 +144,12 @@ def test_a_store_of_an_older_version_is_brought_up_to_date(kind: str, new_url: U
     connection = database(url)
     newer = (
         *MIGRATIONS,
-        Migration("a mood", ("ALTER TABLE jobs ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'",)),
+        Migration(("ALTER TABLE jobs ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'",)),
     )
     migrate(connection, newer)
     migrate(connection, newer)  # nothing left to do
     assert connection.fetch(VERSION) == [(len(MIGRATIONS) + 1,)]
-    assert connection.fetch(Query("", "SELECT id, mood FROM jobs")) == [(name(1), "good")]
+    assert connection.fetch("SELECT id, mood FROM jobs") == [(name(1), "good")]
     connection.close()
     with pytest.raises(StoreNewer):
         Desk(url)
@@ -171,18 +171,14 @@ def test_a_store_of_the_first_version_with_jobs_in_it(kind: str, new_url: Urls) 
     connection = database(url)
     migrate(connection, MIGRATIONS[:1])
     assert connection.fetch(VERSION) == [(1,)]
+    connection.execute(FIRST_VERSION_JOB, seq=1, id=name(1), service=b"echo", worker=b"w", client=b"c")
     connection.execute(
-        Query("", FIRST_VERSION_JOB), seq=1, id=name(1), service=b"echo", worker=b"w", client=b"c"
-    )
-    connection.execute(
-        Query("", "INSERT INTO requests (seq, body, envelope, options) VALUES (1, :body, :body, :body)"),
+        "INSERT INTO requests (seq, body, envelope, options) VALUES (1, :body, :body, :body)",
         body=b"body",
     )
+    connection.execute("INSERT INTO attempts VALUES (1, 1, :worker, 2, 3, 'worker-lost')", worker=b"v")
     connection.execute(
-        Query("", "INSERT INTO attempts VALUES (1, 1, :worker, 2, 3, 'worker-lost')"), worker=b"v"
-    )
-    connection.execute(
-        Query("", "INSERT INTO tallies (service, state, jobs) VALUES (:service, 'running', 1)"),
+        "INSERT INTO tallies (service, state, jobs) VALUES (:service, 'running', 1)",
         service=b"echo",
     )
     connection.close()
@@ -207,12 +203,12 @@ def test_a_migration_that_fails_changes_nothing(kind: str, new_url: Urls) -> Non
     url = new_url(kind)
     Desk(url).close()
     connection = database(url)
-    bad = Migration("half of it", ("CREATE TABLE half (id {int})", "CREATE TABLE jobs (id {int})"))
+    bad = Migration(("CREATE TABLE half (id {int})", "CREATE TABLE jobs (id {int})"))
     with pytest.raises((sqlite3.Error, psycopg.Error)):
         migrate(connection, (*MIGRATIONS, bad))
     assert connection.fetch(VERSION) == [(len(MIGRATIONS),)]
     with pytest.raises((sqlite3.Error, psycopg.Error)):
-        connection.fetch(Query("", "SELECT * FROM half"))
+        connection.fetch("SELECT * FROM half")
     connection.close()
     Desk(url).close()  # still as good as before
 
@@ -229,15 +225,15 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
 def test_a_database_of_another_program_is_left_as_it_was(kind: str, new_url: Urls) -> None:
     url = new_url(kind)
     connection = database(url)
-    connection.script("CREATE TABLE jobs (title TEXT, salary INTEGER)")
+    connection.execute("CREATE TABLE jobs (title TEXT, salary INTEGER)")
     connection.close()
     with pytest.raises(StoreUnusable, match="jobs") as caught:
         Desk(url)
     assert "another program" in caught.value.advice
     connection = database(url)
-    assert connection.fetch(Query("", "SELECT title, salary FROM jobs")) == []
+    assert connection.fetch("SELECT title, salary FROM jobs") == []
     with pytest.raises((sqlite3.Error, psycopg.Error)):
-        connection.fetch(Query("", "SELECT * FROM meta"))
+        connection.fetch("SELECT * FROM meta")
     connection.close()
 
 

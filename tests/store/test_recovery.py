@@ -1,4 +1,4 @@
-"""After a restart: what had not ended, in the order it came."""
+"""Recovery after a restart: unfinished jobs in order of arrival."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from polydomo.store import memory, open_store, sql
-from polydomo.store.records import DEAD, DELAYED, DONE, RUNNING, WAITING, JobRecord
+from polydomo.store.records import CANCELLED, DEAD, DELAYED, DONE, RUNNING, WAITING, JobRecord
+from polydomo.store.store import RECOVERY_JOBS
 from tests.store.desk import NOW, Desk, job, name
 
 
@@ -29,7 +30,8 @@ def test_unfinished_jobs_come_in_order_of_arrival(desk: Desk) -> None:
     store.finish(name(9), 0, DONE, b"", NOW)
     store.finish(name(1), 0, DEAD, None, NOW)
     store.attempt(name(7), 1, b"worker", NOW)
-    assert desk.do(store.requeue, name(7), 1, "gone", NOW) is None
+    store.finish(name(7), 1, DEAD, None, NOW)
+    assert desk.do(store.revive, name(7), NOW) is None
     found = all_unfinished(desk)
     assert [record.id for record in found] == [name(number) for number in order if number not in (9, 1)]
     states = {record.id: record.state for record in found}
@@ -46,7 +48,7 @@ def test_everything_survives_a_restart(lasting: Desk) -> None:
     store.partial(name(1), 1, b"part", NOW)
     store.event(name(1), "kind", b"event", NOW)
     store.finish(name(2), 0, DONE, b"result", NOW)
-    assert lasting.do(store.cancel, name(3), NOW) is None
+    assert lasting.do(store.finish, name(3), 0, CANCELLED, None, NOW) is None
     before = [lasting.ask(store.get(name(number))) for number in range(1, 21)]
     lasting.reopen()
     store = lasting.store
@@ -103,5 +105,5 @@ async def test_recover_streams_everything(new_url: Callable[[str], str]) -> None
     await last
     found = [record.id async for jobs in store.recover(limit=300) for record in jobs]
     assert found == [name(number) for number in range(1, 1001)]
-    assert store.RECOVERY_JOBS > 300
+    assert RECOVERY_JOBS > 300
     await loop.run_in_executor(None, store.close)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from polydomo.store import store
-from polydomo.store.records import CANCELLED, DEAD, DONE, FAILED, Filter, Retention
+from polydomo.store.records import CANCELLED, DEAD, DONE, FAILED, JobFilter, Retention
 from tests.store.desk import NOW, SECOND, Desk, job, name
 
 HOUR = 3600 * SECOND
@@ -20,7 +20,7 @@ def ended(desk: Desk, number: int, state: str, at: int, service: bytes = b"echo"
 
 
 def left(desk: Desk) -> list[int]:
-    page = desk.ask(desk.store.find(Filter(oldest_first=True, limit=10_000)))
+    page = desk.ask(desk.store.find(JobFilter(oldest_first=True, limit=10_000)))
     return [record.submitted - NOW for record in page.jobs]
 
 

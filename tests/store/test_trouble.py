@@ -1,4 +1,4 @@
-"""The disk fills up, turns read-only, fails: a clear error, nothing half-written, and on it goes without a restart."""
+"""The disk is full, read-only or fails: a clear error, no partial write, and recovery without a restart."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ import psycopg
 import pytest
 
 from polydomo.store.errors import StoreCorrupt, StoreFull, StoreReadonly, StoreUnusable
-from polydomo.store.records import DONE, Filter
-from polydomo.store.sqlite import SqliteDatabase, SqliteStore
+from polydomo.store.records import DONE, JobFilter
+from polydomo.store.sqlite import SqliteStore
+from polydomo.store.sqlite_database import SqliteDatabase
 from tests.store.desk import NOW, Desk, code, job, name
 from tests.store.disks import FragileDisk, small_disk
 from tests.store.server import PostgresServer
 
 
 def jobs(desk: Desk) -> list[int]:
-    page = desk.ask(desk.store.find(Filter(oldest_first=True, limit=10_000)))
+    page = desk.ask(desk.store.find(JobFilter(oldest_first=True, limit=10_000)))
     return [record.submitted - NOW for record in page.jobs]
 
 
 def writer(desk: Desk) -> SqliteDatabase:
     """Its connection, to be used while it rests."""
     assert isinstance(desk.store, SqliteStore)
-    return desk.store._database
+    return desk.store._writing
 
 
 def test_full(new_url: Callable[[str], str]) -> None:
@@ -77,7 +78,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 def test_readonly(new_url: Callable[[str], str]) -> None:
     desk = Desk(new_url("sqlite"))
     assert desk.do(desk.store.add, job(1)) is None
-    writer(desk).script("PRAGMA query_only = ON")
+    writer(desk).execute("PRAGMA query_only = ON")
     assert isinstance(desk.do(desk.store.add, job(2)), StoreReadonly)
     assert jobs(desk) == [1]
     assert desk.do(desk.store.add, job(3)) is None  # the connection was made anew

@@ -1,4 +1,4 @@
-"""`polydomo admin`: restart and stop a running broker, send its workers away, read its figures and its log."""
+"""`polydomo admin`: restart and stop a running broker, disconnect its workers, read its statistics and its log."""
 
 from __future__ import annotations
 
@@ -13,101 +13,103 @@ from polydomo.cli.inspect import Service
 from polydomo.errors import Unreachable
 from polydomo.safe_text import safe_line
 
-app = typer.Typer(help="Look after a running broker.", no_args_is_help=True)
+app = typer.Typer(help="Administer a running broker.", no_args_is_help=True)
 
-# It finishes its jobs first.
+# How long to wait for a restart, in seconds: the broker finishes its jobs first.
 PATIENCE = 60.0
 STYLES = {"ERROR": "red", "CRITICAL": "red", "WARNING": "yellow", "DEBUG": "dim"}
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[RESOURCE]...", help="All of them; none: none.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RESOURCE]...", help="All resources of the service; none: remove all."),
+]
 
 
 @app.command("restart")
 def restart(
     url: common.Url = common.DEFAULT_URL,
-    wait: Annotated[bool, typer.Option(help="Until it is back.")] = True,
+    wait: Annotated[bool, typer.Option(help="Wait until the broker is back.")] = True,
     as_json: common.Json = False,
 ) -> None:
-    """Let the broker finish its jobs, end, and begin anew with the same command line."""
-    before = broker_client.ask(url, "broker")["uptime"]
-    answer = broker_client.run_task(url, "restart")
-    began = time.monotonic()
-    if wait:
-        _wait_for_another(url, before, began)
-    took = round(time.monotonic() - began, 3)
-    if as_json:
-        common.print_json(answer | ({"seconds": took} if wait else {}))
-    else:
-        said = f"{answer['name']} is back after {common.duration(took)}" if wait else "it restarts"
-        common.show(Text(said, "green"))
+    """Restart the broker, with the same command line, after its jobs have finished."""
+    uptime = broker_client.query(url, "broker")["uptime"]
+    reply = broker_client.run_task(url, "restart")
+    start = time.monotonic()
+    if not wait:
+        common.print_result(reply, as_json, Text(f"{reply['name']} restarts", "green"))
+        return
+    _wait_for_restart(url, uptime, start)
+    took = round(time.monotonic() - start, 3)
+    text = f"{reply['name']} is back after {common.duration(took)}"
+    common.print_result(reply | {"seconds": took}, as_json, Text(text, "green"))
 
 
-def _wait_for_another(url: str, before: float, began: float) -> None:
+def _wait_for_restart(url: str, uptime: float, start: float) -> None:
+    """Wait for a broker whose uptime is less than that of the old one would be."""
     while True:
         try:
-            if (
-                broker_client.ask(url, "broker", timeout=1.0)["uptime"]
-                < before + time.monotonic() - began - 0.001
-            ):
+            new = broker_client.query(url, "broker", timeout=1.0)["uptime"]
+            if new < uptime + time.monotonic() - start - 0.001:
                 return
         except Unreachable:
-            if time.monotonic() - began > PATIENCE:
+            if time.monotonic() - start > PATIENCE:
                 raise
-        if time.monotonic() - began > PATIENCE:
-            common.fail(f"it has not stopped after {PATIENCE:g} s", "its jobs may take longer: see its log")
+        if time.monotonic() - start > PATIENCE:
+            common.fail(
+                f"the broker has not stopped after {PATIENCE:g} s",
+                "its jobs may take longer: see its log",
+            )
         time.sleep(0.1)
 
 
 @app.command("shutdown")
 def shutdown(url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
-    """Let the broker finish its jobs and end."""
-    answer = broker_client.run_task(url, "shutdown")
-    _said(answer, f"{answer['name']} finishes its jobs and stops", as_json)
+    """Stop the broker after its jobs have finished."""
+    reply = broker_client.run_task(url, "shutdown")
+    common.print_result(reply, as_json, Text(f"{reply['name']} finishes its jobs and stops", "green"))
 
 
 @app.command("disconnect")
 def disconnect(
-    worker: Annotated[str | None, typer.Argument(metavar="[WORKER]", help="Only this one.")] = None,
+    worker: Annotated[str | None, typer.Argument(metavar="[WORKER]", help="Only this worker.")] = None,
     url: common.Url = common.DEFAULT_URL,
     service: Service = None,
     as_json: common.Json = False,
 ) -> None:
-    """Send all workers away. They come back by themselves; what they were doing goes to others."""
-    answer = broker_client.run_task(url, "disconnect", {"name": worker, "service": service})
-    gone = answer["disconnected"]
-    _said(answer, f"{len(gone)} sent away" + (f": {', '.join(gone[:10])}" if gone else ""), as_json)
+    """Disconnect all workers. They connect again by themselves; their jobs are given to other workers."""
+    reply = broker_client.run_task(url, "disconnect", {"name": worker, "service": service})
+    names = reply["disconnected"]
+    text = f"{len(names)} disconnected" + (f": {', '.join(names[:10])}" if names else "")
+    common.print_result(reply, as_json, Text(text, "green"))
 
 
 @app.command("stats")
 def stats(url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
-    """The broker's process: time, memory, descriptors, threads, messages."""
+    """Show statistics of the broker's process: time, memory, descriptors, threads, messages."""
     found = broker_client.run_task(url, "get_stats")
-    if as_json:
-        common.print_json(found)
-        return
     shown = {name: found[name] for name in ("name", "status", "endpoint", "worker_count", "service_count")}
     shown |= found["process"] | {f"messages {name}": value for name, value in found["messaging"].items()}
-    table = common.table(["", ""], [[Text(name, "cyan"), value] for name, value in shown.items()])
-    table.show_header = False
-    common.show(table)
+    common.print_result(found, as_json, common.properties(shown))
 
 
 @app.command("logs")
 def logs(
     url: common.Url = common.DEFAULT_URL,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, the newest.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Number of lines, at most; the newest.")
+    ] = 20,
     level: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning, error: this and worse.")
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error, and above.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Such as 2026-01-31T12:00, in local time.")
+        str | None, typer.Option(metavar="TIME", help="From this local time on, such as 2026-01-31T12:00.")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="The same.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Up to this local time.")] = None,
     as_json: common.Json = False,
 ) -> None:
-    """The last lines of the broker's log."""
-    asked = {"last": limit, "level": level, "since": since, "until": until}
-    rows = broker_client.run_task(url, "get_logs", asked)
+    """Show the last lines of the broker's log."""
+    filters = {"last": limit, "level": level, "since": since, "until": until}
+    rows = broker_client.run_task(url, "get_logs", filters)
     if as_json:
         common.print_json(rows)
         return
@@ -125,17 +127,15 @@ def logs(
 def resources(
     url: common.Url = common.DEFAULT_URL, service: Service = None, as_json: common.Json = False
 ) -> None:
-    """Which worker has which resources now."""
+    """Show which worker has which resources."""
     rows: list[dict[str, Any]] = broker_client.run_task(url, "show_resources", {"service": service})
-    if as_json:
-        common.print_json(rows)
-        return
     shown = [
-        [row["worker"], ", ".join(row["services"]), len(row["resources"]), _some(row["resources"])]
+        [row["worker"], ", ".join(row["services"]), len(row["resources"]), _first_few(row["resources"])]
         for row in rows
     ]
-    columns = ["worker", "services", ">resources", "among them"]
-    common.show(common.table(columns, shown) if shown else Text("no workers", "dim"))
+    columns = ["worker", "services", ">resources", "such as"]
+    table = common.table(columns, shown) if shown else Text("no workers", "dim")
+    common.print_result(rows, as_json, table)
 
 
 @app.command("share-out")
@@ -145,17 +145,11 @@ def share_out(
     url: common.Url = common.DEFAULT_URL,
     as_json: common.Json = False,
 ) -> None:
-    """Share resources out among a service's workers, in place of those that were."""
-    answer = broker_client.run_task(url, "share_out", {"service": service, "resources": names or []})
-    _said(answer, f"{answer['resources']} resources of {service} are shared out", as_json)
+    """Distribute resources among a service's workers, replacing the ones it had."""
+    reply = broker_client.run_task(url, "share_out", {"service": service, "resources": names or []})
+    text = f"{reply['resources']} resources of {service} are distributed"
+    common.print_result(reply, as_json, Text(text, "green"))
 
 
-def _said(answer: Any, said: str, as_json: bool) -> None:
-    if as_json:
-        common.print_json(answer)
-    else:
-        common.show(Text(said, "green"))
-
-
-def _some(names: list[str]) -> str:
+def _first_few(names: list[str]) -> str:
     return ", ".join(names[:5]) + (" …" if len(names) > 5 else "")

@@ -1,7 +1,7 @@
-"""`polydomo bench`: how fast do requests go round?
+"""`polydomo bench`: the rate and latency of requests through a broker.
 
-Clients in this process, echo workers in another, a broker in a third (or the one that `--url` names), all
-with the SDK as users have it. Each client sends its next request when the last one is answered.
+Clients run in this process, echo workers in another, a broker in a third (or elsewhere, with `--url`), all with the
+public SDK. Each client sends its next request after the reply to the last one.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from polydomo.cli import broker_client, common, install_info
-from polydomo.cli.latency_stats import Summary, sparkline, summarize
-from polydomo.cli.processes import Child, ProcessGroup, url_of
+from polydomo.cli.latency_stats import LatencySummary, sparkline, summarize
+from polydomo.cli.processes import ChildProcess, ProcessGroup, url_of
 from polydomo.errors import PolydomoError
 from polydomo.sdk import Client
 from polydomo.sdk.background_loop import new_loop
 from polydomo.server.units import parse_size
 from polydomo.wire.frames import frame
 
-WORKERS_PATIENCE = 15.0
+# Seconds.
+WORKERS_TIMEOUT = 15.0
 REQUEST_TIMEOUT = 30.0
-# Requests before the clock runs: connections are made, caches warm.
+# Requests of each client before the measurement: connections are made, caches warm.
 WARM_UP = 20
 
 
-class Plan(msgspec.Struct):
-    """What is measured."""
+class BenchPlan(msgspec.Struct):
+    """The parameters of a measurement."""
 
     clients: int
     workers: int
@@ -46,21 +47,22 @@ class Plan(msgspec.Struct):
 
 
 def bench(
-    clients: Annotated[int, typer.Option("--clients", min=1, help="Clients at the same time.")] = 4,
+    clients: Annotated[int, typer.Option("--clients", min=1, help="Number of concurrent clients.")] = 4,
     workers: Annotated[
-        int, typer.Option("--workers", min=0, help="Echo workers; 0: --service has its own.")
+        int, typer.Option("--workers", min=0, help="Number of echo workers; 0: use those of --service.")
     ] = 4,
     requests: Annotated[
-        int, typer.Option("--requests", "-n", min=1, help="Of all clients together.")
+        int, typer.Option("--requests", "-n", min=1, help="Number of requests of all clients together.")
     ] = 20_000,
-    size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Of a body: 64, 4KiB, 1MB.")] = "64",
+    size: Annotated[
+        str, typer.Option("--size", metavar="SIZE", help="Size of a body: 64, 4KiB, 1MB.")
+    ] = "64",
     url: Annotated[
-        str | None, typer.Option("--url", "-u", metavar="URL", help="This broker, and not one of its own.")
+        str | None,
+        typer.Option("--url", "-u", metavar="URL", help="Use this broker instead of starting one."),
     ] = None,
-    dialect: Annotated[
-        str, typer.Option(metavar="DIALECT", help="mdp or dcp, for a broker of its own.")
-    ] = "mdp",
-    service: Annotated[str | None, typer.Option(help="A service that is offered, with --workers 0.")] = None,
+    dialect: Annotated[str, typer.Option(metavar="DIALECT", help="mdp or dcp, without --url.")] = "mdp",
+    service: Annotated[str | None, typer.Option(help="An existing service, with --workers 0.")] = None,
     as_json: common.Json = False,
 ) -> None:
     """Measure requests per second and latencies through a broker."""
@@ -72,29 +74,27 @@ def bench(
         raise typer.BadParameter("--service and --workers 0 belong together")
     if dialect not in ("mdp", "dcp"):
         raise typer.BadParameter(f"{dialect!r} is none of mdp, dcp", param_hint="--dialect")
-    plan = Plan(clients, workers, requests, length, dialect)
+    plan = BenchPlan(clients, workers, requests, length, dialect)
     plan.service = service or f"bench.{os.getpid()}"
-    with ProcessGroup() as household:
+    with ProcessGroup() as group:
         if url is None:
-            plan.url = url_of(household.start_broker()[1], dialect)
+            plan.url = url_of(group.start_broker()[1], dialect)
         else:
             plan.url, plan.own_broker = url, False
             plan.dialect = url.partition(":")[0].partition("+")[0]
-        latencies, summary = _measure(plan, household, quiet=as_json)
-    if as_json:
-        common.print_json({"plan": plan, "compiled": install_info.compiled(), "result": summary})
-    else:
-        common.show(report(plan, latencies, summary))
+        latencies, summary = _measure(plan, group, quiet=as_json)
+    value = {"plan": plan, "compiled": install_info.compiled(), "result": summary}
+    common.print_result(value, as_json, report(plan, latencies, summary))
     if summary.failed:
         raise typer.Exit(common.FAILED)
 
 
-def report(plan: Plan, latencies: list[float], summary: Summary) -> Group:
-    """A line of what was done, a table, and the shape of the latencies."""
-    broker = f"a broker of its own ({install_info.loop_name()}, {'compiled' if install_info.compiled() else 'plain'})"
-    whose = broker if plan.own_broker else plan.url
-    what = (
-        f"{plan.requests:,} requests of {common.size(plan.size)} over {plan.dialect.upper()} through {whose}"
+def report(plan: BenchPlan, latencies: list[float], summary: LatencySummary) -> Group:
+    """Return a line about the measurement, a table, and a sparkline of the latencies."""
+    own = f"a broker of its own ({install_info.loop_name()}, {'compiled' if install_info.compiled() else 'plain'})"
+    broker = own if plan.own_broker else plan.url
+    title = (
+        f"{plan.requests:,} requests of {common.size(plan.size)} over {plan.dialect.upper()} through {broker}"
     )
     columns = [">clients", ">workers", ">requests/s", ">p50", ">p90", ">p99", ">worst", ">failed"]
     row = [
@@ -107,31 +107,23 @@ def report(plan: Plan, latencies: list[float], summary: Summary) -> Group:
     least = common.duration(min(latencies, default=0.0))
     shape = Text.assemble((f"{least} ", "dim"), (sparkline(latencies), "cyan"))
     shape.append(f" {common.duration(summary.worst)}", "dim")
-    return Group(Text(what, "dim"), Text(), common.table(columns, [row]), Text(), shape)
+    return Group(Text(title, "dim"), Text(), common.table(columns, [row]), Text(), shape)
 
 
-def _measure(plan: Plan, household: ProcessGroup, *, quiet: bool) -> tuple[list[float], Summary]:
+def _measure(plan: BenchPlan, group: ProcessGroup, *, quiet: bool) -> tuple[list[float], LatencySummary]:
     worker = None
     if plan.workers:
-        words = [
-            "--service",
-            plan.service,
-            "--codec",
-            "raw",
-            "--concurrency",
-            str(plan.workers),
-            "--url",
-            plan.url,
-        ]
-        worker = household.start("worker", "polydomo.cli.example_services:echo", *words)
+        options = ["--service", plan.service, "--codec", "raw", "--url", plan.url]
+        options += ["--concurrency", str(plan.workers)]
+        worker = group.start("worker", "polydomo.cli.example_services:echo", *options)
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(Run(plan, worker).run(quiet))
+        return runner.run(Measurement(plan, worker).run(quiet))
 
 
-class Run:
-    """One measurement."""
+class Measurement:
+    """One measurement, and its results so far."""
 
-    def __init__(self, plan: Plan, worker: Child | None) -> None:
+    def __init__(self, plan: BenchPlan, worker: ChildProcess | None) -> None:
         self.plan = plan
         self.worker = worker
         self.body = frame(b"x" * plan.size)
@@ -140,49 +132,49 @@ class Run:
         self.failed = 0
         self.first_error = ""
 
-    async def run(self, quiet: bool) -> tuple[list[float], Summary]:
-        """Wait for the workers, warm up, measure."""
+    async def run(self, quiet: bool) -> tuple[list[float], LatencySummary]:
+        """Wait for the workers, warm up and measure."""
         clients = [self._client() for _ in range(self.plan.clients)]
         try:
-            await self._ready(clients[0])
+            await self._wait_for_workers(clients[0])
             await asyncio.gather(*[self._warm_up(client) for client in clients])
             start = time.perf_counter()
-            measuring = asyncio.gather(*[self._loop(client) for client in clients])
-            await self._watch(measuring, quiet)
+            measuring = asyncio.gather(*[self._send_requests(client) for client in clients])
+            await self._show_progress(measuring, quiet)
             elapsed = time.perf_counter() - start
         finally:
             for client in clients:
                 await client.close()
         if self.first_error:
-            common.complain(f"{self.failed} requests failed, the first with: {self.first_error}")
+            common.print_error(f"{self.failed} requests failed, the first with: {self.first_error}")
         return self.latencies, summarize(self.latencies, elapsed, self.failed)
 
     def _client(self) -> Client:
         return broker_client.connect(self.plan.url, timeout=REQUEST_TIMEOUT)
 
-    async def _ready(self, client: Client) -> None:
-        """Until every worker has registered."""
+    async def _wait_for_workers(self, client: Client) -> None:
+        """Wait until every worker has registered."""
         plan = self.plan
-        deadline = time.monotonic() + WORKERS_PATIENCE
+        deadline = time.monotonic() + WORKERS_TIMEOUT
         while True:
-            rows: list[dict[str, Any]] = await broker_client.fetch(client, plan.url, "services")
+            rows: list[dict[str, Any]] = await broker_client.query_with(client, plan.url, "services")
             offered = {row["name"]: row["workers"] for row in rows}
-            # On DCP one worker holds several jobs.
+            # Over DCP one worker has several jobs at once.
             wanted = plan.workers if plan.dialect == "mdp" else 1
             if offered.get(plan.service, 0) >= max(wanted, 1):
                 return
             if self.worker is None:
                 raise broker_client.unknown_service(plan.service, rows)
             if not self.worker.running or time.monotonic() > deadline:
-                raise PolydomoError("the workers did not start", hint=self.worker.last_words() or None)
+                raise PolydomoError("the workers did not start", hint=self.worker.log_tail() or None)
             await asyncio.sleep(0.01)
 
     async def _warm_up(self, client: Client) -> None:
         for _ in range(WARM_UP):
             await client.exchange(self.plan.service, self.body)
 
-    async def _loop(self, client: Client) -> None:
-        service, body, note, clock = self.plan.service, self.body, self.latencies.append, time.perf_counter
+    async def _send_requests(self, client: Client) -> None:
+        service, body, add, clock = self.plan.service, self.body, self.latencies.append, time.perf_counter
         while self.left > 0:
             self.left -= 1
             start = clock()
@@ -192,10 +184,10 @@ class Run:
                 self.failed += 1
                 self.first_error = self.first_error or str(error)
             else:
-                note(clock() - start)
+                add(clock() - start)
 
-    async def _watch(self, measuring: asyncio.Future[Any], quiet: bool) -> None:
-        """A bar while it runs."""
+    async def _show_progress(self, measuring: asyncio.Future[Any], quiet: bool) -> None:
+        """Show a progress bar while the measurement runs."""
         columns = (
             BarColumn(),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),

@@ -1,10 +1,9 @@
-"""Bodies on the command line: what a person types becomes a request, and an answer becomes something to read.
+"""Request and reply bodies on the command line.
 
-In: with a codec (JSON unless told otherwise), text that reads as JSON is that value, and any other text is a
-string; bytes that are no text, everything with `--raw`, and what the broker itself is asked are sent as they
-are. Out: the same the other way round; an answer that the codec cannot read is shown as the text it is, or in
-hex. A string goes into a pipe or a file exactly as it is. On a terminal its control characters are shown, unless
-`--raw` asks for the bytes.
+Requests: with a codec (JSON by default), an argument that is valid JSON is that value, and any other text is a string.
+Binary data, everything with `--raw`, and requests to the broker's own services are sent unchanged. Replies: the same in
+reverse; a reply that the codec cannot decode is shown as text, or in hex. A string is written unchanged to a pipe or a
+file. On a terminal its control characters are made visible, unless `--raw` is given.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from polydomo.errors import ConfigError
 from polydomo.safe_text import safe, safe_json
 from polydomo.sdk import codecs
 
-# A terminal is no place for megabytes in hex.
+# Bytes of a binary reply that are printed in hex.
 HEX_SHOWN = 256
 BLANKS = "\n\r\t"
 
 
 def read_argument(text: str) -> bytes:
-    """`@file`, `-` for stdin, or the text itself."""
+    """Return the bytes of an argument: `@file`, `-` for stdin, or the text itself."""
     if text == "-":
         return sys.stdin.buffer.read()
     if text.startswith("@"):
@@ -41,7 +40,7 @@ def read_argument(text: str) -> bytes:
 
 
 def encode(data: bytes, codec: str) -> bytes:
-    """One frame of the request."""
+    """Encode one frame of a request."""
     if codec == "raw" or not data:
         return data
     try:
@@ -56,20 +55,19 @@ def encode(data: bytes, codec: str) -> bytes:
 
 
 def encode_own(data: bytes, codec: str) -> bytes:
-    """The same for the broker's own services, which take bare names and JSON objects."""
+    """Encode one frame for the broker's own services, which take plain names and JSON objects."""
     return data if codec == "raw" else data.removesuffix(b"\n")
 
 
-class Answer:
-    """What came back, however it can be read."""
+class ReplyBody:
+    """A reply, decoded with the codec where possible."""
 
     def __init__(self, frames: list[bytes], codec: str) -> None:
         self.frames = frames
         self.codec = codec
 
     def write_raw(self) -> None:
-        """The bytes and nothing else; several frames one after the other. On a terminal the line is ended, so
-        that the next prompt begins on one of its own."""
+        """Write the bytes of all frames and nothing else, except for a final newline on a terminal."""
         data = b"".join(self.frames)
         if data and sys.stdout.isatty() and not data.endswith(b"\n"):
             data += b"\n"
@@ -77,16 +75,16 @@ class Answer:
         sys.stdout.buffer.flush()
 
     def value(self) -> Any:
-        """For JSON. What is no text is shown as `{"hex": …}`; several frames are a list."""
+        """Return a value for JSON. Binary data is `{"hex": …}`, several frames are a list."""
         values = [self._readable(frame) for frame in self.frames]
         return values[0] if len(values) == 1 else values
 
     def print_json(self) -> None:
-        """One line of JSON."""
+        """Print the value as one line of JSON."""
         common.print_json(self.value(), lines=True)
 
     def print(self, style: str = "") -> None:
-        """For people: strings as they are, values as JSON, in colours on a terminal."""
+        """Print for people: strings as they are, values as JSON, with colours on a terminal."""
         for number, frame in enumerate(self.frames):
             prefix = Text(f"[{number}] ", "dim") if len(self.frames) > 1 else Text()
             value = self._readable(frame)
@@ -104,13 +102,11 @@ class Answer:
 
     def _readable(self, frame: bytes) -> Any:
         try:
-            return (
-                codecs.find(self.codec).decode(frame)
-                if self.codec != "raw" and frame
-                else _text_or_hex(frame)
-            )
-        except Exception:  # whatever a codec says of bytes it cannot read
-            return _text_or_hex(frame)
+            if self.codec != "raw" and frame:
+                return codecs.find(self.codec).decode(frame)
+        except Exception:  # codecs raise various errors for bytes they cannot decode
+            pass
+        return _text_or_hex(frame)
 
 
 def _text_or_hex(frame: bytes) -> Any:

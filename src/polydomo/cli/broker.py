@@ -1,4 +1,4 @@
-"""`polydomo broker`: run a broker until it is told to stop."""
+"""`polydomo broker`: run a broker until it is stopped."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.config import ConfigFile
+from polydomo.cli.config import ConfigFile, LogFormat, LogLevel
 from polydomo.server.config import Flag
 
-# Flag → the key it sets in the file. `--set KEY=VALUE` sets any other.
+# Option → the configuration key that it sets. `--set KEY=VALUE` sets any other.
 KEYS = {
     "--zmq": "broker.zmq",
     "--nng": "broker.nng",
@@ -30,19 +30,20 @@ KEYS = {
 
 
 def broker(
+    ctx: typer.Context,
     zmq: Annotated[
         list[str] | None,
         typer.Option(
-            "--zmq", metavar="ENDPOINT", help="Listen here; again for more. tcp://HOST:PORT, ipc://PATH."
+            "--zmq", metavar="ENDPOINT", help="Listen here: tcp://HOST:PORT, ipc://PATH; repeatable."
         ),
     ] = None,
     nng: Annotated[
         list[str] | None,
-        typer.Option("--nng", metavar="ENDPOINT", help="Listen here for NNG peers (MemoDB); again for more."),
+        typer.Option("--nng", metavar="ENDPOINT", help="Listen here for NNG peers (MemoDB); repeatable."),
     ] = None,
     http: Annotated[
         list[str] | None,
-        typer.Option("--http", metavar="HOST:PORT", help="Serve the REST API here; again for more."),
+        typer.Option("--http", metavar="HOST:PORT", help="Serve the REST API here; repeatable."),
     ] = None,
     events: Annotated[
         list[str] | None,
@@ -54,21 +55,21 @@ def broker(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="A folder of its own: locked, so that no two brokers share it; it says there where it can "
-            "be reached, and keeps durable jobs there if there are any.",
+            help="The broker's own folder, locked against other brokers: durable jobs, and a file with "
+            "the broker's endpoints.",
         ),
     ] = None,
     ledger: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Write what happens to every job here, as Parquet files for Spark and others; "
+            help="Write a record of every job here, as Parquet files for Spark and others; "
             "auto: into the folder `ledger` of --data.",
         ),
     ] = None,
     inventory: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="What workers are told about themselves, in norfab's layout."),
+        typer.Option(metavar="FILE", help="The workers' inventory, in norfab's layout."),
     ] = None,
     files: Annotated[
         str | None, typer.Option(metavar="DIR", help="Share the files in this folder, as nf://FILE.")
@@ -78,49 +79,32 @@ def broker(
         typer.Option(
             "--join",
             metavar="URL",
-            help="Offer idle workers to this broker: wmp://HOST:PORT; again for more.",
+            help="Offer idle workers to this broker: wmp://HOST:PORT; repeatable.",
         ),
     ] = None,
     file: ConfigFile = None,
-    name: Annotated[str | None, typer.Option(help="What the broker calls itself.")] = None,
-    heartbeat: Annotated[str | None, typer.Option(metavar="TIME", help="Signs of life this often.")] = None,
+    name: Annotated[str | None, typer.Option(help="The broker's name.")] = None,
+    heartbeat: Annotated[str | None, typer.Option(metavar="TIME", help="Interval of heartbeats.")] = None,
     liveness: Annotated[
-        str | None, typer.Option(metavar="N", help="Given up after N silent intervals.")
+        str | None,
+        typer.Option(metavar="N", help="Intervals without a heartbeat after which a peer is lost."),
     ] = None,
     drain: Annotated[
-        str | None, typer.Option(metavar="TIME", help="For jobs to finish when it stops.")
+        str | None,
+        typer.Option(metavar="TIME", help="How long jobs may take to finish when the broker stops."),
     ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
-    ] = None,
-    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, text or json.")] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, by its key in the file."),
     ] = None,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C. SIGHUP reads the configuration again."""
-    values = (
-        zmq,
-        nng,
-        http,
-        events,
-        data,
-        ledger,
-        inventory,
-        files,
-        join,
-        name,
-        drain,
-        heartbeat,
-        liveness,
-        log_level,
-        log_format,
-    )
-    given = dict(zip(KEYS, values, strict=True))
+    given = {flag: ctx.params[flag.removeprefix("--").replace("-", "_")] for flag in KEYS}
     flags = [Flag(flag, KEYS[flag], value) for flag, value in given.items() if value]
     flags += [_set_flag(text) for text in sets or []]
-    from polydomo.cli import broker_runner  # only here: the other commands need none of the broker
+    from polydomo.cli import broker_runner  # here, because importing the broker is slow
 
     broker_runner.run(flags, file)
 

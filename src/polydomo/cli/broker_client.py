@@ -1,4 +1,4 @@
-"""Asking a running broker: its catalogue, with the few seconds of patience a person at a terminal has."""
+"""Requests to a running broker's management service, with timeouts for a person at a terminal."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from polydomo.cli import common
 from polydomo.errors import Timeout, UnknownService, Unreachable
 from polydomo.sdk import Client
 
-CATALOGUE = "mmi.service.broker"
-PATIENCE = 3.0
-# Nobody listens: a second is enough to be sure, and for a broker that is just being started.
-CONNECT_PATIENCE = 1.0
-# Shell completion: the person is waiting for a Tab.
-COMPLETION_PATIENCE = 0.3
+MANAGEMENT = "mmi.service.broker"
+TIMEOUT = 3.0
+# Without a listener: long enough for a broker that is just being started.
+CONNECT_TIMEOUT = 1.0
+# Shell completion must be quick.
+COMPLETION_TIMEOUT = 0.3
 
 
 def connect(url: str, **options: Any) -> Client:
-    """A client that does not keep a person waiting for a broker that is not there."""
-    return Client(url, **({"connect_timeout": CONNECT_PATIENCE} | options))
+    """Return a client that gives up soon if there is no broker."""
+    return Client(url, **({"connect_timeout": CONNECT_TIMEOUT} | options))
 
 
-def ask(url: str, what: str, *, timeout: float = PATIENCE, **filters: Any) -> Any:
-    """Rows of the catalogue: `services`, `workers`, `clients`, `jobs`, or the one of `broker`."""
+def query(url: str, what: str, *, timeout: float = TIMEOUT, **filters: Any) -> Any:
+    """Return the rows of `services`, `workers`, `clients` or `jobs`, or the one of `broker`."""
 
     async def once() -> Any:
-        async with connect(url, connect_timeout=min(timeout, CONNECT_PATIENCE)) as client:
-            return await fetch(client, url, what, timeout=timeout, **filters)
+        async with connect(url, connect_timeout=min(timeout, CONNECT_TIMEOUT)) as client:
+            return await query_with(client, url, what, timeout=timeout, **filters)
 
     return asyncio.run(once())
 
 
-async def fetch(client: Client, url: str, what: str, *, timeout: float = PATIENCE, **filters: Any) -> Any:
-    """The same with a client that is there."""
-    return await perform(client, url, f"show_{what}", filters, timeout=timeout)
+async def query_with(client: Client, url: str, what: str, *, timeout: float = TIMEOUT, **filters: Any) -> Any:
+    """Do the same as `query` with an existing client."""
+    return await call_task(client, url, f"show_{what}", filters, timeout=timeout)
 
 
 def run_task(
@@ -43,49 +43,49 @@ def run_task(
     task: str,
     kwargs: dict[str, Any] | None = None,
     *,
-    service: str = CATALOGUE,
-    timeout: float = PATIENCE,
+    service: str = MANAGEMENT,
+    timeout: float = TIMEOUT,
 ) -> Any:
-    """One task of one of the broker's own services; arguments that are None are not given."""
-    given = {name: value for name, value in (kwargs or {}).items() if value is not None}
+    """Call a task of one of the broker's own services. Arguments that are None are left out."""
+    arguments = {name: value for name, value in (kwargs or {}).items() if value is not None}
 
     async def once() -> Any:
         async with connect(url) as client:
-            return await perform(client, url, task, given, timeout=timeout, service=service)
+            return await call_task(client, url, task, arguments, timeout=timeout, service=service)
 
     return asyncio.run(once())
 
 
-async def perform(
+async def call_task(
     client: Client,
     url: str,
     task: str,
     kwargs: dict[str, Any],
     *,
-    timeout: float = PATIENCE,
-    service: str = CATALOGUE,
+    timeout: float = TIMEOUT,
+    service: str = MANAGEMENT,
 ) -> Any:
-    """The same with a client that is there. A broker that says nothing in time counts as not there."""
+    """Call a task with an existing client. Raises Unreachable if there is no reply in time."""
     try:
         return await client.call(service, {"task": task, "kwargs": kwargs}, timeout=timeout, codec="json")
     except Timeout:
         raise Unreachable(
-            f"no answer from {url} within {timeout:g} s",
+            f"no reply from {url} within {timeout:g} s",
             hint="something listens there; is it a Polydomo broker?",
         ) from None
 
 
 def complete_service(incomplete: str) -> list[str]:
-    """For the shell: services that begin so, if a broker answers quickly."""
+    """Complete a service's name for the shell, if a broker replies quickly."""
     try:
-        rows = ask(common.default_url(), "services", timeout=COMPLETION_PATIENCE)
-    except Exception:  # whatever it is, a shell's Tab is no place to tell it
+        rows = query(common.default_url(), "services", timeout=COMPLETION_TIMEOUT)
+    except Exception:  # completion has no place for errors
         return []
     return [row["name"] for row in rows if row["name"].startswith(incomplete) and row["name"].isprintable()]
 
 
 def unknown_service(service: str, rows: list[dict[str, Any]]) -> UnknownService:
-    """The error for a service nobody offers: with the one that was probably meant, and those there are."""
+    """Return the error for a service without workers, with a similar name and the services on offer as a hint."""
     offered = [row["name"] for row in rows if row["workers"]]
     near = difflib.get_close_matches(service, offered, n=1)
     if not offered:
@@ -95,4 +95,4 @@ def unknown_service(service: str, rows: list[dict[str, Any]]) -> UnknownService:
         hint = f"offered: {shown}; or wait for a worker with --wait"
     if near:
         hint = f"did you mean {near[0]}? {hint}"
-    return UnknownService(f"nobody offers {service!r}", hint=hint)
+    return UnknownService(f"no worker offers {service!r}", hint=hint)

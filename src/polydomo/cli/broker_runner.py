@@ -1,15 +1,14 @@
-"""A broker in this process, from gathering its settings to its last log line."""
+"""The run of a broker in this process: settings, log, start and reload."""
 
 from __future__ import annotations
 
 import os
 
 import structlog
-import typer
 
 from polydomo import __version__, web
-from polydomo.cli import common, install_info
-from polydomo.cli.config import print_problems
+from polydomo.cli import install_info
+from polydomo.cli.config import load
 from polydomo.federation import broker as joined
 from polydomo.redaction import redact
 from polydomo.server import config, log, serve
@@ -23,27 +22,22 @@ JOINERS = (web.join, joined.join)
 
 
 def run(flags: list[Flag], file: str | None) -> None:
-    """`polydomo broker`."""
+    """Run a broker until it is stopped or restarted."""
     settings = prepare(flags, file)
-    reread = Reloader(settings, flags, file)
-    if serve.run(
-        serve.serve(settings, started=announce, reread=reread, own_process=True, extensions=JOINERS)
-    ):
+    reread = ConfigReloader(settings, flags, file)
+    if serve.run(serve.serve(settings, started=announce, reread=reread, own_process=True, extensions=JOINERS)):
         serve.restart_process()
 
 
 def prepare(flags: list[Flag], file: str | None) -> Settings:
-    """The settings, with the log set up as they say; or all that is wrong with them, and the end."""
-    found = config.gather(file, flags)
-    if found.problems:
-        print_problems(found)
-        raise typer.Exit(common.USAGE)
-    log.setup(found.settings.log)
-    return found.settings
+    """Return the settings and set up the log; if there are mistakes, print them and exit."""
+    settings = load(file, flags).settings
+    log.setup(settings.log)
+    return settings
 
 
 def announce(server: BrokerServer) -> None:
-    """What a person wants to see first."""
+    """Log the version, the store, the ledger and all endpoints."""
     logger.info(
         f"polydomo {__version__}",
         name=server.settings.broker.name,
@@ -70,8 +64,8 @@ def announce(server: BrokerServer) -> None:
         logger.info("joining", broker=redact(url))
 
 
-class Reloader:
-    """Reads the configuration again, with the same flags. Broken: the old settings stay, the log says why."""
+class ConfigReloader:
+    """Reads the configuration again with the same flags. With mistakes, the old settings stay."""
 
     def __init__(self, settings: Settings, flags: list[Flag], file: str | None) -> None:
         self.settings = settings

@@ -1,4 +1,4 @@
-"""`polydomo call`: one request and its answer."""
+"""`polydomo call`: send a request and print the reply."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from polydomo.cli import broker_client, common
-from polydomo.cli.bodies import Answer, encode, encode_own, read_argument
+from polydomo.cli.bodies import ReplyBody, encode, encode_own, read_argument
 from polydomo.core.gather import unpack
 from polydomo.core.names import printable
 from polydomo.errors import Timeout
@@ -25,7 +25,7 @@ def call(
         str,
         typer.Argument(
             metavar="SERVICE",
-            help="Its name; 'polydomo services' lists what is offered.",
+            help="The service's name; 'polydomo services' lists them.",
             autocompletion=broker_client.complete_service,
             show_default=False,
         ),
@@ -33,47 +33,51 @@ def call(
     body: Annotated[
         str | None,
         typer.Argument(
-            metavar="BODY", help="Text or JSON; @FILE; - for stdin. None: empty.", show_default=False
+            metavar="BODY", help="Text or JSON; @FILE; - for stdin. Default: empty.", show_default=False
         ),
     ] = None,
     frames: Annotated[
         list[str] | None,
-        typer.Option("--frame", "-f", metavar="BODY", help="A body of several frames: one of them."),
+        typer.Option(
+            "--frame", "-f", metavar="BODY", help="One frame of a body of several frames; repeatable."
+        ),
     ] = None,
     url: common.Url = common.DEFAULT_URL,
     timeout: Annotated[
-        str, typer.Option("--timeout", "-t", metavar="TIME", help="For the whole call.")
+        str, typer.Option("--timeout", "-t", metavar="TIME", help="Time limit of the call.")
     ] = "30s",
-    stream: Annotated[bool, typer.Option("--stream", help="Show partial answers as they come.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Print partial replies as they arrive.")] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Queue even if nobody offers the service now.")
+        bool, typer.Option("--wait", help="Queue the request even if no worker offers the service.")
     ] = False,
     target: Annotated[
         str | None,
-        typer.Option(metavar="WHOM", help="nfp:// only: any, all, or workers' names with commas between."),
+        typer.Option(metavar="WHOM", help="nfp:// only: any, all, or a comma-separated list of workers."),
     ] = None,
     resource: Annotated[
-        str | None, typer.Option(metavar="NAME", help="nfp:// only: the worker that has it.")
+        str | None,
+        typer.Option(metavar="NAME", help="nfp:// only: send to the worker that has this resource."),
     ] = None,
     priority: Annotated[
-        int | None, typer.Option(min=-9, max=9, help="nfp:// only: higher ones first.")
+        int | None, typer.Option(min=-9, max=9, help="nfp:// only: higher priorities run first.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="nfp:// only: one execution for all calls with it.")
+        str | None,
+        typer.Option(metavar="KEY", help="nfp:// only: one execution for all calls with this key."),
     ] = None,
     delay: Annotated[
-        str | None, typer.Option(metavar="TIME", help="nfp:// only: not to be run before.")
+        str | None, typer.Option(metavar="TIME", help="nfp:// only: do not run before this time has passed.")
     ] = None,
     deadline: Annotated[
-        str | None, typer.Option(metavar="TIME", help="nfp:// only: nobody wants it after.")
+        str | None, typer.Option(metavar="TIME", help="nfp:// only: discard the job after this time.")
     ] = None,
     codec: Annotated[str, typer.Option(metavar="CODEC", help=f"{', '.join(CODECS)}.")] = "json",
     raw: Annotated[
-        bool, typer.Option("--raw", help="Bytes as they are, there and back; on a terminal, too.")
+        bool, typer.Option("--raw", help="Send and print bytes unchanged, also on a terminal.")
     ] = False,
     as_json: common.Json = False,
 ) -> None:
-    """Call a service and print its answer.
+    """Call a service and print its reply.
 
     Examples: call echo hello; call resize @photo.jpg --raw > small.jpg; call count 5 --stream;
     call facts '{}' -u nfp://127.0.0.1:5555 --target all.
@@ -82,12 +86,12 @@ def call(
         raise typer.BadParameter("give a BODY or --frame, not both")
     if codec not in CODECS:
         raise typer.BadParameter(f"{codec!r} is none of {', '.join(CODECS)}", param_hint="--codec")
-    used = "raw" if raw else codec
-    typed = [read_argument(text) for text in frames or [body or ""]]
-    sent = [encode_own(data, used) if _is_own(service) else encode(data, used) for data in typed]
-    request = Request(service, sent, used, seconds(timeout))
+    codec = "raw" if raw else codec
+    encode_frame = encode_own if _is_own(service) else encode
+    encoded = [encode_frame(read_argument(text), codec) for text in frames or [body or ""]]
+    request = CallRequest(service, encoded, codec, seconds(timeout))
     request.printing = "raw" if raw and not as_json else "json" if as_json else "text"
-    given = {
+    options = {
         "target": names(target),
         "resource": names(resource),
         "priority": priority,
@@ -95,12 +99,12 @@ def call(
         "delay": None if delay is None else seconds(delay, "--delay"),
         "deadline": None if deadline is None else seconds(deadline, "--deadline"),
     }
-    request.options = {name: value for name, value in given.items() if value is not None}
+    request.options = {name: value for name, value in options.items() if value is not None}
     asyncio.run(request.run(url, stream=stream, wait=wait))
 
 
 def seconds(text: str, flag: str = "--timeout") -> float | None:
-    """A `--timeout`; `forever` is None."""
+    """Parse a duration; `forever` is None."""
     try:
         found = parse_duration(text)
     except ValueError:
@@ -109,17 +113,17 @@ def seconds(text: str, flag: str = "--timeout") -> float | None:
 
 
 def names(text: str | None) -> str | list[str] | None:
-    """One name, or several with commas between them."""
+    """Split a comma-separated list; a single name stays a string."""
     return text.split(",") if text is not None and "," in text else text
 
 
 def _is_own(service: str) -> bool:
-    """The broker's own services are always there, and read text as it is typed."""
+    """Return whether a service is one of the broker's own, which always exist and read plain text."""
     return service.startswith("mmi.")
 
 
-class Request:
-    """One request on its way."""
+class CallRequest:
+    """One request and how its reply is printed."""
 
     def __init__(self, service: str, frames: list[bytes], codec: str, timeout: float | None) -> None:
         self.service = service
@@ -130,7 +134,7 @@ class Request:
         self.options: dict[str, Any] = {}
 
     async def run(self, url: str, *, stream: bool, wait: bool) -> None:
-        """Ask, and print what comes. A service nobody offers is told at once, unless one waits for it."""
+        """Send the request and print the reply. Without `wait`, a service without workers is an error."""
         async with broker_client.connect(url, timeout=self.timeout) as client:
             if not wait:
                 await self._check(client, url)
@@ -140,21 +144,21 @@ class Request:
             except ValueError as error:
                 raise typer.BadParameter(str(error)) from None
             except Timeout as error:
-                hint = f"give it more time with --timeout, or look with 'polydomo jobs ls -s {self.service}'"
+                hint = f"raise --timeout, or look at 'polydomo jobs ls -s {self.service}'"
                 raise Timeout(error.message, hint=hint) from None
-            if self._asks_several(client):
+            if self._has_several_targets(client):
                 self._print_several(body)
             else:
                 self._print(split(body))
 
-    def _asks_several(self, client: Client) -> bool:
+    def _has_several_targets(self, client: Client) -> bool:
         if client.url.dialect != "nfp":
             return False
         target = target_frame(self.options.get("target"), self.options.get("resource"))
         return not is_single(self.service.encode(), target)
 
     def _print_several(self, body: bytes) -> None:
-        """Each worker's answer in one JSON object; the command fails if one of them did."""
+        """Print the workers' replies as one JSON object; exit with an error if one of them failed."""
         found: dict[str, Any] = {}
         failed = False
         for piece in unpack(body):
@@ -163,7 +167,7 @@ class Request:
                 failed = True
                 found[name] = {"failed": True, "error": gather_codec.failure(piece, self.service).message}
             else:
-                found[name] = Answer(split(piece.body or b""), self.codec).value()
+                found[name] = ReplyBody(split(piece.body or b""), self.codec).value()
         common.print_json(found, lines=self.printing != "text")
         if failed:
             raise typer.Exit(common.FAILED)
@@ -171,17 +175,17 @@ class Request:
     async def _check(self, client: Client, url: str) -> None:
         if not _is_own(self.service) and not await client.offered(self.service):
             raise broker_client.unknown_service(
-                self.service, await broker_client.fetch(client, url, "services")
+                self.service, await broker_client.query_with(client, url, "services")
             )
 
     def _partial(self, body: bytes) -> None:
         self._print(split(body), "dim")
 
     def _print(self, frames: list[bytes], style: str = "") -> None:
-        answer = Answer(frames, self.codec)
+        reply = ReplyBody(frames, self.codec)
         if self.printing == "raw":
-            answer.write_raw()
+            reply.write_raw()
         elif self.printing == "json":
-            answer.print_json()
+            reply.print_json()
         else:
-            answer.print(style)
+            reply.print(style)

@@ -1,20 +1,20 @@
-"""What the commands share: how they end, how they say that something is wrong, tables and `--json`.
+"""Shared parts of all commands: exit codes, error messages, tables and `--json`.
 
-Everything a command prints passes `out`, `err` or `print_json`, because much of it comes from peers: control characters
-in it are shown and not obeyed by the terminal (`polydomo.safe_text`). In JSON they are JSON's escapes, so that programs
-read what was sent. Only what a person asked for as it is (`call` into a pipe, `call --raw`, `files get -o -`) is not
-touched.
+All output of a command goes through `out`, `err` or `print_json`, because much of it comes from peers: control
+characters are made visible, so that the terminal does not obey them (`polydomo.safe_text`). In JSON they are escaped,
+so that programs read what was sent. Only output that the user requested as it is (`call` into a pipe, `call --raw`,
+`files get -o -`) is not changed.
 
 Exit codes, the same for every command:
 
 | code | meaning |
 | --- | --- |
-| 0 | it went well |
+| 0 | success |
 | 1 | the job failed, or a check found something wrong |
 | 2 | the command line or the configuration is wrong |
 | 3 | no broker could be reached |
-| 4 | nobody offers the service |
-| 5 | no answer in time |
+| 4 | no worker offers the service |
+| 5 | no reply in time |
 | 6 | the store cannot be used |
 | 130 | ended with Ctrl-C |
 """
@@ -26,7 +26,8 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -60,7 +61,7 @@ CODES: dict[type[PolydomoError], int] = {
     StoreError: STORE,
 }
 
-# Columns.
+# Widths in columns.
 WIDE = 120
 PIPE_WIDTH = 240
 
@@ -68,7 +69,7 @@ DEFAULT_URL = "mdp://127.0.0.1:5555"
 
 
 class SafeConsole(Console):
-    """A console that shows control characters in text; its own, for colours and the cursor, work as ever."""
+    """A console that makes control characters in text visible. Its own, for colours and the cursor, still work."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -79,19 +80,19 @@ out = SafeConsole(highlight=False)
 err = SafeConsole(stderr=True, highlight=False)
 
 
-class Mode:
-    """How this run of the command speaks. One command per process, so one of these is enough."""
+class OutputMode:
+    """The output format of this process, which runs one command."""
 
     json = False
 
 
-def _note_json(wanted: bool) -> bool:
-    Mode.json = wanted
+def _set_json(wanted: bool) -> bool:
+    OutputMode.json = wanted
     return wanted
 
 
 Json = Annotated[
-    bool, typer.Option("--json", callback=_note_json, is_eager=True, help="Print JSON, for programs.")
+    bool, typer.Option("--json", callback=_set_json, is_eager=True, help="Print JSON, for programs.")
 ]
 Url = Annotated[
     str,
@@ -100,66 +101,66 @@ Url = Annotated[
 
 
 def exit_code(error: PolydomoError) -> int:
-    """See the module's table. A job that no worker took in time is a matter of time, too."""
+    """Return the exit code for an error. A job that expired in the queue counts as a timeout."""
     if isinstance(error, JobFailed) and error.reason == EXPIRED:
         return TIMEOUT
     return next((code for kind, code in CODES.items() if isinstance(error, kind)), FAILED)
 
 
-def complain(message: str, hint: str = "") -> None:
-    """One red line, and a hint below it if there is one."""
+def print_error(message: str, hint: str = "") -> None:
+    """Print a message in red to stderr, and a hint below it."""
     err.print(Text.assemble(("error: ", "bold red"), (safe(redact(message)), "red")), soft_wrap=True)
     if hint:
         err.print(Text.assemble(("hint: ", "cyan"), safe(redact(hint))), soft_wrap=True)
 
 
 def show_traceback(error: Exception) -> None:
-    """Where it went wrong: here, and in the worker if that has sent its own."""
-    said = "".join(traceback.format_exception(error))
-    err.print(Text(safe(redact(getattr(error, "traceback", "") + said))), soft_wrap=True)
+    """Print the traceback of an error, and the worker's if the worker sent one."""
+    text = getattr(error, "traceback", "") + "".join(traceback.format_exception(error))
+    err.print(Text(safe(redact(text))), soft_wrap=True)
 
 
 def fail(message: str, hint: str = "", code: int = FAILED) -> NoReturn:
-    """End the command with an error."""
-    complain(message, hint)
+    """Print an error and exit."""
+    print_error(message, hint)
     raise typer.Exit(code)
 
 
 def show(renderable: RenderableType) -> None:
-    """A table fits the terminal; in a pipe or a file it is as wide as it likes."""
+    """Print a table or a text: as wide as the terminal, or up to PIPE_WIDTH columns elsewhere."""
     console = out if out.is_terminal else SafeConsole(highlight=False, width=PIPE_WIDTH)
     console.print(renderable)
 
 
 def is_wide() -> bool:
-    """Is there room for more than the most important columns?"""
+    """Return whether there is space for more than the most important columns."""
     return not out.is_terminal or out.width >= WIDE
 
 
 def report(error: PolydomoError) -> int:
-    """Tell a person, or a program that asked for `--json`, what went wrong; the exit code."""
-    if Mode.json:
-        said = {"code": error.code, "message": redact(error.message), "hint": redact(error.advice)}
-        print_json({"error": said})
+    """Print an error, as JSON with `--json`, and return the exit code."""
+    if OutputMode.json:
+        fields = {"code": error.code, "message": redact(error.message), "hint": redact(error.advice)}
+        print_json({"error": fields})
     else:
-        complain(error.message, error.advice)
+        print_error(error.message, error.advice)
     return exit_code(error)
 
 
 def debugging() -> bool:
-    """POLYDOMO_DEBUG=1: show tracebacks."""
+    """Return whether POLYDOMO_DEBUG asks for tracebacks."""
     return os.environ.get("POLYDOMO_DEBUG", "") not in ("", "0")
 
 
 def print_json(value: Any, *, lines: bool = False) -> None:
-    """Indented, on stdout, never wrapped or coloured. `lines`: in one line, and at once."""
+    """Print indented JSON to stdout, without wrapping or colours. `lines`: one line, flushed."""
     data = msgspec.json.encode(value, enc_hook=str)
     text = safe_json((data if lines else msgspec.json.format(data, indent=2)).decode())
     print(text, flush=lines)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> Table:
-    """A plain table; columns whose name begins with `>` hold numbers and are set to the right."""
+    """Return a plain table. Columns whose name begins with `>` are right-aligned."""
     made = Table(
         box=None, pad_edge=False, header_style="bold cyan", title=title or None, title_justify="left"
     )
@@ -171,27 +172,42 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
 
 
 def _cell(value: object) -> Text:
-    """A cell that is as wide as what will be shown of it."""
+    """Return a cell whose width is that of the text after control characters are made visible."""
     if not isinstance(value, Text):
         return Text(safe(str(value)))
     plain = safe(value.plain)
     return value if plain == value.plain else Text(plain, value.style)
 
 
+def properties(pairs: Mapping[str, object]) -> Table:
+    """Return a table of names and values, without a header."""
+    made = table(["", ""], [[Text(name, "cyan"), value] for name, value in pairs.items()])
+    made.show_header = False
+    return made
+
+
+def print_result(value: Any, as_json: bool, shown: RenderableType | Callable[[], RenderableType]) -> None:
+    """Print a command's result: the value as JSON, or `shown` for people."""
+    if as_json:
+        print_json(value)
+    else:
+        show(shown() if callable(shown) else shown)
+
+
 class SafeFormatter(logging.Formatter):
-    """Lines of the standard library's log, in commands that have set up no log of their own."""
+    """The formatter for the standard library's log in commands that set up no log of their own."""
 
     def format(self, record: logging.LogRecord) -> str:
         return safe(redact(super().format(record)))
 
 
 def default_url() -> str:
-    """What `--url` is when it is not given."""
+    """Return the broker's URL from the environment, or the default."""
     return os.environ.get("POLYDOMO_URL") or DEFAULT_URL
 
 
 def command_name() -> str:
-    """How this person starts the command: by its name if the shell finds it, else by its place."""
+    """Return how to start the command: its name if the shell finds it, otherwise its path."""
     if shutil.which("polydomo"):
         return "polydomo"
     beside = Path(sys.executable).with_name("polydomo")
@@ -201,16 +217,16 @@ def command_name() -> str:
 
 
 def was_given(ctx: typer.Context, parameter: str) -> bool:
-    """On the command line or in the environment, rather than left at its default."""
+    """Return whether a parameter was set on the command line or in the environment."""
     source = ctx.get_parameter_source(parameter)
     return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
 
 
 def duration(seconds: float) -> str:
-    """Short, with about three digits: 45µs, 12.3ms, 4.56s, 3m20s, 2h05m, 4d03h."""
+    """Format a duration with about three digits: 45µs, 12.3ms, 4.56s, 3m20s, 2h05m, 4d03h."""
     if seconds < 0.001:
         return f"{seconds * 1e6:.0f}µs"
-    if seconds < 0.9995:  # what is rounded to a second is one
+    if seconds < 0.9995:  # not 1000ms
         return f"{seconds * 1e3:.3g}ms"
     if seconds < 59.95:
         return f"{seconds:.3g}s"
@@ -226,8 +242,18 @@ def duration(seconds: float) -> str:
     raise AssertionError
 
 
+def optional_duration(seconds: float | None) -> str:
+    """Format a duration that may be unknown or zero."""
+    return "–" if seconds is None else "0" if seconds < 1e-6 else duration(seconds)
+
+
+def local_time(seconds: float) -> str:
+    """Format a time since 1970 in local time, to the second."""
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+
+
 def size(number: float) -> str:
-    """Short: 512B, 1.5KiB, 64MiB."""
+    """Format a number of bytes: 512B, 1.5KiB, 64MiB."""
     unit = "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if number < 1024:

@@ -1,7 +1,8 @@
-"""`polydomo config check` and `polydomo config show`."""
+"""`polydomo config check` and `polydomo config show`, and the configuration of other commands."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -9,7 +10,7 @@ from rich.text import Text
 
 from polydomo.cli import common
 from polydomo.server import config
-from polydomo.server.config import Config
+from polydomo.server.config import Config, Flag
 from polydomo.server.settings import Settings
 
 ConfigFile = Annotated[
@@ -18,9 +19,16 @@ ConfigFile = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        help="TOML file; else $POLYDOMO_CONFIG, else ./polydomo.toml if there.",
+        help="TOML file; default: $POLYDOMO_CONFIG, or ./polydomo.toml if it exists.",
         show_default=False,
     ),
+]
+
+LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
+LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, text or json.")]
+Port = Annotated[
+    int | None,
+    typer.Option(help="TCP port; default: 5555, or a free one if that is taken.", show_default=False),
 ]
 
 app = typer.Typer(no_args_is_help=True, help="Check and show the configuration.")
@@ -28,14 +36,14 @@ app = typer.Typer(no_args_is_help=True, help="Check and show the configuration."
 
 @app.command()
 def check(file: ConfigFile = None, as_json: common.Json = False) -> None:
-    """Find every mistake in the file and the environment. Exit code 0: none, 2: some."""
+    """Check the configuration file and the environment. Exit code 2: there are mistakes."""
     found = config.gather(file)
     if as_json:
         common.print_json({"ok": not found.problems, "file": found.file, "problems": found.problems})
     elif found.problems:
         print_problems(found)
     else:
-        common.out.print(Text.assemble(("ok", "bold green"), f"  {_what(found)}"))
+        common.out.print(Text.assemble(("ok", "bold green"), f"  {_summary(found)}"))
     if found.problems:
         raise typer.Exit(common.USAGE)
 
@@ -43,33 +51,37 @@ def check(file: ConfigFile = None, as_json: common.Json = False) -> None:
 @app.command()
 def show(
     file: ConfigFile = None,
-    defaults: Annotated[bool, typer.Option("--defaults", help="Only the defaults, whatever is set.")] = False,
-    docs: Annotated[bool, typer.Option("--docs", help="With a sentence about each.")] = False,
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Show the defaults, ignoring all settings.")
+    ] = False,
+    docs: Annotated[bool, typer.Option("--docs", help="Add a description of each.")] = False,
     as_json: common.Json = False,
 ) -> None:
-    """Every setting, its value, and where that came from."""
-    found = Config(Settings(), {}, [], "") if defaults else config.gather(file)
-    if found.problems:
-        print_problems(found)
-        raise typer.Exit(common.USAGE)
-    rows = config.rows(found)
-    if as_json:
-        common.print_json([row._asdict() for row in rows])
-        return
-    columns = ["key", "value", "from", *(["what it is"] if docs else [])]
+    """Show every setting, its value, and its source."""
+    rows = config.rows(Config(Settings(), {}, [], "") if defaults else load(file))
+    columns = ["key", "value", "from", *(["description"] if docs else [])]
     cells = [
         [row.key, Text(row.value, "" if row.source == "default" else "bold green"), Text(row.source, "dim")]
         + ([Text(row.doc)] if docs else [])
         for row in rows
     ]
-    common.show(common.table(columns, cells))
+    common.print_result([row._asdict() for row in rows], as_json, common.table(columns, cells))
+
+
+def load(file: str | None, flags: Iterable[Flag] = ()) -> Config:
+    """Return the configuration; if there are mistakes, print all of them and exit."""
+    found = config.gather(file, flags)
+    if found.problems:
+        print_problems(found)
+        raise typer.Exit(common.USAGE)
+    return found
 
 
 def print_problems(found: Config) -> None:
-    """All mistakes, to stderr."""
+    """Print all mistakes to stderr."""
     problems = found.problems
     number = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-    common.complain(f"{number} in the configuration")
+    common.print_error(f"{number} in the configuration")
     for problem in problems:
         line = Text.assemble("  ", (problem.where, "bold"))
         if problem.key:
@@ -82,8 +94,8 @@ def print_problems(found: Config) -> None:
         common.err.print(line, soft_wrap=True)
 
 
-def _what(found: Config) -> str:
+def _summary(found: Config) -> str:
     if not found.sources:
-        return f"{found.file} sets nothing" if found.file else "nothing is set: the defaults apply"
+        return f"{found.file} has no settings" if found.file else "no settings: the defaults apply"
     number = len(found.sources)
     return f"{found.file or 'the environment'}: {number} setting{'s' * (number != 1)}, no mistakes"

@@ -1,4 +1,4 @@
-"""`polydomo dev`: a broker with a few toy services, to try things out."""
+"""`polydomo dev`: a broker with example services, to try things out."""
 
 from __future__ import annotations
 
@@ -7,27 +7,24 @@ from typing import Annotated
 import typer
 
 from polydomo.cli import processes
-from polydomo.cli.config import ConfigFile
+from polydomo.cli.config import ConfigFile, Port
 from polydomo.server.config import Flag
 
 
 def dev(
-    port: Annotated[
-        int | None,
-        typer.Option(help="TCP port; without it 5555, or a free one if that is taken.", show_default=False),
-    ] = None,
+    port: Port = None,
     file: ConfigFile = None,
     log_level: Annotated[
         str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
     ] = "warning",
 ) -> None:
-    """Run a broker and toy services until Ctrl-C, and show what to try."""
-    from polydomo.cli import playground  # only here: the other commands need none of the broker
+    """Run a broker with example services until Ctrl-C, and print commands to try."""
+    from polydomo.cli import dev_runner  # here, because importing the broker is slow
 
-    place = processes.port_to_listen_on() if port is None else str(port)
+    chosen = processes.port_to_listen_on() if port is None else str(port)
     flags = [
-        Flag("--port", "broker.zmq", [f"tcp://127.0.0.1:{place}"]),
+        Flag("--port", "broker.zmq", [f"tcp://127.0.0.1:{chosen}"]),
         Flag("--log-level", "log.level", log_level),
         Flag("dev", "broker.drain", "1s"),
     ]
-    playground.run(flags, file)
+    dev_runner.run(flags, file)

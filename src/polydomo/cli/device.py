@@ -1,4 +1,4 @@
-"""`polydomo device`: a WMP device, until it is told to stop."""
+"""`polydomo device`: run a WMP device until it is stopped."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from polydomo.cli.config import LogFormat, LogLevel
 from polydomo.server.config import Flag
 
-# Flag → the key it sets; the rest of a broker's settings does not concern a device.
+# Option → the configuration key that it sets. A device uses no other settings.
 KEYS = {
     "--zmq": "broker.zmq",
     "--http": "broker.http",
@@ -18,6 +19,7 @@ KEYS = {
 
 
 def device(
+    ctx: typer.Context,
     up: Annotated[
         list[str], typer.Argument(metavar="URL...", help="The managers above: wmp://HOST:PORT, one or more.")
     ],
@@ -26,30 +28,24 @@ def device(
         typer.Option(
             "--zmq",
             metavar="ENDPOINT",
-            help="Workers connect here; again for more. tcp://HOST:PORT, ipc://PATH.",
+            help="Listen here for workers: tcp://HOST:PORT, ipc://PATH; repeatable.",
         ),
     ] = None,
     http: Annotated[
         list[str] | None,
-        typer.Option("--http", metavar="HOST:PORT", help="Serve /metrics and /healthz here; again for more."),
+        typer.Option("--http", metavar="HOST:PORT", help="Serve /metrics and /healthz here; repeatable."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="What managers know it by; unique. Default: made up.")
+        str | None, typer.Option(help="The device's name, unique among its managers. Default: random.")
     ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
-    ] = None,
-    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, text or json.")] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
 ) -> None:
-    """Pass WMP's messages on between workers below and managers above: brokers, other devices, or programs."""
-    from polydomo.cli import device_runner  # only here: the other commands need none of it
+    """Forward WMP messages between workers below and managers above: brokers, other devices, or programs."""
+    from polydomo.cli import device_runner  # here, because importing the broker is slow
 
-    values: dict[str, object] = {
-        "--zmq": zmq or ["tcp://127.0.0.1:5556"],
-        "--http": http,
-        "--log-level": log_level,
-        "--log-format": log_format,
-    }
+    given = {flag: ctx.params[flag.removeprefix("--").replace("-", "_")] for flag in KEYS}
+    given["--zmq"] = zmq or ["tcp://127.0.0.1:5556"]
     device_runner.run(
-        [Flag(flag, KEYS[flag], value) for flag, value in values.items() if value], up, name or ""
+        [Flag(flag, KEYS[flag], value) for flag, value in given.items() if value], up, name or ""
     )

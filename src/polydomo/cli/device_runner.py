@@ -1,4 +1,4 @@
-"""A device in this process."""
+"""The run of a WMP device in this process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ logger = structlog.get_logger("polydomo")
 
 
 def run(flags: list[Flag], up: list[str], name: str) -> None:
-    """`polydomo device`."""
-    url = above(up)
+    """Run a device until it is stopped."""
+    url = managers(up)
     settings = broker_runner.prepare(flags, None)
     settings.broker.data = ""
     settings.join.up = []
@@ -38,8 +38,8 @@ def run(flags: list[Flag], up: list[str], name: str) -> None:
     serve.run(serve.serve(settings, started=announce, extensions=joiners))
 
 
-def above(urls: list[str]) -> Url:
-    """All managers."""
+def managers(urls: list[str]) -> Url:
+    """Return the managers' URLs as one URL."""
     places: list[Address] = []
     for text in urls:
         url = parse(text)

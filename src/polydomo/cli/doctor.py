@@ -1,4 +1,4 @@
-"""`polydomo doctor`: is this installation in order, and does a broker answer?"""
+"""`polydomo doctor`: check this installation, its configuration and a broker."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from polydomo.server.config import Config
 
 OLDEST_PYTHON = (3, 11)
 LIBRARIES = ("uvloop", "msgspec", "cbor2", "typer", "rich", "structlog")
-# Descriptors a broker needs besides one per peer: listeners, log, data folder, libraries.
+# Descriptors that a broker needs besides one per peer: listeners, log, data folder, libraries.
 SPARE_FILES = 64
-# How much faster what is, measured.
 BENCHMARKS = "docs/reference/benchmarks.md"
 
 OK, WARNING, WRONG = "ok", "warning", "wrong"
 MARKS = {OK: ("✓", "bold green"), WARNING: ("!", "bold yellow"), WRONG: ("✗", "bold red")}
 
 
-class Check(msgspec.Struct):
-    """One thing that was looked at."""
+class Diagnosis(msgspec.Struct):
+    """The result of one check."""
 
     name: str
     status: str
@@ -45,8 +44,8 @@ def doctor(
     file: ConfigFile = None,
     as_json: common.Json = False,
 ) -> None:
-    """Look at Python, build, limits, configuration and broker. Exit code 1: something is wrong."""
-    asked = common.was_given(ctx, "url")
+    """Check Python, build, limits, configuration and broker. Exit code 1: something is wrong."""
+    given = common.was_given(ctx, "url")
     found = config.gather(file)
     checks = [
         check_python(),
@@ -55,7 +54,7 @@ def doctor(
         check_build(),
         check_open_files(found.settings.limits.connections),
         check_config(found),
-        *check_broker(url, asked),
+        *check_broker(url, given),
     ]
     url = redact(url)
     for check in checks:
@@ -65,14 +64,14 @@ def doctor(
         common.print_json(facts(checks) | {"ok": not wrong, "url": url, "checks": checks})
     else:
         for check in checks:
-            common.out.print(_line(check), soft_wrap=True)
+            common.out.print(check_line(check.status, check.name, check.found, check.hint), soft_wrap=True)
     if wrong:
         raise typer.Exit(common.FAILED)
 
 
-def facts(checks: list[Check]) -> dict[str, Any]:
-    """What programs want to know."""
-    modules = install_info.hot_modules()
+def facts(checks: list[Diagnosis]) -> dict[str, Any]:
+    """Return the fields of the JSON output about this installation."""
+    modules, built = _modules()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     status = {check.name: check.status for check in checks}
     return {
@@ -81,12 +80,8 @@ def facts(checks: list[Check]) -> dict[str, Any]:
         "platform": platform.platform(),
         "loop": install_info.loop_name(),
         "compiled": install_info.compiled(),
-        "compiled_modules": sorted(
-            name for name, origin in modules.items() if install_info.is_compiled(origin)
-        ),
-        "plain_modules": sorted(
-            name for name, origin in modules.items() if not install_info.is_compiled(origin)
-        ),
+        "compiled_modules": sorted(built),
+        "plain_modules": sorted(modules.keys() - built.keys()),
         "open_files": {"soft": soft, "hard": hard},
         "config_valid": status["configuration"] == OK,
         "broker_reachable": status["broker"] == OK,
@@ -94,90 +89,97 @@ def facts(checks: list[Check]) -> dict[str, Any]:
     }
 
 
-def check_python() -> Check:
-    """New enough, and told which."""
+def check_python() -> Diagnosis:
+    """Check that Python is new enough."""
     found = f"{platform.python_implementation()} {platform.python_version()}, polydomo {polydomo.__version__}"
     if sys.version_info < OLDEST_PYTHON:
-        return Check("python", WRONG, found, f"at least {'.'.join(map(str, OLDEST_PYTHON))} is needed")
-    return Check("python", OK, found)
+        return Diagnosis("python", WRONG, found, f"at least {'.'.join(map(str, OLDEST_PYTHON))} is needed")
+    return Diagnosis("python", OK, found)
 
 
-def check_libraries() -> list[Check]:
-    """Only what is missing; uvloop may be."""
+def check_libraries() -> list[Diagnosis]:
+    """Check that all libraries except uvloop are installed; return the missing ones."""
     missing = [name for name in LIBRARIES if not install_info.library_version(name) and name != "uvloop"]
-    return [Check("libraries", WRONG, f"{name} is missing", "pip install polydomo") for name in missing]
+    return [Diagnosis("libraries", WRONG, f"{name} is missing", "pip install polydomo") for name in missing]
 
 
-def check_loop() -> Check:
-    """The broker is faster on uvloop."""
+def check_loop() -> Diagnosis:
+    """Check for uvloop, with which the broker is faster."""
     if install_info.loop_name() == "uvloop":
-        return Check("event loop", OK, f"uvloop {install_info.library_version('uvloop')}")
-    return Check("event loop", WARNING, "asyncio's own", "pip install uvloop: the broker gets faster")
+        return Diagnosis("event loop", OK, f"uvloop {install_info.library_version('uvloop')}")
+    return Diagnosis("event loop", WARNING, "asyncio", "pip install uvloop: the broker is faster with it")
 
 
-def check_build() -> Check:
-    """Compiled, plain, or half of each; and no compiled module that is older than its source."""
-    modules = install_info.hot_modules()
-    built = {name: origin for name, origin in modules.items() if install_info.is_compiled(origin)}
+def check_build() -> Diagnosis:
+    """Check that all or none of the hot modules are compiled, and none is older than its source."""
+    modules, built = _modules()
     stale = sorted(name for name, origin in built.items() if install_info.is_stale(origin))
     if stale:
         hint = "build again (make wheel), or delete the .so files"
-        return Check("build", WARNING, f"compiled, but older than their source: {', '.join(stale)}", hint)
+        return Diagnosis("build", WARNING, f"compiled, but older than their source: {', '.join(stale)}", hint)
     if not built:
-        return Check("build", OK, f"plain Python (a compiled wheel is faster: {BENCHMARKS})")
+        return Diagnosis("build", OK, f"plain Python (a compiled wheel is faster: {BENCHMARKS})")
     if len(built) < len(modules):
         plain = ", ".join(sorted(modules.keys() - built.keys()))
-        return Check(
+        return Diagnosis(
             "build", WARNING, f"only {len(built)} of {len(modules)} hot modules are compiled; not {plain}"
         )
-    return Check("build", OK, f"compiled: all {len(built)} hot modules")
+    return Diagnosis("build", OK, f"compiled: all {len(built)} hot modules")
 
 
-def check_open_files(peers: int) -> Check:
-    """One descriptor per peer; the broker raises its soft limit to the hard one by itself."""
+def _modules() -> tuple[dict[str, str], dict[str, str]]:
+    """Return all hot modules with their files, and the compiled ones among them."""
+    modules = install_info.hot_modules()
+    return modules, {name: file for name, file in modules.items() if install_info.is_compiled(file)}
+
+
+def check_open_files(peers: int) -> Diagnosis:
+    """Check the hard limit of open files, to which the broker raises the soft one: it needs one per peer."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY:
-        return Check("open files", OK, "unlimited")
+        return Diagnosis("open files", OK, "unlimited")
     if hard < peers + SPARE_FILES:
         hint = "raise it (ulimit -Hn, LimitNOFILE= in systemd) or lower limits.connections"
-        return Check("open files", WARNING, f"{hard}: too few for limits.connections = {peers}", hint)
-    return Check("open files", OK, f"{hard}")
+        return Diagnosis("open files", WARNING, f"{hard}: too few for limits.connections = {peers}", hint)
+    return Diagnosis("open files", OK, f"{hard}")
 
 
-def check_config(found: Config) -> Check:
-    """The file and the environment."""
+def check_config(found: Config) -> Diagnosis:
+    """Check the configuration file and the environment."""
     if found.problems:
         first, others = found.problems[0], len(found.problems) - 1
         more = f" (and {others} more)" if others else ""
-        return Check("configuration", WRONG, f"{first}{more}", "'polydomo config check' lists everything")
-    return Check("configuration", OK, found.file or ("the environment" if found.sources else "the defaults"))
+        return Diagnosis("configuration", WRONG, f"{first}{more}", "'polydomo config check' lists everything")
+    return Diagnosis(
+        "configuration", OK, found.file or ("the environment" if found.sources else "the defaults")
+    )
 
 
-def check_broker(url: str, asked: bool) -> list[Check]:
-    """Does it answer, and can it write? Nobody at the default place is no fault: perhaps none is meant to run
-    here."""
+def check_broker(url: str, given: bool) -> list[Diagnosis]:
+    """Check that a broker replies and has no trouble. At the default URL a missing broker is only a warning."""
     try:
-        row = broker_client.ask(url, "broker", timeout=2.0)
+        row = broker_client.query(url, "broker", timeout=2.0)
     except PolydomoError as error:
-        return [Check("broker", WRONG if asked else WARNING, error.message, error.advice)]
+        return [Diagnosis("broker", WRONG if given else WARNING, error.message, error.advice)]
     found = f"{row['name']} {row['version']} at {url}, {row['workers']} workers, {row['services']} services"
     if row["version"] != polydomo.__version__:
-        checks = [Check("broker", WARNING, found, f"this command is {polydomo.__version__}")]
+        checks = [Diagnosis("broker", WARNING, found, f"this command is {polydomo.__version__}")]
     else:
-        checks = [Check("broker", OK, found)]
+        checks = [Diagnosis("broker", OK, found)]
     for name in ("store", "ledger"):
         trouble = row.get(name, {}).get("trouble")
         if trouble:
-            checks.append(Check(name, WRONG, trouble))
+            checks.append(Diagnosis(name, WRONG, trouble))
     damage = row.get("store", {}).get("damage")
     if damage:
-        checks.append(Check("store", WRONG, f"it has lost jobs: {damage}", "look for disk errors"))
+        checks.append(Diagnosis("store", WRONG, f"jobs were lost: {damage}", "look for disk errors"))
     return checks
 
 
-def _line(check: Check) -> Text:
-    mark, style = MARKS[check.status]
-    line = Text.assemble((mark, style), " ", (f"{check.name:<14}", "bold"), check.found)
-    if check.hint:
-        line.append(f"\n{'':16}{check.hint}", "cyan")
+def check_line(status: str, name: str, found: str, hint: str) -> Text:
+    """Return the line of one check, with a hint below it."""
+    mark, style = MARKS[status]
+    line = Text.assemble((mark, style), " ", (f"{name:<14}", "bold"), found)
+    if hint:
+        line.append(f"\n{'':16}{hint}", "cyan")
     return line

@@ -1,4 +1,4 @@
-"""Small services to try things with: `polydomo dev` offers them."""
+"""Example services, which `polydomo dev` offers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PAUSE = 0.2
 
 
 async def echo(body: Any) -> Any:
-    """Sends back what it is given, byte for byte"""
+    """Return the body unchanged."""
     return body
 
 
 async def upper(body: bytes) -> bytes:
-    """The same in capitals"""
+    """Return the body in capital letters."""
     return body.upper()
 
 
 async def count(to: Any, ctx: Context) -> int:
-    """Counts up to a number, each one a partial answer"""
+    """Count up to a number, each one a partial reply."""
     if not isinstance(to, int) or not 0 < to <= MOST:
         raise ValueError(f"count to a number from 1 to {MOST}, not {to!r}")
     for number in range(1, to):
@@ -32,8 +32,8 @@ async def count(to: Any, ctx: Context) -> int:
     return to
 
 
-# Name → function, and the codec it is offered with. `upper` works on the bytes of a JSON string as on text.
-TOYS: dict[str, tuple[Callable[..., Any], str]] = {
+# Name → function and codec. `upper` works on the bytes of a JSON string as well as on text.
+EXAMPLES: dict[str, tuple[Callable[..., Any], str]] = {
     "echo": (echo, "raw"),
     "upper": (upper, "raw"),
     "count": (count, "json"),
@@ -41,8 +41,8 @@ TOYS: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 def make_worker(url: str | None, concurrency: int = 4) -> Worker:
-    """A worker that offers all of them."""
+    """Return a worker that offers all examples."""
     worker = Worker(url, concurrency=concurrency, grace=1.0)
-    for name, (function, codec) in TOYS.items():
+    for name, (function, codec) in EXAMPLES.items():
         worker.add(name, function, codec=codec)
     return worker

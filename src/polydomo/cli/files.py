@@ -1,4 +1,4 @@
-"""`polydomo files`: the files that a broker shares."""
+"""`polydomo files`: list and download the files that a broker shares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import sys
 from collections import deque
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -15,118 +14,110 @@ import typer
 from rich.text import Text
 
 from polydomo.cli import broker_client, common
-from polydomo.cli.inspect import Listing
+from polydomo.cli.inspect import ListingGroup
 from polydomo.errors import PolydomoError, Timeout, Unreachable
 from polydomo.sdk import Client
 
 SERVICE = "fss.service.broker"
 SCHEME = "nf://"
 
-# A big file must be hashed before its details are known.
-PATIENCE = 300.0
+# Seconds: the broker hashes a large file before it returns the details.
+DETAILS_TIMEOUT = 300.0
 
-# Under way at once: enough to keep a fast network busy, little enough for a broker with many such clients.
+# Chunk size, and chunks in flight: enough for a fast network, little enough for a broker with many clients.
 CHUNK = 1024 * 1024
 CREDIT = 8
 
-app = typer.Typer(cls=Listing, help="Files that the broker shares. Without a command: ls.")
+app = typer.Typer(cls=ListingGroup, help="Files shared by the broker. Without a command: ls.")
 
-FileUrl = Annotated[str, typer.Argument(metavar="URL", help="nf://FOLDER/FILE; nf:// may be left out.")]
+FileUrl = Annotated[str, typer.Argument(metavar="URL", help="nf://FOLDER/FILE; nf:// is optional.")]
 
 
 @app.command("ls")
 def ls(
-    place: Annotated[
-        str, typer.Argument(metavar="[URL]", help="A folder; nf:// may be left out.", show_default=False)
+    nf_url: Annotated[
+        str, typer.Argument(metavar="[URL]", help="A folder; nf:// is optional.", show_default=False)
     ] = SCHEME,
     recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="All files in it and in the folders in it.")
+        bool, typer.Option("--recursive", "-r", help="List all files in it and in its subfolders.")
     ] = False,
     url: common.Url = common.DEFAULT_URL,
     as_json: common.Json = False,
 ) -> None:
-    """What is in a folder."""
-    task, asked = "list_files", {"url": _full(place), "details": True}
+    """List the files of a folder."""
+    task, arguments = "list_files", {"url": _full(nf_url), "details": True}
     if recursive:
-        task, asked = "walk", {"url": _full(place)}
-    rows = broker_client.run_task(url, task, asked, service=SERVICE, timeout=PATIENCE)
+        task, arguments = "walk", {"url": _full(nf_url)}
+    rows = broker_client.run_task(url, task, arguments, service=SERVICE, timeout=DETAILS_TIMEOUT)
     if as_json:
         common.print_json(rows)
     elif not rows:
-        common.show(Text("nothing there", "dim"))
+        common.show(Text("no files", "dim"))
     elif recursive:
         common.show(Text("\n".join(rows)))
     else:
-        common.show(
-            common.table(
-                [">size", "modified", "name"],
-                [
-                    [
-                        common.size(row["size_bytes"]) if row["kind"] == "file" else "",
-                        _when(row["modified"]),
-                        Text(row["name"] + "/" * (row["kind"] == "folder"), "bold"),
-                    ]
-                    for row in rows
-                ],
-            )
-        )
+        shown = [
+            [
+                common.size(row["size_bytes"]) if row["kind"] == "file" else "",
+                common.local_time(row["modified"]),
+                Text(row["name"] + "/" * (row["kind"] == "folder"), "bold"),
+            ]
+            for row in rows
+        ]
+        common.show(common.table([">size", "modified", "name"], shown))
 
 
 @app.command("info")
-def info(place: FileUrl, url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
-    """A file's size and hashes."""
-    asked = {"url": _full(place)}
-    found = broker_client.run_task(url, "file_details", asked, service=SERVICE, timeout=PATIENCE)
-    if as_json:
-        common.print_json(found)
-        return
-    rows = [
-        ["size", f"{common.size(found['size_bytes'])} ({found['size_bytes']} bytes)"],
-        ["sha256", found["sha256"]],
-        ["md5", found["md5hash"]],
-        ["modified", _when(found["modified"])],
-    ]
-    table = common.table(["", ""], [[Text(name, "cyan"), value] for name, value in rows])
-    table.show_header = False
-    common.show(table)
+def info(nf_url: FileUrl, url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
+    """Show a file's size and hashes."""
+    found = broker_client.run_task(
+        url, "file_details", {"url": _full(nf_url)}, service=SERVICE, timeout=DETAILS_TIMEOUT
+    )
+    shown = {
+        "size": f"{common.size(found['size_bytes'])} ({found['size_bytes']} bytes)",
+        "sha256": found["sha256"],
+        "md5": found["md5hash"],
+        "modified": common.local_time(found["modified"]),
+    }
+    common.print_result(found, as_json, common.properties(shown))
 
 
 @app.command("get")
 def get(
-    place: FileUrl,
+    nf_url: FileUrl,
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is stdout. Else: here.")
+        str,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Target file or folder; - is stdout. Default: here."
+        ),
     ] = "",
     url: common.Url = common.DEFAULT_URL,
     as_json: common.Json = False,
 ) -> None:
-    """Fetch a file. One that was broken off is gone on with; its hash is checked at the end."""
-    full = _full(place)
+    """Download a file and check its hash. An interrupted download is resumed."""
+    full = _full(nf_url)
     name = output or full.rpartition("/")[2]
     if not name:
-        raise typer.BadParameter("it names no file", param_hint="URL")
+        raise typer.BadParameter("not a file", param_hint="URL")
     details, target = asyncio.run(_get(url, full, name))
-    if as_json and target != "-":
-        common.print_json({"file": target} | details)
-    elif target != "-":
-        common.show(
-            Text.assemble((target, "bold"), f"  {common.size(details['size_bytes'])}, its hash is right")
-        )
+    if target != "-":
+        line = Text.assemble((target, "bold"), f"  {common.size(details['size_bytes'])}, hash verified")
+        common.print_result({"file": target} | details, as_json, line)
 
 
-async def _get(url: str, place: str, name: str) -> tuple[dict[str, Any], str]:
+async def _get(url: str, nf_url: str, name: str) -> tuple[dict[str, Any], str]:
     async with broker_client.connect(url) as client:
-        details: dict[str, Any] = await broker_client.perform(
-            client, url, "file_details", {"url": place}, timeout=PATIENCE, service=SERVICE
+        details: dict[str, Any] = await broker_client.call_task(
+            client, url, "file_details", {"url": nf_url}, timeout=DETAILS_TIMEOUT, service=SERVICE
         )
         if name == "-":
-            digest = await _fetch(client, url, place, details, sys.stdout.buffer, 0, hashlib.sha256())
-            _check(place, digest, details)
+            digest = await _fetch(client, url, nf_url, details, sys.stdout.buffer, 0, hashlib.sha256())
+            _check(nf_url, digest, details)
             return details, name
         target = Path(name)
         if target.is_dir():
-            target /= place.rpartition("/")[2]
-        # Its name says which content it is a part of.
+            target /= nf_url.rpartition("/")[2]
+        # The etag in the name identifies the content of which this is a part.
         part = target.with_name(f".{target.name}.{details['etag']}.part")
         try:
             with part.open("a+b") as file:
@@ -134,10 +125,10 @@ async def _get(url: str, place: str, name: str) -> tuple[dict[str, Any], str]:
                 file.seek(0)
                 while block := file.read(CHUNK):
                     digest.update(block)
-                await _fetch(client, url, place, details, file, file.tell(), digest)
+                await _fetch(client, url, nf_url, details, file, file.tell(), digest)
             if digest.hexdigest() != details["sha256"]:
                 part.unlink()
-            _check(place, digest, details)
+            _check(nf_url, digest, details)
             part.replace(target)
         except OSError as error:
             raise PolydomoError(f"{target}: {error.strerror}") from error
@@ -145,44 +136,40 @@ async def _get(url: str, place: str, name: str) -> tuple[dict[str, Any], str]:
 
 
 async def _fetch(
-    client: Client, url: str, place: str, details: dict[str, Any], file: BinaryIO, offset: int, digest: Any
+    client: Client, url: str, nf_url: str, details: dict[str, Any], file: BinaryIO, offset: int, digest: Any
 ) -> Any:
-    """The rest of it, some chunks at once and in order."""
+    """Download the rest of a file, several chunks at once, and write it in order."""
 
     async def chunk(at: int) -> bytes:
-        asked = {"url": place, "offset": at, "chunk_size": CHUNK, "etag": details["etag"]}
-        body = msgspec.json.encode({"task": "fetch_file", "kwargs": asked})
+        arguments = {"url": nf_url, "offset": at, "chunk_size": CHUNK, "etag": details["etag"]}
+        body = msgspec.json.encode({"task": "fetch_file", "kwargs": arguments})
         try:
             return (await client.request(SERVICE, [body], timeout=60.0))[1]
         except Timeout:
             raise Unreachable(
-                f"no answer from {url} within a minute", hint="run it again: it goes on"
+                f"no reply from {url} within a minute", hint="run the command again: it resumes"
             ) from None
 
-    wanted = deque(range(offset, details["size_bytes"], CHUNK))
-    under_way: deque[asyncio.Task[bytes]] = deque()
+    offsets = deque(range(offset, details["size_bytes"], CHUNK))
+    in_flight: deque[asyncio.Task[bytes]] = deque()
     try:
-        while wanted or under_way:
-            while wanted and len(under_way) < CREDIT:
-                under_way.append(asyncio.create_task(chunk(wanted.popleft())))
-            data = await under_way.popleft()
+        while offsets or in_flight:
+            while offsets and len(in_flight) < CREDIT:
+                in_flight.append(asyncio.create_task(chunk(offsets.popleft())))
+            data = await in_flight.popleft()
             digest.update(data)
             file.write(data)
     finally:
-        for task in under_way:
+        for task in in_flight:
             task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.gather(*in_flight, return_exceptions=True)
     return digest
 
 
-def _check(place: str, digest: Any, details: dict[str, Any]) -> None:
+def _check(nf_url: str, digest: Any, details: dict[str, Any]) -> None:
     if digest.hexdigest() != details["sha256"]:
-        raise PolydomoError(f"{place}: what came has another hash", hint="run it again")
+        raise PolydomoError(f"{nf_url}: the download has another hash", hint="run the command again")
 
 
-def _full(place: str) -> str:
-    return place if place.startswith(SCHEME) else SCHEME + place
-
-
-def _when(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+def _full(nf_url: str) -> str:
+    return nf_url if nf_url.startswith(SCHEME) else SCHEME + nf_url

@@ -1,4 +1,4 @@
-"""`polydomo services`, `workers`, `clients`, `jobs` and `status`: what the broker knows."""
+"""`polydomo services`, `workers`, `clients`, `jobs` and `status`: the state of a running broker."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from polydomo.sdk import Client
 
 Rows = list[dict[str, Any]]
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Look again every second until Ctrl-C.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh every second until Ctrl-C.")]
 Service = Annotated[
     str | None,
     typer.Option(
-        "--service", "-s", autocompletion=broker_client.complete_service, help="Only this service's."
+        "--service", "-s", autocompletion=broker_client.complete_service, help="Only those of this service."
     ),
 ]
 WATCH_INTERVAL = 1.0
 
 
-class Listing(TyperGroup):
-    """`polydomo jobs -n 5` is `polydomo jobs ls -n 5`: without a command, a group lists."""
+class ListingGroup(TyperGroup):
+    """A group whose default command is `ls`: `polydomo jobs -n 5` is `polydomo jobs ls -n 5`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # A Tab behind the group's name completes its commands, so nothing is put there then.
+        # Not while completing (Tab after the group's name): that lists the group's commands.
         bare = not args and not ctx.resilient_parsing
         if bare or (args and args[0].startswith("-") and args[0] not in ctx.help_option_names):
             args = ["ls", *args]
         return super().parse_args(ctx, args)
 
 
-services_app = typer.Typer(cls=Listing, help="Services the broker knows. Without a command: ls.")
-workers_app = typer.Typer(cls=Listing, help="Workers that are connected. Without a command: ls.")
-clients_app = typer.Typer(cls=Listing, help="Clients that are connected. Without a command: ls.")
+services_app = typer.Typer(cls=ListingGroup, help="Services of the broker. Without a command: ls.")
+workers_app = typer.Typer(cls=ListingGroup, help="Connected workers. Without a command: ls.")
+clients_app = typer.Typer(cls=ListingGroup, help="Connected clients. Without a command: ls.")
 jobs_app = typer.Typer(
-    cls=Listing, help="Jobs: waiting, running, and the last that ended. Without a command: ls."
+    cls=ListingGroup, help="Jobs: waiting, running and recently finished. Without a command: ls."
 )
 
 
@@ -52,7 +52,7 @@ jobs_app = typer.Typer(
 def services(
     url: common.Url = common.DEFAULT_URL, watch: Watch = False, as_json: common.Json = False
 ) -> None:
-    """Every service with workers or waiting jobs."""
+    """List services with workers or waiting jobs."""
     _show(url, "services", services_table, watch, as_json)
 
 
@@ -63,13 +63,13 @@ def workers(
     watch: Watch = False,
     as_json: common.Json = False,
 ) -> None:
-    """Every worker, or those of one service."""
+    """List all workers, or those of one service."""
     _show(url, "workers", workers_table, watch, as_json, service=service)
 
 
 @clients_app.command("ls")
 def clients(url: common.Url = common.DEFAULT_URL, watch: Watch = False, as_json: common.Json = False) -> None:
-    """Every client that has sent a job and is connected."""
+    """List connected clients that have sent a job."""
     _show(url, "clients", clients_table, watch, as_json)
 
 
@@ -81,25 +81,27 @@ def jobs(
         str | None,
         typer.Option(autocompletion=lambda: list(STATES), metavar="STATE", help=f"Only {', '.join(STATES)}."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, newest first.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Number of jobs, at most; the newest first.")
+    ] = 20,
     watch: Watch = False,
     as_json: common.Json = False,
 ) -> None:
-    """Jobs, newest first."""
+    """List jobs, newest first."""
     if state is not None and state not in STATES:
         raise typer.BadParameter(f"{state!r} is none of {', '.join(STATES)}", param_hint="--state")
     _show(url, "jobs", jobs_table, watch, as_json, service=service, state=state, limit=limit)
 
 
 def status(url: common.Url = common.DEFAULT_URL, watch: Watch = False, as_json: common.Json = False) -> None:
-    """The broker as a whole."""
+    """Show the state of the broker."""
     _show(url, "broker", broker_table, watch, as_json)
 
 
 def services_table(rows: Rows) -> RenderableType:
-    """One line each; a queue without workers stands out."""
+    """Return a table of services; those without workers are highlighted."""
     columns = ["service", ">workers", ">idle", ">waiting", ">running", ">done", ">failed", ">retried"]
-    return _or_nothing(
+    return _table_or(
         "no services: start a worker",
         columns,
         [
@@ -107,11 +109,11 @@ def services_table(rows: Rows) -> RenderableType:
                 Text(row["name"], "bold" if row["workers"] else "yellow"),
                 row["workers"],
                 row["idle"],
-                _stands_out(row["waiting"], "yellow"),
+                _highlight(row["waiting"], "yellow"),
                 row["running"],
                 row["done"],
-                _stands_out(row["failed"], "red"),
-                _stands_out(row["retried"], "yellow"),
+                _highlight(row["failed"], "red"),
+                _highlight(row["retried"], "yellow"),
             ]
             for row in rows
         ],
@@ -119,10 +121,10 @@ def services_table(rows: Rows) -> RenderableType:
 
 
 def workers_table(rows: Rows) -> RenderableType:
-    """One line each."""
+    """Return a table of workers."""
     columns = ["worker", "dialect", "services", "state", ">holds", ">done", ">seen", ">since"]
     styles = {"idle": "green", "busy": "cyan", "late": "red"}
-    return _or_nothing(
+    return _table_or(
         "no workers",
         columns,
         [
@@ -142,9 +144,9 @@ def workers_table(rows: Rows) -> RenderableType:
 
 
 def clients_table(rows: Rows) -> RenderableType:
-    """One line each."""
+    """Return a table of clients."""
     columns = ["client", "dialect", ">unanswered", ">bytes", ">submitted", "state", ">since"]
-    return _or_nothing(
+    return _table_or(
         "no clients",
         columns,
         [
@@ -163,12 +165,12 @@ def clients_table(rows: Rows) -> RenderableType:
 
 
 def jobs_table(rows: Rows) -> RenderableType:
-    """One line each, with the reason where one failed; who was involved where there is room for it."""
+    """Return a table of jobs, with client, worker and sizes if the terminal is wide."""
     columns = [">job", "service", "state", ">tries", ">waited", ">ran", ">age"]
     if common.is_wide():
         columns += ["client", "worker", "dialect", ">in", ">out"]
     styles = {"waiting": "yellow", "running": "cyan", "done": "green", "failed": "red"}
-    return _or_nothing(
+    return _table_or(
         "no jobs",
         columns,
         [
@@ -179,7 +181,7 @@ def jobs_table(rows: Rows) -> RenderableType:
                     f"{row['state']}{': ' if row['reason'] else ''}{row['reason']}",
                     styles.get(row["state"], "yellow"),
                 ),
-                _stands_out(row["attempts"], "yellow", least=2),
+                _highlight(row["attempts"], "yellow", least=2),
                 common.duration(row["waited"]),
                 common.duration(row["ran"]),
                 common.duration(row["age"]),
@@ -195,15 +197,13 @@ def jobs_table(rows: Rows) -> RenderableType:
 
 
 def broker_table(row: dict[str, Any]) -> RenderableType:
-    """Names on the left, values on the right."""
+    """Return a table of the broker's properties."""
     shown = row | {"uptime": common.duration(row["uptime"]), "memory": common.size(row["memory"])}
-    table = common.table(["", ""], [[Text(name, "cyan"), _spelled(value)] for name, value in shown.items()])
-    table.show_header = False
-    return table
+    return common.properties({name: _format(value) for name, value in shown.items()})
 
 
-def _spelled(value: Any) -> str:
-    """What has parts, as a person would say it: places first, then what is not nothing."""
+def _format(value: Any) -> str:
+    """Format a value for people. Of an object: all lists first, then the fields that are not empty or zero."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
@@ -215,27 +215,24 @@ def _spelled(value: Any) -> str:
     return ", ".join([*map(str, places), *rest]) or "-"
 
 
-def _or_nothing(otherwise: str, columns: list[str], rows: list[list[object]]) -> RenderableType:
-    return common.table(columns, rows) if rows else Text(otherwise, "dim")
+def _table_or(placeholder: str, columns: list[str], rows: list[list[object]]) -> RenderableType:
+    return common.table(columns, rows) if rows else Text(placeholder, "dim")
 
 
-def _stands_out(number: int, style: str, least: int = 1) -> Text:
+def _highlight(number: int, style: str, least: int = 1) -> Text:
     return Text(str(number), style if number >= least else "")
 
 
 def _show(
     url: str, what: str, render: Callable[[Any], RenderableType], watch: bool, as_json: bool, **filters: Any
 ) -> None:
-    """Once, or again and again. JSON is indented, or one line per look."""
-    given = {name: value for name, value in filters.items() if value is not None}
+    """Print once, or every second with `watch`. JSON is indented then, or one line each time."""
+    filters = {name: value for name, value in filters.items() if value is not None}
     if watch:
-        asyncio.run(_watch(url, what, render, as_json, given))
+        asyncio.run(_watch(url, what, render, as_json, filters))
         return
-    rows = broker_client.ask(url, what, **given)
-    if as_json:
-        common.print_json(rows)
-    else:
-        common.show(render(rows))
+    rows = broker_client.query(url, what, **filters)
+    common.print_result(rows, as_json, lambda: render(rows))
 
 
 async def _watch(
@@ -244,15 +241,15 @@ async def _watch(
     async with Client(url) as client:
         if as_json:
             while True:
-                rows = await broker_client.fetch(client, url, what, **filters)
+                rows = await broker_client.query_with(client, url, what, **filters)
                 common.print_json(rows, lines=True)
                 await asyncio.sleep(WATCH_INTERVAL)
         with Live(console=common.out, auto_refresh=False, screen=common.out.is_terminal) as live:
             while True:
-                shown = render(await broker_client.fetch(client, url, what, **filters))
-                live.update(_dated(shown, url), refresh=True)
+                shown = render(await broker_client.query_with(client, url, what, **filters))
+                live.update(_with_time(shown, url), refresh=True)
                 await asyncio.sleep(WATCH_INTERVAL)
 
 
-def _dated(shown: RenderableType, url: str) -> RenderableType:
-    return Group(Text(f"{url}  {time.strftime('%H:%M:%S')}  Ctrl-C ends", "dim"), Text(), shown)
+def _with_time(shown: RenderableType, url: str) -> RenderableType:
+    return Group(Text(f"{url}  {time.strftime('%H:%M:%S')}  Ctrl-C to stop", "dim"), Text(), shown)

@@ -1,4 +1,4 @@
-"""What is installed here: compiled or plain, which event loop, which libraries. Loads none of it."""
+"""Facts about the installation, found without importing it: compiled modules, event loop, libraries."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 import polydomo
 
-# The rooms that mypyc compiles (setup.py).
-HOT_ROOMS = ("core", "wire", "dialects")
-# Seconds between a source and what was compiled from it that say nothing: installing takes a while.
+# The packages that mypyc compiles (setup.py).
+HOT_PACKAGES = ("core", "wire", "dialects")
+# Seconds by which a source may be newer than its extension module: installing takes a while.
 STALE = 60
 
 
 def hot_modules() -> dict[str, str]:
-    """Name → file of every module in the hot rooms."""
+    """Return the names and files of all modules in the hot packages."""
     found = {}
-    for room in HOT_ROOMS:
-        folders = [str(Path(root, room)) for root in polydomo.__path__]
-        for module in pkgutil.walk_packages(folders, f"polydomo.{room}."):
+    for package in HOT_PACKAGES:
+        folders = [str(Path(root, package)) for root in polydomo.__path__]
+        for module in pkgutil.walk_packages(folders, f"polydomo.{package}."):
             spec = None if module.ispkg else importlib.util.find_spec(module.name)
             if spec is not None and spec.origin:
                 found[module.name] = spec.origin
@@ -28,30 +28,30 @@ def hot_modules() -> dict[str, str]:
 
 
 def compiled() -> bool:
-    """Does the core run as mypyc's machine code? (`make wheel`; otherwise it is plain Python.)"""
+    """Return whether the core was compiled with mypyc (`make wheel`) or is plain Python."""
     spec = importlib.util.find_spec("polydomo.core.broker")
     return spec is not None and is_compiled(spec.origin or "")
 
 
 def is_compiled(origin: str) -> bool:
-    """Is a module's file machine code?"""
+    """Return whether a module's file is an extension module."""
     return bool(origin) and not origin.endswith((".py", ".pyc"))
 
 
 def is_stale(origin: str) -> bool:
-    """An extension that shadows a newer source: an editable install that was compiled in place once."""
+    """Return whether an extension module shadows a newer source, as after compiling an editable install in place."""
     library = Path(origin)
     source = library.with_name(library.name.split(".")[0] + ".py")
     return source.exists() and source.stat().st_mtime > library.stat().st_mtime + STALE
 
 
 def loop_name() -> str:
-    """Whose event loop a broker runs on."""
+    """Return the name of the broker's event loop."""
     return "asyncio" if importlib.util.find_spec("uvloop") is None else "uvloop"
 
 
 def library_version(name: str) -> str:
-    """Empty: it is not there."""
+    """Return a library's version; empty if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What a pile of latencies says: percentiles, and their shape in one line of text."""
+"""Statistics of latencies: percentiles, and a histogram in one line of text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-class Summary(msgspec.Struct):
-    """Of one run. Times are in seconds."""
+class LatencySummary(msgspec.Struct):
+    """The statistics of one measurement. Times are in seconds."""
 
     requests: int
     failed: int
@@ -24,10 +24,10 @@ class Summary(msgspec.Struct):
     worst: float
 
 
-def summarize(latencies: Sequence[float], elapsed: float, failed: int = 0) -> Summary:
-    """Of the requests that were answered."""
+def summarize(latencies: Sequence[float], elapsed: float, failed: int = 0) -> LatencySummary:
+    """Return the statistics of all requests that had a reply."""
     ordered = sorted(latencies)
-    return Summary(
+    return LatencySummary(
         requests=len(ordered),
         failed=failed,
         elapsed=elapsed,
@@ -41,14 +41,14 @@ def summarize(latencies: Sequence[float], elapsed: float, failed: int = 0) -> Su
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest value that `percent` of all do not exceed (nearest rank); 0 of nothing."""
+    """Return the smallest value that `percent` of all values do not exceed (nearest rank); 0 without values."""
     if not ordered:
         return 0.0
     return ordered[max(math.ceil(len(ordered) * percent / 100), 1) - 1]
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """How many fell where, from the least to the greatest on a logarithmic scale. Empty cells stay empty."""
+    """Return a histogram from the least to the greatest value on a logarithmic scale. Empty cells are blank."""
     positive = [value for value in values if value > 0]
     if not positive:
         return ""

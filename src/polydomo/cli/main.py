@@ -1,10 +1,10 @@
-"""The `polydomo` command: its parts put together, and how errors end it."""
+"""The `polydomo` command: the table of its commands, and the handling of errors."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections import UserDict
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
@@ -15,93 +15,76 @@ from polydomo import __version__
 from polydomo.cli import common
 from polydomo.errors import PolydomoError
 
-RUN, USE, LOOK, TOOLS = "Run", "Use", "Look", "Tools"
+RUN, USE, INSPECT, TOOLS = "Run", "Use", "Inspect", "Tools"
 
 
-class Command(NamedTuple):
-    """Where a command, or a group of them, is found."""
+class CommandSpec(NamedTuple):
+    """The location of a command or a group of commands."""
 
-    panel: str  # in the help
+    panel: str  # heading in the help
     module: str
     name: str
     hidden: bool = False
 
 
-PLACES = {
-    "broker": Command(RUN, "broker", "broker"),
-    "device": Command(RUN, "device", "device"),
-    "dev": Command(RUN, "dev", "dev"),
-    "worker": Command(RUN, "worker", "worker"),
-    "call": Command(USE, "call", "call"),
-    "status": Command(LOOK, "inspect", "status"),
-    "broker-info": Command(LOOK, "inspect", "status", hidden=True),
-    "doctor": Command(TOOLS, "doctor", "doctor"),
-    "bench": Command(TOOLS, "bench", "bench"),
-    "demo": Command(TOOLS, "demo", "demo"),
-    "services": Command(LOOK, "stored_jobs", "services_app"),
-    "workers": Command(LOOK, "inspect", "workers_app"),
-    "clients": Command(LOOK, "inspect", "clients_app"),
-    "jobs": Command(LOOK, "stored_jobs", "jobs_app"),
-    "inventory": Command(LOOK, "inventory", "app"),
-    "files": Command(USE, "files", "app"),
-    "memo": Command(LOOK, "memo", "app"),
-    "spark": Command(LOOK, "spark", "app"),
-    "admin": Command(TOOLS, "admin", "app"),
-    "config": Command(TOOLS, "config", "app"),
-    "store": Command(TOOLS, "store", "app"),
+COMMANDS = {
+    "broker": CommandSpec(RUN, "broker", "broker"),
+    "device": CommandSpec(RUN, "device", "device"),
+    "dev": CommandSpec(RUN, "dev", "dev"),
+    "worker": CommandSpec(RUN, "worker", "worker"),
+    "call": CommandSpec(USE, "call", "call"),
+    "status": CommandSpec(INSPECT, "inspect", "status"),
+    "broker-info": CommandSpec(INSPECT, "inspect", "status", hidden=True),
+    "doctor": CommandSpec(TOOLS, "doctor", "doctor"),
+    "bench": CommandSpec(TOOLS, "bench", "bench"),
+    "demo": CommandSpec(TOOLS, "demo", "demo"),
+    "services": CommandSpec(INSPECT, "stored_jobs", "services_app"),
+    "workers": CommandSpec(INSPECT, "inspect", "workers_app"),
+    "clients": CommandSpec(INSPECT, "inspect", "clients_app"),
+    "jobs": CommandSpec(INSPECT, "stored_jobs", "jobs_app"),
+    "inventory": CommandSpec(INSPECT, "inventory", "app"),
+    "files": CommandSpec(USE, "files", "app"),
+    "memo": CommandSpec(INSPECT, "memo", "app"),
+    "spark": CommandSpec(INSPECT, "spark", "app"),
+    "admin": CommandSpec(TOOLS, "admin", "app"),
+    "config": CommandSpec(TOOLS, "config", "app"),
+    "store": CommandSpec(TOOLS, "store", "app"),
 }
 
 
-class LazyCommands(MutableMapping[str, Any]):
-    """The commands, each loaded when it is wanted: a quarter of a second for all of them is long for one."""
-
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
+class LazyCommands(UserDict[str, Any]):
+    """The commands, each imported on first use: importing all of them takes a quarter of a second."""
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            self._loaded[name] = _load(name, PLACES[name])
-        return self._loaded[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._loaded[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(PLACES)
-
-    def __len__(self) -> int:
-        return len(PLACES)
-
-    def __contains__(self, name: object) -> bool:
-        return name in PLACES
+        command = super().__getitem__(name)
+        if isinstance(command, CommandSpec):
+            command = self[name] = _load(name, command)
+        return command
 
 
-def _load(name: str, place: Command) -> Any:
-    found = getattr(import_module(f"polydomo.cli.{place.module}"), place.name)
+def _load(name: str, spec: CommandSpec) -> Any:
+    command = getattr(import_module(f"polydomo.cli.{spec.module}"), spec.name)
     holder = typer.Typer(cls=TyperGroup)
-    options: dict[str, Any] = {"rich_help_panel": place.panel, "hidden": place.hidden}
-    if isinstance(found, typer.Typer):
-        holder.add_typer(found, name=name, **options)
+    options: dict[str, Any] = {"rich_help_panel": spec.panel, "hidden": spec.hidden}
+    if isinstance(command, typer.Typer):
+        holder.add_typer(command, name=name, **options)
     else:
-        holder.command(name, **options)(found)
+        holder.command(name, **options)(command)
     return typer.main.get_group(holder).commands[name]
 
 
-class Commands(TyperGroup):
-    """Our own errors, and bugs, end a command with one line instead of a traceback."""
+class CommandGroup(TyperGroup):
+    """The top-level group. Errors and bugs end a command with one line instead of a traceback."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands = LazyCommands()
+        self.commands = LazyCommands(COMMANDS)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
 
     def invoke(self, ctx: Any) -> Any:
-        common.Mode.json = False
+        common.OutputMode.json = False
         if logging.lastResort is not None:
             logging.lastResort.setFormatter(common.SafeFormatter())
         try:
@@ -113,7 +96,7 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(common.INTERRUPTED) from None
         except Exception as error:
-            # Typer's own exceptions know how to end a command; a closed pipe (`| head`) is its business too.
+            # Typer handles its own exceptions and a closed pipe (`| head`).
             if hasattr(error, "exit_code") or isinstance(error, BrokenPipeError):
                 raise
             if common.debugging():
@@ -125,7 +108,7 @@ class Commands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -144,9 +127,9 @@ def main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """A service broker: clients and workers of Majordomo, DagBox, NORFAB, WMP and MemoDB call each other."""
+    """Run and use a service broker for clients and workers of Majordomo, DagBox, NORFAB, WMP and MemoDB."""
 
 
 def run() -> None:
-    """The entry point."""
+    """Run the command line."""
     app(prog_name="polydomo")

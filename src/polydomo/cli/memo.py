@@ -1,4 +1,4 @@
-"""`polydomo memo`: what memoised services have saved, and forgetting it."""
+"""`polydomo memo`: the caches of memoised services."""
 
 from __future__ import annotations
 
@@ -10,19 +10,13 @@ from rich.text import Text
 from polydomo.cli import broker_client, common
 from polydomo.cli.inspect import Service
 
-app = typer.Typer(help="Memoised services: answers that are kept.", no_args_is_help=True)
+app = typer.Typer(help="Caches of memoised services.", no_args_is_help=True)
 
 
 @app.command("show")
 def show(url: common.Url = common.DEFAULT_URL, service: Service = None, as_json: common.Json = False) -> None:
-    """Which services remember their answers, how often that was asked for, and the workers' time it saved."""
+    """List memoised services, the hits of their caches, and the workers' time that was saved."""
     rows: list[dict[str, Any]] = broker_client.run_task(url, "show_memos", {"service": service})
-    if as_json:
-        common.print_json(rows)
-        return
-    if not rows:
-        common.show(Text("no service is memoised; set services.NAME.memo = true for one", "dim"))
-        return
     shown = [
         [
             row["name"],
@@ -36,21 +30,20 @@ def show(url: common.Url = common.DEFAULT_URL, service: Service = None, as_json:
         for row in rows
     ]
     columns = ["service", ">answers", ">in memory", ">run", ">repeated", ">at once", ">saved"]
-    common.show(common.table(columns, shown))
+    nothing = Text("no service is memoised; set services.NAME.memo = true for one", "dim")
+    common.print_result(rows, as_json, common.table(columns, shown) if rows else nothing)
 
 
 @app.command("forget")
 def forget(
     service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service's name.")],
     request: Annotated[
-        str | None, typer.Argument(metavar="[REQUEST]", help="Only the answer to this text.")
+        str | None, typer.Argument(metavar="[REQUEST]", help="Only the result of this request.")
     ] = None,
     url: common.Url = common.DEFAULT_URL,
     as_json: common.Json = False,
 ) -> None:
-    """Let the next request go to a worker again, in memory and on disk."""
-    answer = broker_client.run_task(url, "forget_memos", {"name": service, "request": request})
-    if as_json:
-        common.print_json(answer)
-    else:
-        common.show(Text(f"{answer['forgotten']} answers in memory forgotten, and those on disk", "green"))
+    """Remove cached results from memory and disk, so that the next request goes to a worker."""
+    reply = broker_client.run_task(url, "forget_memos", {"name": service, "request": request})
+    text = f"removed {reply['forgotten']} results from memory, and those on disk"
+    common.print_result(reply, as_json, Text(text, "green"))

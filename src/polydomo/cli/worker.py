@@ -1,4 +1,4 @@
-"""`polydomo worker module:object`: run somebody's functions as services."""
+"""`polydomo worker MODULE:OBJECT`: offer functions as services."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from polydomo.cli import common
-from polydomo.cli.reload import Reloader
+from polydomo.cli.reloader import ProcessReloader
 
 
 def worker(
@@ -28,49 +28,53 @@ def worker(
         ),
     ] = None,
     service: Annotated[
-        str | None, typer.Option("--service", "-s", help="A function's name as a service, if not its own.")
+        str | None, typer.Option("--service", "-s", help="The service's name; default: the function's.")
     ] = None,
     codec: Annotated[
         str | None, typer.Option(metavar="CODEC", help="For functions: json (default), msgpack, cbor, raw.")
     ] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Jobs at the same time.")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Number of concurrent jobs.")] = None,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="nfp:// and wmp://: by which jobs can be addressed to it."),
+        typer.Option(metavar="NAME", help="nfp:// and wmp:// only: the worker's name, as a target of jobs."),
     ] = None,
     resources: Annotated[
         list[str] | None,
-        typer.Option("--resource", metavar="NAME", help="nfp:// only: what it looks after; again for more."),
+        typer.Option(
+            "--resource", metavar="NAME", help="nfp:// only: a resource of this worker; repeatable."
+        ),
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="nfp:// only: keep requests and results there, across restarts."),
+        typer.Option(metavar="FILE", help="nfp:// only: keep requests and results here across restarts."),
     ] = None,
-    reload: Annotated[bool, typer.Option("--reload", help="Start anew when a Python file changes.")] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Restart when a Python file changes.")] = False,
     folders: Annotated[
         list[Path] | None,
         typer.Option(
-            "--reload-dir", exists=True, file_okay=False, help="Where to look, if not here; again for more."
+            "--reload-dir",
+            exists=True,
+            file_okay=False,
+            help="Folder to watch; default: the current one; repeatable.",
         ),
     ] = None,
 ) -> None:
     """Offer services until SIGTERM or Ctrl-C.
 
-    The module is looked for in the current folder first. Without :OBJECT its only Worker is meant.
+    The module is searched for in the current folder first. Without :OBJECT it must have exactly one Worker.
     """
     if reload or folders:
         _supervise(folders or [Path()])
         return
-    from polydomo.cli import worker_loader  # only here: the other commands need no worker
+    from polydomo.cli import worker_loader  # here, because importing the SDK is slow
 
-    own = {"name": name, "resources": resources, "store": store}
-    worker_loader.run(
-        target, url, service, codec, concurrency, {key: said for key, said in own.items() if said}
-    )
+    attributes = {"name": name, "resources": resources, "store": store, "concurrency": concurrency}
+    given = {key: value for key, value in attributes.items() if value}
+    worker_loader.run(target, url, service, codec, given)
 
 
 def _supervise(folders: list[Path]) -> None:
-    """The same command without --reload, in a process that is started anew."""
+    """Run the same command without --reload in a child process, and restart it after each change."""
     words = iter(sys.argv[1:])
     command = [sys.executable, "-m", "polydomo"]
     for word in words:
@@ -78,7 +82,9 @@ def _supervise(folders: list[Path]) -> None:
             next(words, None)
         elif word != "--reload" and not word.startswith("--reload-dir="):
             command.append(word)
-    reloader = Reloader(command, folders, lambda line: common.err.print(Text(f"reload: {line}", "cyan")))
+    reloader = ProcessReloader(
+        command, folders, lambda line: common.err.print(Text(f"reload: {line}", "cyan"))
+    )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: reloader.stop())
     reloader.run()

@@ -1,4 +1,4 @@
-"""From `module:object` to a worker that runs."""
+"""Loading and running the worker that `MODULE:OBJECT` names."""
 
 from __future__ import annotations
 
@@ -31,43 +31,39 @@ def run(
     url: str | None,
     service: str | None,
     codec: str | None,
-    concurrency: int | None,
-    own: Mapping[str, Any],
+    attributes: Mapping[str, Any],
 ) -> None:
-    """Until SIGTERM or Ctrl-C. What the command line says wins over what the object says. `own`: a worker's name,
-    resources and store."""
+    """Run the worker until SIGTERM or Ctrl-C. Options of the command line override the worker's own `attributes`."""
     log.setup(LogSection())
     if url:
-        os.environ["POLYDOMO_URL"] = url  # for Workers made without one
+        os.environ["POLYDOMO_URL"] = url  # for Workers made without a URL
     worker = as_worker(load(target), target, service, codec)
     if url:
         worker.use(url)
-    if concurrency is not None:
-        worker.concurrency = concurrency
-    for attribute, said in own.items():
-        setattr(worker, attribute, said)
+    for name, value in attributes.items():
+        setattr(worker, name, value)
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_serve(worker))
+        runner.run(serve(worker))
+    logger.info("stopped")
 
 
-async def _serve(worker: Worker) -> None:
-    """Until SIGTERM or SIGINT; the second one does not wait for running jobs."""
+async def serve(worker: Worker) -> None:
+    """Run a worker until SIGTERM or SIGINT; the second signal does not wait for running jobs."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
     brokers = [str(place) for place in worker.url.addresses]
     logger.info("looking for a broker", brokers=brokers, dialect=worker.url.dialect)
 
-    def tell(at: str) -> None:
+    def log_offering(at: str) -> None:
         logger.info("offering", services=worker.services, concurrency=worker.concurrency, broker=at)
 
-    worker.on_offering = worker.on_offering or tell
+    worker.on_offering = worker.on_offering or log_offering
     await worker.run()
-    logger.info("stopped")
 
 
 def load(target: str) -> object:
-    """The object that `module:object` names, or the module itself."""
+    """Return the object that `module:object` names, or the module."""
     name, _, path = target.partition(":")
     found: object = _import(name)
     for attribute in path.split(".") if path else []:
@@ -85,7 +81,7 @@ def load(target: str) -> object:
 
 
 def as_worker(found: object, target: str, service: str | None = None, codec: str | None = None) -> Worker:
-    """A Worker as it is; of anything else one is made."""
+    """Return a Worker, or make one for a function or a dict of functions."""
     if isinstance(found, ModuleType):
         found = _only_worker(found)
     if isinstance(found, SyncWorker):
@@ -106,7 +102,7 @@ def as_worker(found: object, target: str, service: str | None = None, codec: str
     for name, function in functions.items():
         if not isinstance(name, str) or not callable(function):
             raise ConfigError(
-                f"{target}: {name!r} is no name of a function", hint="write {'name': function, …}"
+                f"{target}: {name!r} is not the name of a function", hint="write {'name': function, …}"
             )
         made.add(name, function, codec=codec)
     return made
@@ -128,15 +124,15 @@ def _import(name: str) -> ModuleType:
             raise ConfigError(
                 f"there is no module {error.name!r}", hint=f"looked in {here} and Python's path"
             ) from None
-        _tell_where(error)
+        _print_traceback(error)
         raise ConfigError(f"{name} cannot be imported: {error}", hint="") from None
     except Exception as error:
-        _tell_where(error)
+        _print_traceback(error)
         raise ConfigError(f"{name} cannot be imported: {type(error).__name__}: {error}", hint="") from None
 
 
-def _tell_where(error: Exception) -> None:
-    """The person's own code is at fault, and only a traceback tells where: theirs, without our frames."""
+def _print_traceback(error: Exception) -> None:
+    """Print the traceback of an error in the user's module, without the frames of this file and importlib."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -10,7 +10,6 @@ from polydomo.server.clock import wall_time
 from polydomo.server.record_codec import as_bytes, as_text
 from polydomo.store import Store
 from polydomo.store.errors import StoreError
-from polydomo.store.records import Item
 
 PREFIX = "memo:"
 
@@ -41,7 +40,7 @@ class CacheStore:
 
         if service not in self._counted:
             self._counted.add(service)
-            self.store.room(space_of(service)).then(lambda room: self._count(service, room[0]), _ignore)
+            self.store.space_totals(space_of(service)).then(lambda room: self._count(service, room[0]), _ignore)
         self.store.item(space_of(service), digest).then(found, lambda error: found(None))
 
     def keep(self, service: bytes, digest: bytes, value: bytes, until: float) -> None:

@@ -15,7 +15,7 @@ from polydomo.server.clock import wall_time
 from polydomo.server.record_codec import several
 from polydomo.server.store_adapter import StoreAdapter
 from polydomo.services.management import ManagementService
-from polydomo.store.records import DONE, Change, Filter, JobRecord
+from polydomo.store.records import DONE, JobChange, JobFilter, JobRecord
 from polydomo.wire.frames import split
 
 # Most events of one job.
@@ -72,7 +72,7 @@ class JobTasks:
     ) -> dict[str, Any]:
         """List durable jobs, newest first; `next` is the `page` to ask for next."""
         found = await self.store.find(
-            Filter(
+            JobFilter(
                 service=None if service is None else parse_name(service),
                 state=state,
                 client=None if client is None else parse_name(client),
@@ -142,7 +142,7 @@ class JobTasks:
         job = await self.store.get(id)
         if job is not None:
             job.max_attempts = job.attempt + adapter.broker.policy_of(job.service).retries + 1
-            self.store.update(id, Change(max_attempts=job.max_attempts))
+            self.store.update(id, JobChange(max_attempts=job.max_attempts))
             adapter.advance()
             adapter.lifecycle.results.drop(id)
             adapter.revive(job)

@@ -166,7 +166,7 @@ class LedgerService:
         self._safe = max(self._safe, ending)
         if self.server.store is not None and (self._rebuilding is None or self._rebuilding.done()):
             try:
-                self.server.store.settle(self._safe)
+                self.server.store.set_ledger_position(self._safe)
             except StoreError:
                 pass  # the store is closed: the next start rebuilds these rows
 
@@ -180,7 +180,7 @@ class LedgerService:
                 await asyncio.sleep(REBUILD_RETRY)
 
     async def _rebuild_rows(self, journal: LedgerJournal, store: Store, last: int) -> None:
-        after = await store.settled()
+        after = await store.ledger_position()
         while after < last:
             records = [record for record in await store.endings(after) if (record.ending or 0) <= last]
             if not records:

@@ -22,7 +22,7 @@ from polydomo.server.record_codec import several
 from polydomo.services.builtin import Raw
 from polydomo.services.management import ManagementService
 from polydomo.store import Store
-from polydomo.store.records import DONE, Filter, JobRecord, ResultRecord
+from polydomo.store.records import DONE, JobFilter, JobRecord, ResultRecord
 from polydomo.wire.frames import split
 
 TASKS: Final = ("scan_bounds", "scan_jobs", "scan_endings", "scan_events", "trace_jobs")
@@ -65,8 +65,8 @@ class ScanTasks:
             # The numbers have gaps: after fewer rows than the limit, `ending` says more than the last row's number.
             full = len(jobs) == limit and jobs[-1].ending is not None
             ending = jobs[-1].ending or after if full else max(after, ending)
-        oldest = await self.store.find(Filter(limit=1, oldest_first=True))
-        newest = await self.store.find(Filter(limit=1))
+        oldest = await self.store.find(JobFilter(limit=1, oldest_first=True))
+        newest = await self.store.find(JobFilter(limit=1))
         return {
             "ending": ending,
             "first": oldest.jobs[0].seq if oldest.jobs else 0,
@@ -91,7 +91,7 @@ class ScanTasks:
     ) -> Raw:
         """Return jobs in order of arrival, after `after` up to `until`; `since` and `before` are µs since 1970."""
         page = await self.store.find(
-            Filter(
+            JobFilter(
                 service=None if service is None else parse_name(service),
                 state=state,
                 client=None if client is None else parse_name(client),
@@ -152,7 +152,7 @@ class ScanTasks:
             records = [] if one is None else [one]
         else:
             page = await self.store.find(
-                Filter(
+                JobFilter(
                     service=None if service is None else parse_name(service),
                     client=None if client is None else parse_name(client),
                     since=since,
@@ -189,7 +189,7 @@ class ScanTasks:
         rows = self._recent(wanted)
         if not wanted:
             return rows
-        page = await self.store.find(Filter(client=parse_name(client), limit=max(1, min(limit, ROWS))))
+        page = await self.store.find(JobFilter(client=parse_name(client), limit=max(1, min(limit, ROWS))))
         found = [job for job in page.jobs if job.id in wanted]
         rest = wanted.difference(job.id for job in found)
         found += [job for job in await all_of([self.store.get(uid) for uid in rest]) if job is not None]

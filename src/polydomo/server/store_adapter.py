@@ -40,7 +40,7 @@ from polydomo.store.records import (
     ENDED,
     FAILED,
     WAITING,
-    Change,
+    JobChange,
     JobRecord,
     ResultRecord,
     Retention,
@@ -120,7 +120,7 @@ class StoreAdapter(JobStorePort):
 
     def convened(self, job: Job) -> None:
         if job.extra is not None:
-            self.store.update(job.extra.uid, Change(options=rest_of(job.extra, job.client.form)))
+            self.store.update(job.extra.uid, JobChange(options=rest_of(job.extra, job.client.form)))
 
     def gathered(self, job: Job, index: int, piece: Piece) -> None:
         """Write a worker's part of a gathered answer: a partial answer of attempt 0, after a frame with its index."""

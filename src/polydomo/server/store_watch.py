@@ -136,7 +136,7 @@ class StoreWatch:
             self._search = asyncio.get_running_loop().create_task(self._look_for_damage(self._check_seconds))
 
     async def _look_for_damage(self, seconds: float) -> None:
-        found = await asyncio.to_thread(self.store.search, seconds, lambda: self._closed)
+        found = await asyncio.to_thread(self.store.check_damage, seconds, lambda: self._closed)
         if found.problems:
             more = f" (and {len(found.problems) - 1} more)" if len(found.problems) > 1 else ""
             self.begin(StoreCorrupt(f"the store's file is damaged: {found.problems[0]}{more}"))

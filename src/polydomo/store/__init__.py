@@ -1,33 +1,32 @@
-"""Jobs that must survive: one interface, three stores.
+"""Durable jobs: one interface, three stores.
 
-`open_store(url, call)` opens one; `Store` in `base.py` is what it can do; `records.py` is what goes in and
-out. The rules of what may happen to a job are in `rules.py`, the same for all of them.
+`open_store(url, call_soon)` opens a store; `store.py` is the interface, `records.py` has the records, `operations.py`
+the rules of a job's life, which are the same for all stores.
 """
 
 from __future__ import annotations
 
 from polydomo.store.errors import StoreInvalid, StoreUnusable
-from polydomo.store.store import BACKLOG, BATCH, Call, Store
+from polydomo.store.store import BACKLOG, BATCH, CallSoon, Store
 
-__all__ = ["Call", "Store", "open_store"]
+__all__ = ["CallSoon", "Store", "open_store"]
 
 
-def open_store(url: str, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH) -> Store:
-    """`sqlite:///path/to/file` (three slashes and a relative path, or four and an absolute one),
-    `postgresql://…` as libpq understands it, or `memory:`. Blocks while it connects and brings the schema up
-    to date.
+def open_store(url: str, call_soon: CallSoon, backlog_limit: int = BACKLOG, batch: int = BATCH) -> Store:
+    """Open a store. Blocks while it connects and brings the schema up to date.
 
-    `call` runs a function on the owner's thread soon: `loop.call_soon_threadsafe`. `batch` is how many
-    who wait for a commit may wait for the same one.
+    `url` is `sqlite:///path/to/file` (three slashes and a relative path, or four and an absolute one),
+    `postgresql://…` as libpq understands it, or `memory:`. `call_soon` schedules a function on the owner's thread:
+    `loop.call_soon_threadsafe`. At most `batch` writes that are waited for share a transaction.
     """
     if url == "memory:":
         from polydomo.store.memory import MemoryStore
 
-        return MemoryStore(call, backlog_limit, batch)
+        return MemoryStore(call_soon, backlog_limit, batch)
     if url.startswith("sqlite:///") and len(url) > len("sqlite:///"):
         from polydomo.store.sqlite import SqliteStore
 
-        return SqliteStore(url.removeprefix("sqlite:///"), call, backlog_limit, batch)
+        return SqliteStore(url.removeprefix("sqlite:///"), call_soon, backlog_limit, batch)
     if url.startswith(("postgresql://", "postgres://")):
         try:
             from polydomo.store.postgres import PostgresStore
@@ -35,7 +34,7 @@ def open_store(url: str, call: Call, backlog_limit: int = BACKLOG, batch: int = 
             raise StoreUnusable(
                 f"the PostgreSQL driver is missing: {error}", hint="pip install 'polydomo[postgres]'"
             ) from error
-        return PostgresStore(url, call, backlog_limit, batch)
+        return PostgresStore(url, call_soon, backlog_limit, batch)
     raise StoreInvalid(
-        f"{url!r} is no address of a store", hint="use sqlite:///FILE, postgresql://HOST/DATABASE or memory:"
+        f"{url!r} is not the URL of a store", hint="use sqlite:///FILE, postgresql://HOST/DATABASE or memory:"
     )

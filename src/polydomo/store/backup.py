@@ -1,7 +1,7 @@
-"""A copy of a SQLite store, made while a broker uses it.
+"""Online backup of a SQLite store, also while a broker uses it.
 
-SQLite's online backup reads one snapshot, some pages at a time, and keeps nobody from writing. The copy is a plain
-database without a log. It appears under its name when it is whole, checked and on disk.
+SQLite's backup API reads one snapshot, some pages at a time, without blocking the writer. The copy is a plain database
+file without a log. It gets its final name when it is complete, checked and on disk.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from polydomo.store.damage import connect_readonly, quick_check
-from polydomo.store.disk import explain
+from polydomo.store.disk import translate_error
 from polydomo.store.errors import StoreCorrupt, StoreError, StoreUnusable
 from polydomo.store.queries import VERSION
 
-# Pages that are copied at once.
+# Pages copied in one step.
 PAGES: Final = 1024
 
 FOREVER: Final = float("inf")
 
 
-class Copied(NamedTuple):
-    """A finished copy."""
+class BackupResult(NamedTuple):
+    """A completed backup."""
 
     file: str
     bytes: int
@@ -36,47 +36,47 @@ class Copied(NamedTuple):
 
 def back_up(
     source: Path, target: Path, *, force: bool = False, progress: Callable[[int, int], object] | None = None
-) -> Copied:
-    """Copy the store `source` to `target`. `progress` is told how many pages are copied, and of how many.
+) -> BackupResult:
+    """Copy the store `source` to `target`. `progress` is called with the number of pages copied, and of all pages.
 
-    Raises StoreUnusable if there is no store, or something at the target already and `force` is not given, and
-    StoreCorrupt if the copy does not pass a check: then the store itself is damaged.
+    Raises StoreUnusable if there is no store, or if the target exists and `force` is not set, and StoreCorrupt if the
+    copy does not pass the check: then the store itself is damaged.
     """
     if not source.exists():
         raise StoreUnusable(f"there is no store at {source}", hint="name it with --data or --config")
     if target.exists() and not force:
         raise StoreUnusable(f"{target} exists already", hint="choose another name, or give --force")
-    begun = time.monotonic()
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    started = time.monotonic()
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        os.close(os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        jobs = _copy(source, aside, progress)
-        found = quick_check(aside, FOREVER)
+        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        jobs = _copy(source, partial, progress)
+        found = quick_check(partial, FOREVER)
         if found.problems:
             raise StoreCorrupt(f"{source} is damaged: {found.problems[0]}", hint="restore an older copy")
-        _sync(aside)
-        aside.replace(target)
+        _sync(partial)
+        partial.replace(target)
         _sync(target.parent)
     except (OSError, sqlite3.Error) as error:
-        meaning = explain(error, target if isinstance(error, OSError) else source)
-        raise meaning or StoreUnusable(f"{source}: {error}", hint="is it a store?") from error
+        translated = translate_error(error, target if isinstance(error, OSError) else source)
+        raise translated or StoreUnusable(f"{source}: {error}", hint="is it a store?") from error
     finally:
-        aside.unlink(missing_ok=True)
-    return Copied(str(target), target.stat().st_size, jobs, round(time.monotonic() - begun, 3))
+        partial.unlink(missing_ok=True)
+    return BackupResult(str(target), target.stat().st_size, jobs, round(time.monotonic() - started, 3))
 
 
-def _copy(source: Path, aside: Path, progress: Callable[[int, int], object] | None) -> int:
-    """Return how many jobs are in the copy."""
+def _copy(source: Path, partial: Path, progress: Callable[[int, int], object] | None) -> int:
+    """Copy the database and return the number of jobs in the copy."""
 
     def copied(status: int, remaining: int, total: int) -> None:
         if progress is not None:
             progress(total - remaining, total)
 
-    with closing(connect_readonly(source)) as reading, closing(sqlite3.connect(aside)) as writing:
-        # A transaction holds the snapshot: otherwise every commit of the broker would start the copy over.
+    with closing(connect_readonly(source)) as reading, closing(sqlite3.connect(partial)) as writing:
+        # A transaction keeps the snapshot: otherwise every commit of the broker would restart the copy.
         reading.execute("BEGIN")
-        reading.execute(VERSION.text).fetchall()
-        writing.execute("PRAGMA synchronous = OFF")  # one synchronisation at the end does
+        reading.execute(VERSION).fetchall()
+        writing.execute("PRAGMA synchronous = OFF")  # one sync at the end is enough
         reading.backup(writing, pages=PAGES, progress=copied, sleep=0)
         writing.execute("PRAGMA journal_mode = DELETE")
         jobs: int = writing.execute("SELECT count(*) FROM jobs").fetchone()[0]
@@ -92,7 +92,7 @@ def _sync(path: Path) -> None:
 
 
 def store_file(url: str) -> Path:
-    """The file of a SQLite store's address."""
+    """Return the path in a SQLite store's URL. Raises StoreError for other stores."""
     if url.startswith(("postgresql://", "postgres://")):
         raise StoreUnusable("the store is a PostgreSQL database", hint="copy it with pg_dump, see its manual")
     if not url.startswith("sqlite:///"):

@@ -1,8 +1,7 @@
-"""A batch of writes as one transaction on a database: load the jobs it is about, apply the rules, write what
-changed.
+"""A batch of writes as one transaction on a database: load the jobs, apply the operations, write the changes.
 
-Only one writer exists (a lock sees to that), so what was loaded cannot change under its hands. Each job is
-written at most once per batch, however many writes it had in it.
+There is only one writer (a lock ensures it), so loaded jobs cannot change in the database. Each job is written at most
+once per batch, however many operations it had.
 """
 
 from __future__ import annotations
@@ -16,233 +15,219 @@ from polydomo.store import queries
 from polydomo.store.database import Database, Row
 from polydomo.store.errors import StoreError
 from polydomo.store.kv_batch import KvBatch
-from polydomo.store.memory import revise
-from polydomo.store.operations import Add, Op
+from polydomo.store.operations import AddJob, Operation
 from polydomo.store.records import (
     AttemptRecord,
-    Change,
     EventRecord,
+    JobChange,
+    JobProgress,
     JobRecord,
     PartialRecord,
-    Progress,
 )
 from polydomo.store.repository import Repository
 
-REQUEST_FIELDS: Final = 3  # body, envelope, options: the end of a JobRecord
+REQUEST_FIELDS: Final = 3  # body, envelope, options: the last fields of a JobRecord
 
 
-def execute(database: Database, ops: Sequence[Op]) -> list[StoreError | None]:
-    """All of them in the open transaction; what became of each."""
-    books = Batch()
-    books.load(database, ops)
-    outcomes: list[StoreError | None] = [op.apply(books) for op in ops]
-    books.write(database)
+def execute(database: Database, operations: Sequence[Operation]) -> list[StoreError | None]:
+    """Apply the operations in the open transaction and return the outcome of each."""
+    batch = WriteBatch()
+    batch.load(database, operations)
+    outcomes: list[StoreError | None] = [operation.apply(batch) for operation in operations]
+    batch.write(database)
     return outcomes
 
 
-class Batch(Repository):
-    """What is known of the jobs of one batch, and what is to be written."""
+class WriteBatch(Repository):
+    """The loaded jobs of one batch, and the rows to write."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, Progress] = {}
-        self._keys: dict[tuple[bytes, str], Progress] = {}
-        self._gone: set[int] = set()
+        self._jobs: dict[str, JobProgress] = {}
+        self._keys: dict[tuple[bytes, str], JobProgress] = {}
+        self._key_of: dict[int, tuple[bytes, str]] = {}  # the same keys, by `seq`
+        self._removed: set[int] = set()
         self._new: dict[int, JobRecord] = {}
-        self._owned: dict[int, tuple[bytes, str]] = {}  # the same, by job
-        self._changed: dict[int, Progress] = {}
-        self._revised: dict[int, Change] = {}
-        self._tally: dict[tuple[bytes, str], int] = {}
+        self._progress: dict[int, JobProgress] = {}
+        self._changes: dict[int, JobChange] = {}
+        self._tallies: dict[tuple[bytes, str], int] = {}
         self._attempts: list[Row] = []
         self._partials: list[Row] = []
         self._events: list[Row] = []
         self._results: dict[int, bytes] = {}
-        self._withdrawn: set[int] = set()  # results
+        self._removed_results: set[int] = set()
         self._aliases: dict[str, int] = {}
-        self._ending = 0  # the highest that was taken back
-        self._settled = 0
-        self._shelf = KvBatch()
-        self._unnamed: set[str] = set()  # names that went with the job that had taken them
+        self._removed_aliases: set[str] = set()  # they may be in the database as another job's
+        self._withdrawn_ending = 0  # the highest
+        self._ledger_position = 0
+        self._kv = KvBatch()
 
-    def load(self, database: Database, ops: Sequence[Op]) -> None:
-        """Read what the writes will look at.
+    def load(self, database: Database, operations: Sequence[Operation]) -> None:
+        """Read the jobs and idempotency keys that the operations need.
 
-        (Remembering unfinished jobs from batch to batch, and taking new jobs for new until the database
-        objects, were both tried: what they save is what they cost.)
+        Two alternatives were measured and saved nothing: a cache of unfinished jobs from batch to batch, and inserting
+        new jobs without looking for duplicates until the database rejects one.
         """
-        ids = {job_id for op in ops for job_id in op.ids()}
+        ids = {job_id for operation in operations for job_id in operation.ids()}
         if ids:
-            for row in database.ask(queries.LOAD, [(job_id,) for job_id in ids]):
-                job = Progress(*row)
+            for row in database.fetch_bulk(queries.LOAD_PROGRESS, [(job_id,) for job_id in ids]):
+                job = JobProgress(*row)
                 self._jobs[job.id] = job
-        keys = {(op.job.key, op.job.service) for op in ops if isinstance(op, Add) and op.job.key is not None}
+        new = [operation.job for operation in operations if isinstance(operation, AddJob)]
+        keys = {(job.key, job.service) for job in new if job.key is not None}
         if keys:
-            for service, key, job_id, seq in database.ask(queries.HOLDERS, list(keys)):
-                self._own((service, key), self._jobs.get(job_id) or Progress(job_id, service, seq))
+            for service, key, job_id, seq in database.fetch_bulk(queries.LOAD_KEY_HOLDERS, list(keys)):
+                self._hold_key((service, key), self._jobs.get(job_id) or JobProgress(job_id, service, seq))
 
     @property
-    def shelf(self) -> KvBatch:
-        return self._shelf
+    def kv(self) -> KvBatch:
+        return self._kv
 
-    def find(self, job_id: str) -> Progress | None:
+    def find(self, job_id: str) -> JobProgress | None:
         return self._jobs.get(job_id)
 
-    def holder(self, service: bytes, key: str) -> Progress | None:
+    def find_by_key(self, service: bytes, key: str) -> JobProgress | None:
         return self._keys.get((service, key))
 
     def insert(self, job: JobRecord) -> None:
         self._jobs[job.id] = job
         self._new[job.seq] = job
         if job.key is not None:
-            self._own((job.service, job.key), job)
-        self._count(job.service, job.state, 1)
+            self._hold_key((job.service, job.key), job)
+        self._tally(job.service, job.state, 1)
 
-    def changed(self, job: Progress) -> None:
-        self._changed[job.seq] = job
+    def save_progress(self, job: JobProgress) -> None:
+        self._progress[job.seq] = job
 
-    def moved(self, job: Progress, service: bytes, state: str) -> None:
-        self._count(service, state, -1)
-        self._count(job.service, job.state, 1)
-        self._changed[job.seq] = job
+    def save_state(self, job: JobProgress, old: str) -> None:
+        self._tally(job.service, old, -1)
+        self._tally(job.service, job.state, 1)
+        self._progress[job.seq] = job
 
-    def revised(self, job: Progress, change: Change) -> None:
+    def save_change(self, job: JobProgress, change: JobChange) -> None:
         new = self._new.get(job.seq)
         if new is not None:
-            revise(new, change)
+            change.apply_to(new)
         else:
-            _merge(self._revised.setdefault(job.seq, Change()), change)
+            self._changes.setdefault(job.seq, JobChange()).merge(change)
         if change.release_key:
-            self._release(job.seq)
+            self._release_key(job.seq)
 
-    def removed(self, job: Progress) -> None:
+    def remove(self, job: JobProgress) -> None:
         seq = job.seq
         del self._jobs[job.id]
-        self._release(seq)
-        self.withdrawn(job.ending or 0)
-        self._count(job.service, job.state, -1)
-        self._changed.pop(seq, None)
-        self._revised.pop(seq, None)
+        self._release_key(seq)
+        self.withdraw_ending(job.ending or 0)
+        self._tally(job.service, job.state, -1)
+        self._progress.pop(seq, None)
+        self._changes.pop(seq, None)
         self._results.pop(seq, None)
         self._attempts = [row for row in self._attempts if row[0] != seq]
         self._partials = [row for row in self._partials if row[1] != seq]
         self._events = [row for row in self._events if row[1] != seq]
         for name in [name for name, owner in self._aliases.items() if owner == seq]:
             del self._aliases[name]
-            self._unnamed.add(name)
+            self._removed_aliases.add(name)
         if self._new.pop(seq, None) is None:
-            self._gone.add(seq)
+            self._removed.add(seq)
 
-    def withdrawn(self, ending: int) -> None:
-        self._ending = max(self._ending, ending)
+    def withdraw_ending(self, ending: int) -> None:
+        self._withdrawn_ending = max(self._withdrawn_ending, ending)
 
-    def settled(self, ending: int) -> None:
-        self._settled = max(self._settled, ending)
+    def set_ledger_position(self, ending: int) -> None:
+        self._ledger_position = max(self._ledger_position, ending)
 
-    def attempt(self, job: Progress, record: AttemptRecord) -> None:
+    def add_attempt(self, job: JobProgress, record: AttemptRecord) -> None:
         self._attempts.append((job.seq, *astuple(record)))
 
-    def partial(self, job: Progress, record: PartialRecord) -> None:
+    def add_partial(self, job: JobProgress, record: PartialRecord) -> None:
         self._partials.append((record.number, job.seq, record.attempt, record.at, record.body))
 
-    def event(self, job: Progress, record: EventRecord) -> None:
+    def add_event(self, job: JobProgress, record: EventRecord) -> None:
         self._events.append((record.number, job.seq, record.at, record.worker, record.kind, record.body))
 
-    def alias(self, job: Progress, name: str) -> None:
+    def add_alias(self, job: JobProgress, name: str) -> None:
         self._aliases[name] = job.seq
 
-    def result(self, job: Progress, body: bytes | None) -> None:
+    def set_result(self, job: JobProgress, body: bytes | None) -> None:
         if body is not None:
             self._results[job.seq] = body
         elif self._results.pop(job.seq, None) is None:
-            self._withdrawn.add(job.seq)
+            self._removed_results.add(job.seq)
 
     def write(self, database: Database) -> None:
-        """Removals first, then changes, then what is new: so a key or an id that was given up can be
-        taken."""
+        """Write the changes: removals first, so that their ids and keys are free for new jobs."""
         self._write_removals(database)
         self._write_changes(database)
-        self._write_news(database)
-        self._shelf.write(database)
+        self._write_new(database)
+        self._kv.write(database)
 
     def _write_removals(self, database: Database) -> None:
-        if self._gone:
-            rows = [(seq,) for seq in sorted(self._gone)]
-            for bulk in queries.REMOVE:
-                database.change(bulk, rows)
-            database.execute(queries.KEEP_SEQ, seq=rows[-1][0])
-        if self._unnamed:
-            database.change(queries.REMOVE_NAMES, [(name,) for name in self._unnamed])
-        if self._ending:
-            database.execute(queries.KEEP_ENDING, ending=self._ending)
-        if self._settled:
-            database.execute(queries.SETTLE, ending=self._settled)
-        if self._withdrawn:
-            database.change(queries.REMOVE_RESULTS, [(seq,) for seq in self._withdrawn])
+        if self._removed:
+            rows = [(seq,) for seq in sorted(self._removed)]
+            for statement in queries.DELETE_JOBS:
+                database.execute_bulk(statement, rows)
+            database.execute(queries.RAISE_SEQ, seq=rows[-1][0])
+        if self._removed_aliases:
+            database.execute_bulk(queries.DELETE_ALIASES, [(name,) for name in self._removed_aliases])
+        if self._withdrawn_ending:
+            database.execute(queries.RAISE_ENDING, ending=self._withdrawn_ending)
+        if self._ledger_position:
+            database.execute(queries.RAISE_LEDGER_POSITION, ending=self._ledger_position)
+        if self._removed_results:
+            database.execute_bulk(queries.DELETE_RESULTS, [(seq,) for seq in self._removed_results])
 
     def _write_changes(self, database: Database) -> None:
-        changed = [job for seq, job in self._changed.items() if seq not in self._new]
-        if changed:
-            database.change(queries.CHANGE, [_progress_row(job) for job in changed])
-        if self._revised:
-            revised = self._revised.items()
-            database.change(queries.REVISE, [_revision_row(seq, change) for seq, change in revised])
-            rewritten = [
-                (seq, change.body, change.options)
-                for seq, change in revised
-                if change.body is not None or change.options is not None
-            ]
-            if rewritten:
-                database.change(queries.REWRITE, rewritten)
-        tally = [(service, state, number) for (service, state), number in self._tally.items() if number]
-        if tally:
-            database.change(queries.TALLY, tally)
-        if self._gone:
-            database.execute(queries.REMOVE_TALLIES)
+        progress = [job for seq, job in self._progress.items() if seq not in self._new]
+        if progress:
+            database.execute_bulk(queries.UPDATE_PROGRESS, [_progress_row(job) for job in progress])
+        if self._changes:
+            changes = self._changes.items()
+            rows = [(seq, change.max_attempts, int(change.release_key)) for seq, change in changes]
+            database.execute_bulk(queries.UPDATE_JOBS, rows)
+            options = [(seq, change.options) for seq, change in changes if change.options is not None]
+            if options:
+                database.execute_bulk(queries.UPDATE_OPTIONS, options)
+        tallies = [(service, state, number) for (service, state), number in self._tallies.items() if number]
+        if tallies:
+            database.execute_bulk(queries.ADD_TALLIES, tallies)
+        if self._removed:
+            database.execute(queries.DELETE_EMPTY_TALLIES)
 
-    def _write_news(self, database: Database) -> None:
+    def _write_new(self, database: Database) -> None:
         if self._new:
             jobs: list[Row] = []
             requests: list[Row] = []
             for job in self._new.values():
                 row = astuple(job)
-                owned = self._owned.get(job.seq)
-                jobs.append((*row[:-REQUEST_FIELDS], None if owned is None else owned[0]))
+                jobs.append((*row[:-REQUEST_FIELDS], None if job.key is None else job.service))
                 requests.append((job.seq, *row[-REQUEST_FIELDS:]))
-            database.append(queries.JOBS, jobs)
-            database.append(queries.REQUESTS, requests)
+            database.insert(queries.JOBS, jobs)
+            database.insert(queries.REQUESTS, requests)
         if self._aliases:
-            database.change(queries.ALIAS, list(self._aliases.items()))
-        if self._results:
-            database.append(queries.RESULTS, list(self._results.items()))
+            database.execute_bulk(queries.UPSERT_ALIASES, list(self._aliases.items()))
         for table, rows in (
+            (queries.RESULTS, list(self._results.items())),
             (queries.ATTEMPTS, self._attempts),
             (queries.PARTIALS, self._partials),
             (queries.EVENTS, self._events),
         ):
             if rows:
-                database.append(table, rows)
+                database.insert(table, rows)
 
-    def _count(self, service: bytes, state: str, number: int) -> None:
-        self._tally[service, state] = self._tally.get((service, state), 0) + number
+    def _tally(self, service: bytes, state: str, number: int) -> None:
+        self._tallies[service, state] = self._tallies.get((service, state), 0) + number
 
-    def _own(self, key: tuple[bytes, str], job: Progress) -> None:
+    def _hold_key(self, key: tuple[bytes, str], job: JobProgress) -> None:
         self._keys[key] = job
-        self._owned[job.seq] = key
+        self._key_of[job.seq] = key
 
-    def _release(self, seq: int) -> None:
-        key = self._owned.pop(seq, None)
+    def _release_key(self, seq: int) -> None:
+        key = self._key_of.pop(seq, None)
         if key is not None:
             del self._keys[key]
 
 
-def _merge(into: Change, change: Change) -> None:
-    """A later change of the same job goes over an earlier one."""
-    for name in change.__struct_fields__:
-        value = getattr(change, name)
-        if value is not None and value is not False:
-            setattr(into, name, value)
-
-
-def _progress_row(job: Progress) -> Row:
+def _progress_row(job: JobProgress) -> Row:
     return (
         job.seq,
         job.state,
@@ -257,18 +242,4 @@ def _progress_row(job: Progress) -> Row:
         job.size_out,
         job.token,
         job.ending,
-    )
-
-
-def _revision_row(seq: int, change: Change) -> Row:
-    return (
-        seq,
-        change.service,
-        change.target,
-        change.priority,
-        change.max_attempts,
-        change.timeout,
-        change.deadline,
-        None if change.body is None else len(change.body),
-        int(change.release_key),
     )

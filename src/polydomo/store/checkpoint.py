@@ -1,12 +1,11 @@
-"""Moves the log's pages into the database file, in a thread of its own.
+"""Checkpoints: moving the log's pages into the SQLite file, in a thread of its own.
 
-SQLite would do it inside every commit that finds the log long enough, and that commit would wait for two more
-synchronisations of the disk. Here a PASSIVE checkpoint runs beside the writer and disturbs nobody: soon after
-things have gone quiet, or when the log has grown by some megabytes.
+SQLite would checkpoint inside a commit that finds the log long enough, and that commit would wait for two more syncs
+of the disk. Here a PASSIVE checkpoint runs beside the writer without blocking it: when writing pauses, or when the log
+has grown by some megabytes.
 
-A passive checkpoint can only start the log over when the writer pauses for a moment. If it never does, the
-log grows; once it is really long, the writer itself finishes the checkpoint between two batches, of which
-little is left to do.
+After a passive checkpoint the log can only start over while the writer pauses. If the writer never pauses, the log
+grows; above a limit the writer itself truncates the log between two batches, with little left to do.
 """
 
 from __future__ import annotations
@@ -14,23 +13,22 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 from threading import Condition, Thread
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from polydomo.store.sqlite import SqliteDatabase
+from polydomo.store.sqlite_database import SqliteDatabase
 
-# Seconds between checkpoints while something is written.
+# Seconds between checkpoints while jobs are written.
 PAUSE: Final = 1.0
 
-# A log of this many bytes is not left to wait for the pause.
-LONG: Final = 32 * 1024 * 1024
+# Growth of the log, in bytes, after which a checkpoint does not wait for the pause.
+GROWTH: Final = 32 * 1024 * 1024
 
-# A log of this many bytes is cut back by the writer.
-TOO_LONG: Final = 256 * 1024 * 1024
+# Size of the log, in bytes, above which the writer truncates it.
+TRUNCATE_SIZE: Final = 256 * 1024 * 1024
 
 
 class Checkpointer:
-    """`written` is called by the writer after each commit."""
+    """The checkpoint thread. The writer calls `on_commit` after each commit."""
 
     def __init__(self, path: Path, database: SqliteDatabase) -> None:
         self._log = Path(f"{path}-wal")
@@ -38,24 +36,24 @@ class Checkpointer:
         self._wake = Condition()
         self._dirty = False
         self._closed = False
-        self._uncut = 0  # size of a log that could not be cut: a backup reads it
-        self._size = 0  # of the log when it was last checkpointed
+        self._untruncated = 0  # size of a log that could not be truncated, because a backup reads it
+        self._size = 0  # of the log at the last checkpoint
         self._thread = Thread(target=self._run, name="polydomo-store-checkpoint", daemon=True)
         self._thread.start()
 
-    def written(self, writer: SqliteDatabase) -> None:
-        """A commit has ended."""
+    def on_commit(self, writer: SqliteDatabase) -> None:
+        """Request a checkpoint, and truncate a log that is too long. Called in the writer's thread."""
         size = self._log_size()
-        if size > (self._uncut + LONG if self._uncut else TOO_LONG):
-            self._cut(writer)
+        if size > (self._untruncated + GROWTH if self._untruncated else TRUNCATE_SIZE):
+            self._truncate(writer)
             size = self._log_size()
-            self._uncut = size if size > TOO_LONG else 0
+            self._untruncated = size if size > TRUNCATE_SIZE else 0
         with self._wake:
             self._dirty = True
             self._wake.notify()
 
     def close(self) -> None:
-        """A last checkpoint is made by SQLite itself, when the last connection is closed."""
+        """Stop the thread. SQLite itself makes a last checkpoint when the last connection is closed."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -66,7 +64,7 @@ class Checkpointer:
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._dirty or self._closed)
-                self._wake.wait_for(lambda: self._closed or self._log_size() - self._size > LONG, PAUSE)
+                self._wake.wait_for(lambda: self._closed or self._log_size() - self._size > GROWTH, PAUSE)
                 if self._closed:
                     return
                 self._dirty = False
@@ -76,11 +74,11 @@ class Checkpointer:
                 pass  # a full disk: the log keeps everything until there is space again
             self._size = self._log_size()
 
-    def _cut(self, writer: SqliteDatabase) -> None:
+    def _truncate(self, writer: SqliteDatabase) -> None:
         try:
-            writer.hurry("wal_checkpoint(TRUNCATE)")
+            writer.try_pragma("wal_checkpoint(TRUNCATE)")
         except sqlite3.Error:
-            pass  # somebody reads a lot just now; after one of the next commits, then
+            pass  # a long read is in progress; try again after one of the next commits
 
     def _log_size(self) -> int:
         try:

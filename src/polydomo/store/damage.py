@@ -1,11 +1,11 @@
-"""Damage in SQLite's files, as far as it can be seen.
+"""Detection of damage in SQLite's files.
 
-The database file: `PRAGMA quick_check` walks its pages for as long as it may take. It finds a broken structure; bytes
-that were changed inside a body leave no trace.
+The database file: `PRAGMA quick_check` walks its pages, within a time limit. It finds a broken structure; changed bytes
+inside a body leave no trace.
 
-The write-ahead log: its frames have checksums, and SQLite silently ends the log at the first one that is wrong, which
-loses every transaction behind it. So the marks of transactions in the file are counted before SQLite opens it, and
-compared with how far SQLite got. https://sqlite.org/fileformat2.html#walformat
+The write-ahead log: its frames have checksums, and SQLite silently ends the log at the first wrong one, which loses all
+later transactions. So the commit frames in the file are counted before SQLite opens it, and compared with how far
+SQLite got. https://sqlite.org/fileformat2.html#walformat
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from typing import Final, NamedTuple
 
 HEADER: Final = 32
 FRAME: Final = 24
-MAGIC: Final = 0x377F0682  # its lowest bit: checksums are made of big-endian words
+MAGIC: Final = 0x377F0682  # the lowest bit is set if checksums use big-endian words
 
-# Instructions of SQLite's machine between two looks at the clock.
+# Instructions of SQLite's virtual machine between two checks of the clock.
 STEPS: Final = 100_000
 
-# Problems that are listed, at most.
+# Maximum number of problems in a report.
 PROBLEMS: Final = 20
 
 
-class LogScan(NamedTuple):
-    """A write-ahead log before it was opened. Frames are counted from 1."""
+class WalScan(NamedTuple):
+    """The content of a write-ahead log before it is opened. Frames are numbered from 1."""
 
-    sound: bool  # the header's own checksum is right
-    frames: int  # the last one of this log, not of an older one that it overwrites
-    commits: list[int]  # frames that end a transaction
+    sound: bool  # the header's checksum is right
+    frames: int  # the last frame of this log; frames of an older log may follow
+    commits: list[int]  # frames that commit a transaction
 
 
-class Check(NamedTuple):
-    """What `quick_check` found."""
+class DamageReport(NamedTuple):
+    """The result of `quick_check`."""
 
     problems: list[str]
-    finished: bool  # False: there was no time to look at everything
+    finished: bool  # False if the time limit ended the check
 
 
-def scan_log(path: Path) -> LogScan | None:
-    """Look through the log `path` without changing it. None: there is nothing in it."""
+def scan_log(path: Path) -> WalScan | None:
+    """Read the log `path` without changing it. Return None if it is empty."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -60,7 +60,7 @@ def scan_log(path: Path) -> LogScan | None:
         magic, _, page, _, *salts = struct.unpack_from(">6I", header)
         sums = struct.unpack_from(">2I", header, 24)
         if magic & ~1 != MAGIC or page == 0 or _checksum(header[:24], bool(magic & 1)) != sums:
-            return LogScan(False, 0, [])
+            return WalScan(False, 0, [])
         last, commits = 0, []
         for number in range(1, (size - HEADER) // (FRAME + page) + 1):
             frame = os.pread(file, 16, HEADER + (number - 1) * (FRAME + page))
@@ -69,15 +69,15 @@ def scan_log(path: Path) -> LogScan | None:
                 last = number
                 if committed:
                     commits.append(number)
-        return LogScan(True, last, commits)
+        return WalScan(True, last, commits)
     finally:
         os.close(file)
 
 
-def lost_in_log(scan: LogScan | None, valid: int) -> str:
-    """What was lost if SQLite could read `valid` frames of the log; empty: nothing that was acknowledged.
+def lost_in_log(scan: WalScan | None, valid: int) -> str:
+    """Describe what is lost if SQLite could read `valid` frames of the log; empty if nothing acknowledged is.
 
-    The last transaction alone may be cut short: a power failure does that to one whose commit had not returned.
+    An incomplete last transaction is no damage: a power failure leaves it if the commit had not returned.
     """
     if scan is None:
         return ""
@@ -86,11 +86,11 @@ def lost_in_log(scan: LogScan | None, valid: int) -> str:
     lost = [frame for frame in scan.commits if frame > valid]
     if not lost or scan.frames == lost[0]:
         return ""
-    return f"the write-ahead log is damaged behind frame {valid}: {len(lost)} transactions are lost"
+    return f"the write-ahead log is damaged after frame {valid}: {len(lost)} transactions are lost"
 
 
 def set_aside(path: Path) -> Path | None:
-    """Keep a copy of a damaged log, which SQLite is about to overwrite. None: there is no room for it."""
+    """Copy a damaged log, which SQLite is about to overwrite. Return None if there is no space for the copy."""
     copy = path.with_name(f"{path.name}.damaged")
     try:
         os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
@@ -100,8 +100,8 @@ def set_aside(path: Path) -> Path | None:
     return copy
 
 
-def quick_check(path: Path, seconds: float, stopped: Callable[[], bool] = lambda: False) -> Check:
-    """Look for damage in the database file, on a connection of its own, for so long at most."""
+def quick_check(path: Path, seconds: float, stopped: Callable[[], bool] = lambda: False) -> DamageReport:
+    """Check the database file for damage on a connection of its own, for at most `seconds`."""
     end = time.monotonic() + seconds
     try:
         with closing(connect_readonly(path)) as connection:
@@ -109,13 +109,13 @@ def quick_check(path: Path, seconds: float, stopped: Callable[[], bool] = lambda
             rows = connection.execute(f"PRAGMA quick_check({PROBLEMS})").fetchall()
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-            return Check([], False)
-        return Check([str(error)], True)
-    return Check([row[0] for row in rows if row[0] != "ok"], True)
+            return DamageReport([], False)
+        return DamageReport([str(error)], True)
+    return DamageReport([row[0] for row in rows if row[0] != "ok"], True)
 
 
 def connect_readonly(path: Path) -> sqlite3.Connection:
-    """A connection that cannot change the file."""
+    """Open a read-only connection."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5, isolation_level=None)
 
 

@@ -1,4 +1,4 @@
-"""One connection to a database, as the store uses it. SQLite and PostgreSQL differ in these few ways only."""
+"""One database connection. The ways in which SQLite and PostgreSQL differ for the store."""
 
 from __future__ import annotations
 
@@ -7,91 +7,86 @@ from collections.abc import Sequence
 from typing import Any
 
 from polydomo.store.errors import StoreNewer
-from polydomo.store.queries import SET_VERSION, VERSION, BulkInsert, Query, SqlTable
+from polydomo.store.queries import SET_VERSION, VERSION, BulkStatement, SqlTable
 from polydomo.store.schema import META, MIGRATIONS, Migration
 
 Row = tuple[Any, ...]
 
 
 class Database(ABC):
-    """Used by one thread at a time. Methods raise the driver's own errors."""
+    """A connection, used by one thread at a time. Methods raise the driver's errors."""
 
     @abstractmethod
     def begin(self) -> None:
-        """Start a transaction that writes."""
+        """Start a write transaction."""
 
     @abstractmethod
     def commit(self) -> None:
-        """On disk when this returns."""
+        """Commit; the transaction is on disk when this returns."""
 
     @abstractmethod
     def rollback(self) -> None:
-        """As if nothing had happened. Never fails: what cannot be rolled back is closed, which does the
-        same."""
+        """Roll back. Never fails: a connection that cannot roll back is closed, which has the same effect."""
 
     @abstractmethod
-    def append(self, table: SqlTable, rows: Sequence[Row]) -> None:
-        """New rows."""
+    def insert(self, table: SqlTable, rows: Sequence[Row]) -> None:
+        """Append rows to a table."""
 
     @abstractmethod
-    def change(self, bulk: BulkInsert, rows: Sequence[Row]) -> None:
-        """A statement about many rows."""
+    def execute_bulk(self, statement: BulkStatement, rows: Sequence[Row]) -> None:
+        """Run a statement about many rows."""
 
     @abstractmethod
-    def ask(self, bulk: BulkInsert, rows: Sequence[Row], limit: int = 0) -> list[Row]:
-        """A question about many rows. `limit` fills its place in the text."""
+    def fetch_bulk(self, statement: BulkStatement, rows: Sequence[Row], limit: int = 0) -> list[Row]:
+        """Run a query about many rows. `limit` replaces `{limit}` in its text."""
 
     @abstractmethod
-    def fetch(self, query: Query, **parameters: object) -> list[Row]:
-        """A question."""
+    def fetch(self, query: str, **parameters: object) -> list[Row]:
+        """Run a query and return all rows."""
 
     @abstractmethod
-    def execute(self, query: Query, **parameters: object) -> None:
-        """A statement."""
-
-    @abstractmethod
-    def script(self, text: str) -> None:
-        """A statement of a migration."""
+    def execute(self, query: str, **parameters: object) -> None:
+        """Run a statement that returns nothing."""
 
     @abstractmethod
     def statements(self, migration: Migration) -> list[str]:
-        """The migration in this database's words."""
+        """Return the migration in this database's dialect of SQL."""
 
     @abstractmethod
     def close(self) -> None:
-        """The end of the connection."""
+        """Close the connection."""
 
 
 def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Make the store one of this version. Raises StoreNewer if it is of a later one.
+    """Bring the schema up to date. Raises StoreNewer if it has a later version than the last migration.
 
-    Each step is a transaction, the first one includes the table of versions: a database that turns out to belong
-    to somebody else is left as it was.
+    Each migration is a transaction. The first one also creates the table of versions, so that the database of another
+    program is left unchanged.
     """
     version = -1
     while version < len(migrations):
         database.begin()
         try:
-            version = _step(database, migrations)
+            version = _migrate_once(database, migrations)
             database.commit()
         except BaseException:
             database.rollback()
             raise
 
 
-def _step(database: Database, migrations: Sequence[Migration]) -> int:
-    """One migration, if there is one to do; the version reached."""
-    (create,) = database.statements(Migration("", (META,)))
-    database.script(create)
-    found = database.fetch(VERSION)
-    version: int = found[0][0] if found else 0
+def _migrate_once(database: Database, migrations: Sequence[Migration]) -> int:
+    """Run the next migration, if there is one, and return the version reached."""
+    for statement in database.statements(META):
+        database.execute(statement)
+    rows = database.fetch(VERSION)
+    version: int = rows[0][0] if rows else 0
     if version > len(migrations):
         raise StoreNewer(
             f"the store has schema version {version}, this Polydomo knows versions up to {len(migrations)}"
         )
     if version < len(migrations):
         for statement in database.statements(migrations[version]):
-            database.script(statement)
+            database.execute(statement)
         version += 1
         database.execute(SET_VERSION, version=version)
     return version

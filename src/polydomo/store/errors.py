@@ -1,7 +1,6 @@
-"""What can go wrong with the store: trouble (the disk, the server) and refusals (the job's own state forbids
-it).
+"""Errors of the store: trouble (of the disk or the server) and refusals (the job's state forbids the write).
 
-Trouble passes: the same write may succeed later. A refusal is final: it says that somebody else was first.
+Trouble is temporary: the same write may succeed later. A refusal is final: another write came first.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from polydomo.redaction import redact
 
 
 class StoreError(PolydomoError):
-    """The root of this family. Drivers quote the store's URL; its password is not in the message."""
+    """The base class of this family. Passwords of URLs, which drivers quote, are removed from the message."""
 
     code = "store"
 
@@ -27,19 +26,19 @@ class StoreClosed(StoreError):
 
 
 class StoreInvalid(StoreError):
-    """What was handed in cannot be stored or understood, however often it is tried."""
+    """An argument cannot be stored or understood. Retrying does not help."""
 
     code = "store-invalid"
 
 
 class StoreUnusable(StoreError):
-    """There is something at the given place, but not a store that this version can use."""
+    """The given place holds something other than a store that this version can use."""
 
     code = "store-unusable"
 
 
 class StoreNewer(StoreUnusable):
-    """A newer version of Polydomo wrote this store; guessing at its meaning could destroy jobs."""
+    """A newer version of Polydomo wrote this store; using it could destroy jobs."""
 
     code = "store-newer"
     hint = "install that version again, or give this one a store of its own"
@@ -53,13 +52,13 @@ class StoreLocked(StoreUnusable):
 
 
 class StoreTrouble(StoreError):
-    """Nothing of the batch was written. It is tried again with the next write; no restart is needed."""
+    """Nothing of the batch was written. The next write is tried again; no restart is needed."""
 
     code = "store-trouble"
 
 
 class StoreBusy(StoreTrouble):
-    """More is waiting to be written than may wait, so nothing new is taken."""
+    """Too many bytes wait to be written, so new jobs are refused."""
 
     code = "store-busy"
     hint = "try again later, or give the broker a faster disk"
@@ -69,7 +68,7 @@ class StoreFull(StoreTrouble):
     """The disk is full."""
 
     code = "store-full"
-    hint = "free some space; jobs are taken again as soon as there is some"
+    hint = "free some space; jobs are accepted again as soon as there is some"
 
 
 class StoreReadonly(StoreTrouble):
@@ -101,55 +100,42 @@ class StoreUnreachable(StoreTrouble):
 
 
 class StoreRefusal(StoreError):
-    """The write makes no sense in the job's state, and was left out. Others of its batch were written."""
+    """The job's state does not allow the write. Other writes of its batch were written."""
 
     code = "store-refused"
 
 
 class UnknownJob(StoreRefusal):
-    """There is no such job: it never was, or it was removed."""
+    """There is no such job: it never existed, or it was removed."""
 
     code = "store-unknown-job"
 
 
 class DuplicateJob(StoreRefusal):
-    """A job with this id is there already."""
+    """A job with this id exists already."""
 
     code = "store-duplicate"
 
 
 class DuplicateKey(StoreRefusal):
-    """A job with this idempotency key is there already; `existing` is its id."""
+    """A job with this idempotency key exists already."""
 
     code = "store-duplicate-key"
 
-    def __init__(self, message: str, existing: str) -> None:
-        super().__init__(message)
-        self.existing = existing
-
 
 class AlreadyFinished(StoreRefusal):
-    """The job's end is recorded, and is recorded once. `state` and `attempt` say whose it is."""
+    """The job's end is recorded already, and is recorded only once."""
 
     code = "store-finished"
 
-    def __init__(self, message: str, state: str, attempt: int) -> None:
-        super().__init__(message)
-        self.state = state
-        self.attempt = attempt
-
 
 class Superseded(StoreRefusal):
-    """The attempt was taken away from its worker; `attempt` is the job's latest one."""
+    """The attempt was revoked from its worker; the job has a later one."""
 
     code = "store-superseded"
 
-    def __init__(self, message: str, attempt: int) -> None:
-        super().__init__(message)
-        self.attempt = attempt
-
 
 class WrongState(StoreRefusal):
-    """The job's state does not allow this."""
+    """The job's state does not allow the write."""
 
     code = "store-wrong-state"

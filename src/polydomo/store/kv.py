@@ -1,7 +1,7 @@
-"""Small things kept by name, for whoever needs them: what the writes mean, and memory's shelf.
+"""The key-value store's items in memory.
 
-An item belongs to a space and has a name there. It may have a time until which it is good; the shelf leaves that
-to its readers and looks at it only when it is told to trim.
+An item belongs to a space and has a name there. It may have an expiry time, which readers check; the store removes
+expired items only when a space is trimmed.
 """
 
 from __future__ import annotations
@@ -9,76 +9,20 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush, nsmallest
 from typing import Final
 
-from polydomo.store.errors import StoreRefusal
-from polydomo.store.operations import Done, Op
-from polydomo.store.records import Item
-from polydomo.store.repository import KvRepository, Repository
+from polydomo.store.records import KvItem
+from polydomo.store.repository import KvRepository
 
-# A heap with more outdated entries than this, and than current ones, is made anew.
+# A heap is rebuilt when it has more outdated entries than this, and more than current ones.
 OUTDATED: Final = 64
 
 
-class Put(Op):
-    """An item, in the place of what has its name."""
-
-    __slots__ = ("item",)
-
-    def __init__(self, item: Item, done: Done | None) -> None:
-        super().__init__("", done, len(item.value) + len(item.name))
-        self.item = item
-
-    def ids(self) -> tuple[str, ...]:
-        return ()
-
-    def apply(self, books: Repository) -> StoreRefusal | None:
-        books.shelf.put(self.item)
-        return None
-
-
-class Drop(Op):
-    """An item, or a whole space, is not wanted any more."""
-
-    __slots__ = ("name", "space")
-
-    def __init__(self, space: str, name: bytes | None, done: Done | None) -> None:
-        super().__init__("", done)
-        self.space = space
-        self.name = name
-
-    def ids(self) -> tuple[str, ...]:
-        return ()
-
-    def apply(self, books: Repository) -> StoreRefusal | None:
-        books.shelf.drop(self.space, self.name)
-        return None
-
-
-class Trim(Op):
-    """What has expired goes, and the oldest of what is too much."""
-
-    __slots__ = ("limit", "now", "space")
-
-    def __init__(self, space: str, now: int, limit: int | None, done: Done | None) -> None:
-        super().__init__("", done)
-        self.space = space
-        self.now = now
-        self.limit = None if limit is None else max(limit, 0)
-
-    def ids(self) -> tuple[str, ...]:
-        return ()
-
-    def apply(self, books: Repository) -> StoreRefusal | None:
-        books.shelf.trim(self.space, self.now, self.limit)
-        return None
-
-
 class MemoryKv(KvRepository):
-    """Spaces by name; one without items is not kept."""
+    """Spaces by name. Empty spaces are removed."""
 
     def __init__(self) -> None:
         self._spaces: dict[str, _Space] = {}
 
-    def put(self, item: Item) -> None:
+    def put(self, item: KvItem) -> None:
         self._spaces.setdefault(item.space, _Space()).put(item)
 
     def drop(self, space: str, name: bytes | None) -> None:
@@ -86,63 +30,63 @@ class MemoryKv(KvRepository):
             self._spaces.pop(space, None)
         elif space in self._spaces:
             self._spaces[space].drop(name)
-            self._tidy(space)
+            self._drop_if_empty(space)
 
     def trim(self, space: str, now: int, size: int | None) -> None:
         if space in self._spaces:
             self._spaces[space].trim(now, size)
-            self._tidy(space)
+            self._drop_if_empty(space)
 
-    def item(self, space: str, name: bytes) -> Item | None:
-        """The one of that name."""
+    def item(self, space: str, name: bytes) -> KvItem | None:
+        """Return one item, also if it has expired."""
         found = self._spaces.get(space)
         return None if found is None else found.items.get(name)
 
-    def items(self, space: str, after: bytes, limit: int) -> list[Item]:
-        """By name, from behind `after`, without their values."""
+    def items(self, space: str, after: bytes, limit: int) -> list[KvItem]:
+        """Return the items after the name `after`, by name, without their values."""
         found = self._spaces.get(space)
         if found is None:
             return []
         names = nsmallest(limit, (name for name in found.items if not after or name > after))
         items = [found.items[name] for name in names]
-        return [Item(space, item.name, b"", item.at, item.until) for item in items]
+        return [KvItem(space, item.name, b"", item.at, item.until) for item in items]
 
-    def room(self, space: str) -> tuple[int, int]:
-        """How many items and bytes."""
+    def totals(self, space: str) -> tuple[int, int]:
+        """Return the number of items and the size of their values."""
         found = self._spaces.get(space)
         return (0, 0) if found is None else (len(found.items), found.size)
 
     def spaces(self, prefix: str) -> list[str]:
-        """Those that have something in them."""
-        return sorted(name for name, space in self._spaces.items() if space.items and name.startswith(prefix))
+        """Return the names of all spaces with this prefix."""
+        return sorted(name for name in self._spaces if name.startswith(prefix))
 
-    def _tidy(self, space: str) -> None:
+    def _drop_if_empty(self, space: str) -> None:
         if not self._spaces[space].items:
             del self._spaces[space]
 
 
 class _Space:
-    """Its items, and two heaps to find the next to go. An entry whose item was replaced or dropped is outdated."""
+    """The items of one space, with heaps by age and by expiry. Entries of replaced or dropped items are outdated."""
 
     def __init__(self) -> None:
-        self.items: dict[bytes, Item] = {}
+        self.items: dict[bytes, KvItem] = {}
         self.size = 0
         self._by_age: list[tuple[int, bytes]] = []
-        self._by_end: list[tuple[int, bytes]] = []
+        self._by_expiry: list[tuple[int, bytes]] = []
 
-    def put(self, item: Item) -> None:
+    def put(self, item: KvItem) -> None:
         self.drop(item.name)
         self.items[item.name] = item
         self.size += len(item.value)
         heappush(self._by_age, (item.at, item.name))
         if item.until is not None:
-            heappush(self._by_end, (item.until, item.name))
+            heappush(self._by_expiry, (item.until, item.name))
         if len(self._by_age) > 2 * len(self.items) + OUTDATED:
             self._by_age = [(one.at, one.name) for one in self.items.values()]
             heapify(self._by_age)
-        if len(self._by_end) > 2 * len(self.items) + OUTDATED:
-            self._by_end = [(one.until, one.name) for one in self.items.values() if one.until is not None]
-            heapify(self._by_end)
+        if len(self._by_expiry) > 2 * len(self.items) + OUTDATED:
+            self._by_expiry = [(one.until, one.name) for one in self.items.values() if one.until is not None]
+            heapify(self._by_expiry)
 
     def drop(self, name: bytes) -> None:
         item = self.items.pop(name, None)
@@ -150,8 +94,8 @@ class _Space:
             self.size -= len(item.value)
 
     def trim(self, now: int, size: int | None) -> None:
-        while self._by_end and self._by_end[0][0] <= now:
-            until, name = heappop(self._by_end)
+        while self._by_expiry and self._by_expiry[0][0] <= now:
+            until, name = heappop(self._by_expiry)
             item = self.items.get(name)
             if item is not None and item.until == until:
                 self.drop(name)

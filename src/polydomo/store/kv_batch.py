@@ -1,11 +1,10 @@
-"""The shelf's part of a batch of writes on a database.
+"""The key-value store's part of a batch of writes on a database.
 
-What is put and dropped is collected and written with one statement per kind. Trimming depends on what is there by
-then, so for a space that is trimmed what follows belongs to its next round: the rounds are written one after the
-other.
+Puts and drops are collected and written with one statement each. The effect of trimming a space depends on its items
+at that point, so operations on the space after a trim belong to its next round. The rounds are written in order.
 
-`spaces` has the sum of what is in each space. It answers `room`, and tells a trim in one look that there is nothing
-to do.
+Table `spaces` has the totals of each space. They answer `space_totals`, and a trim sees at once whether there is
+anything to do.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from typing import Final
 
 from polydomo.store import queries
 from polydomo.store.database import Database, Row
-from polydomo.store.records import Item
+from polydomo.store.records import KvItem
 from polydomo.store.repository import KvRepository
 
-# How many of the oldest items are looked at together.
-LOOK: Final = 500
+# How many of the oldest items are read at once.
+PAGE: Final = 500
 
-NEVER: Final = -(1 << 63)  # before all times
+BEFORE_ALL: Final = -(1 << 63)  # earlier than any time
 
 
 class KvBatch(KvRepository):
-    """What is to be done, round by round."""
+    """The operations of a batch, by rounds."""
 
     def __init__(self) -> None:
         self._rounds: list[_Round] = []
-        self._round_of: dict[str, int] = {}  # the one that a space is in
+        self._round_of: dict[str, int] = {}  # the current round of a space
 
-    def put(self, item: Item) -> None:
+    def put(self, item: KvItem) -> None:
         self._current(item.space).items[item.space, item.name] = item
 
     def drop(self, space: str, name: bytes | None) -> None:
@@ -48,9 +47,9 @@ class KvBatch(KvRepository):
         self._round_of[space] = self._round_of.get(space, 0) + 1
 
     def write(self, database: Database) -> None:
-        """Do it."""
-        for step in self._rounds:
-            step.write(database)
+        """Write the rounds in the open transaction."""
+        for one in self._rounds:
+            one.write(database)
 
     def _current(self, space: str) -> _Round:
         number = self._round_of.get(space, 0)
@@ -60,72 +59,76 @@ class KvBatch(KvRepository):
 
 
 class _Round:
-    """First whole spaces go, then single items go and come, then it is trimmed."""
+    """Operations between two trims, in the order: clear spaces, drop and put items, trim."""
 
     def __init__(self) -> None:
         self.cleared: set[str] = set()
-        self.items: dict[tuple[str, bytes], Item | None] = {}  # None: dropped
+        self.items: dict[tuple[str, bytes], KvItem | None] = {}  # None: dropped
         self.trims: dict[str, tuple[int, int | None]] = {}
 
     def write(self, database: Database) -> None:
         if self.cleared:
-            for bulk in queries.CLEAR:
-                database.change(bulk, [(encode(space),) for space in self.cleared])
+            for statement in queries.CLEAR_SPACES:
+                database.execute_bulk(statement, [(encode_space(space),) for space in self.cleared])
         if self.items:
             self._write_items(database)
         for space, (now, size) in self.trims.items():
-            _trim(database, encode(space), now, size)
+            _trim(database, encode_space(space), now, size)
 
     def _write_items(self, database: Database) -> None:
-        names = [(encode(space), name) for space, name in self.items]
-        old = database.ask(queries.SHELVED, names)
+        names = [(encode_space(space), name) for space, name in self.items]
+        old = database.fetch_bulk(queries.LOAD_ITEM_SIZES, names)
         if old:
-            database.change(queries.UNSHELVE, [(space, name) for space, name, _ in old])
+            database.execute_bulk(queries.DELETE_ITEMS, [(space, name) for space, name, _ in old])
         new = [_row(item) for item in self.items.values() if item is not None]
         if new:
-            # Removed and appended, not updated: a large value need not fit into a text of JSON.
-            database.append(queries.SHELF, new)
-        _count(database, _sums(((row[0], 1, row[4]) for row in new), ((row[0], -1, -row[2]) for row in old)))
+            # Deleted and inserted, not updated: PostgreSQL's bulk update would put a large value into JSON.
+            database.insert(queries.ITEMS, new)
+        _add_totals(
+            database, _sums(((row[0], 1, row[4]) for row in new), ((row[0], -1, -row[2]) for row in old))
+        )
         if len(new) < len(self.items):
-            database.execute(queries.REMOVE_SPACES)
+            database.execute(queries.DELETE_EMPTY_SPACES)
 
 
-def encode(space: str) -> bytes:
-    """Spaces are bytes in the databases: a text there takes no NUL, and services' names may have one."""
+def encode_space(space: str) -> bytes:
+    """Encode a space's name for the databases: their text has no NUL, but a service's name may have one."""
     return space.encode(errors="surrogatepass")
 
 
 def _trim(database: Database, space: bytes, now: int, size: int | None) -> None:
-    room = database.fetch(queries.ROOM, space=space)
-    if not room:
+    totals = database.fetch(queries.SPACE_TOTALS, space=space)
+    if not totals:
         return
-    items, total = room[0]
-    gone, freed = database.fetch(queries.OVER, space=space, now=now)[0]
-    if gone:
-        database.execute(queries.REMOVE_OVER, space=space, now=now)
-    at, name = NEVER, b""
+    items, total = totals[0]
+    removed, freed = database.fetch(queries.MEASURE_EXPIRED_ITEMS, space=space, now=now)[0]
+    if removed:
+        database.execute(queries.DELETE_EXPIRED_ITEMS, space=space, now=now)
+    at, name = BEFORE_ALL, b""
     while size is not None and total - freed > size:
-        rows = database.fetch(queries.OLDEST, space=space, at=at, name=name, limit=LOOK)
+        rows = database.fetch(queries.LIST_OLDEST_ITEMS, space=space, at=at, name=name, limit=PAGE)
+        if not rows:
+            break  # the totals were wrong: never loop in the writer's thread
         for row in rows:
             at, name = row[:2]
-            gone += 1
+            removed += 1
             freed += row[2]
             if total - freed <= size:
                 break
-    if at != NEVER:
-        database.execute(queries.REMOVE_OLDEST, space=space, at=at, name=name)
-    if gone:
-        _count(database, [(space, -gone, -freed)])
-    if gone == items:
-        database.execute(queries.REMOVE_SPACES)
+    if at != BEFORE_ALL:
+        database.execute(queries.DELETE_OLDEST_ITEMS, space=space, at=at, name=name)
+    if removed:
+        _add_totals(database, [(space, -removed, -freed)])
+    if removed == items:
+        database.execute(queries.DELETE_EMPTY_SPACES)
 
 
-def _row(item: Item) -> Row:
-    return (encode(item.space), item.name, item.at, item.until, len(item.value), item.value)
+def _row(item: KvItem) -> Row:
+    return (encode_space(item.space), item.name, item.at, item.until, len(item.value), item.value)
 
 
 def _sums(*changes: Iterable[tuple[bytes, int, int]]) -> list[Row]:
-    """By space."""
+    """Add up the changes by space."""
     sums: dict[bytes, tuple[int, int]] = {}
     for rows in changes:
         for space, items, size in rows:
@@ -134,7 +137,7 @@ def _sums(*changes: Iterable[tuple[bytes, int, int]]) -> list[Row]:
     return [(space, items, size) for space, (items, size) in sums.items()]
 
 
-def _count(database: Database, rows: list[Row]) -> None:
+def _add_totals(database: Database, rows: list[Row]) -> None:
     rows = [row for row in rows if row[1] or row[2]]
     if rows:
-        database.change(queries.FILL, rows)
+        database.execute_bulk(queries.ADD_SPACE_TOTALS, rows)

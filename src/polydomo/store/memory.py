@@ -1,4 +1,4 @@
-"""The store that forgets: for tests, and the model that the databases are compared with."""
+"""The store in memory: for tests, and the model with which the databases are compared."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import TypeVar
 from polydomo.deferred import Deferred
 from polydomo.store.errors import StoreClosed, StoreError
 from polydomo.store.kv import MemoryKv
-from polydomo.store.operations import Op
+from polydomo.store.operations import Operation
 from polydomo.store.records import (
     DEAD,
     AttemptRecord,
-    Change,
-    Count,
     EventRecord,
-    Filter,
-    Item,
+    JobChange,
+    JobCount,
+    JobFilter,
+    JobPage,
+    JobProgress,
     JobRecord,
-    Page,
+    KvItem,
     PartialRecord,
-    Progress,
     ResultRecord,
     Retention,
 )
@@ -33,7 +33,7 @@ from polydomo.store.store import (
     ENDINGS,
     RECOVERY_BYTES,
     RECOVERY_JOBS,
-    Call,
+    CallSoon,
     Store,
     page_position,
 )
@@ -42,125 +42,110 @@ T = TypeVar("T")
 
 
 class MemoryRepository(Repository):
-    """Everything by the job's `seq`."""
+    """Dictionaries by the job's `seq`."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, JobRecord] = {}
         self.seqs: dict[str, int] = {}
         self.keys: dict[tuple[bytes, str], int] = {}
-        self.owned: dict[int, tuple[bytes, str]] = {}  # who has which key
         self.attempts: dict[int, list[AttemptRecord]] = {}
         self.partials: dict[int, list[PartialRecord]] = {}
         self.events: dict[int, list[EventRecord]] = {}
         self.results: dict[int, bytes] = {}
         self.aliases: dict[str, int] = {}
-        self.ledger = 0
-        self._shelf = MemoryKv()
+        self.ledger_position = 0
+        self._kv = MemoryKv()
 
     @property
-    def shelf(self) -> MemoryKv:
-        return self._shelf
+    def kv(self) -> MemoryKv:
+        return self._kv
 
     def find(self, job_id: str) -> JobRecord | None:
         seq = self.seqs.get(job_id)
         return None if seq is None else self.jobs[seq]
 
-    def holder(self, service: bytes, key: str) -> JobRecord | None:
+    def find_by_key(self, service: bytes, key: str) -> JobRecord | None:
         seq = self.keys.get((service, key))
         return None if seq is None else self.jobs[seq]
+
+    def find_by_name(self, name: str) -> JobRecord | None:
+        """Return the job with that id, or else the one with that alias."""
+        seq = self.seqs.get(name, self.aliases.get(name, 0))
+        return self.jobs.get(seq)
 
     def insert(self, job: JobRecord) -> None:
         self.jobs[job.seq] = job
         self.seqs[job.id] = job.seq
         if job.key is not None:
             self.keys[job.service, job.key] = job.seq
-            self.owned[job.seq] = (job.service, job.key)
 
-    def changed(self, job: Progress) -> None:
-        """It is the job itself that was changed."""
+    def save_progress(self, job: JobProgress) -> None:
+        """Do nothing: the operation changed the record itself."""
 
-    def moved(self, job: Progress, service: bytes, state: str) -> None:
-        """The same."""
+    def save_state(self, job: JobProgress, old: str) -> None:
+        """Do nothing: the operation changed the record itself."""
 
-    def revised(self, job: Progress, change: Change) -> None:
-        revise(self.jobs[job.seq], change)
+    def save_change(self, job: JobProgress, change: JobChange) -> None:
+        record = self.jobs[job.seq]
         if change.release_key:
-            self._release(job.seq)
+            self._release_key(record)
+        change.apply_to(record)
 
-    def removed(self, job: Progress) -> None:
-        self._release(job.seq)
-        del self.jobs[job.seq]
+    def remove(self, job: JobProgress) -> None:
+        self._release_key(self.jobs.pop(job.seq))
         del self.seqs[job.id]
         for table in (self.attempts, self.partials, self.events, self.results):
             table.pop(job.seq, None)
         self.aliases = {name: seq for name, seq in self.aliases.items() if seq != job.seq}
 
-    def withdrawn(self, ending: int) -> None:
-        """The store counts on."""
+    def withdraw_ending(self, ending: int) -> None:
+        """Do nothing: the store's counter only grows."""
 
-    def settled(self, ending: int) -> None:
-        self.ledger = max(self.ledger, ending)
+    def set_ledger_position(self, ending: int) -> None:
+        self.ledger_position = max(self.ledger_position, ending)
 
-    def attempt(self, job: Progress, record: AttemptRecord) -> None:
+    def add_attempt(self, job: JobProgress, record: AttemptRecord) -> None:
         self.attempts.setdefault(job.seq, []).append(record)
 
-    def partial(self, job: Progress, record: PartialRecord) -> None:
+    def add_partial(self, job: JobProgress, record: PartialRecord) -> None:
         self.partials.setdefault(job.seq, []).append(record)
 
-    def event(self, job: Progress, record: EventRecord) -> None:
+    def add_event(self, job: JobProgress, record: EventRecord) -> None:
         self.events.setdefault(job.seq, []).append(record)
 
-    def alias(self, job: Progress, name: str) -> None:
+    def add_alias(self, job: JobProgress, name: str) -> None:
         self.aliases[name] = job.seq
 
-    def named(self, name: str) -> JobRecord | None:
-        """The job of that id, or the one that has this further name."""
-        seq = self.seqs.get(name, self.aliases.get(name, 0))
-        return self.jobs.get(seq)
-
-    def result(self, job: Progress, body: bytes | None) -> None:
+    def set_result(self, job: JobProgress, body: bytes | None) -> None:
         if body is None:
             self.results.pop(job.seq, None)
         else:
             self.results[job.seq] = body
 
-    def _release(self, seq: int) -> None:
-        owned = self.owned.pop(seq, None)
-        if owned is not None:
-            del self.keys[owned]
-
-
-def revise(job: JobRecord, change: Change) -> None:
-    """Put into the job what `change` says about the part of it that is not progress."""
-    for name in ("target", "priority", "max_attempts", "timeout", "deadline", "body", "options"):
-        value = getattr(change, name)
-        if value is not None:
-            setattr(job, name, value)
-    job.size_in = len(job.body)
-    if change.release_key:
-        job.key = None
+    def _release_key(self, job: JobRecord) -> None:
+        if job.key is not None:
+            del self.keys[job.service, job.key]
 
 
 class MemoryStore(Store):
-    """Writes are executed at once and reported in the loop's next turn, together, as a database does it."""
+    """Applies writes at once, and reports them together in the loop's next turn, as a database does."""
 
-    def __init__(self, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
-        super().__init__(call, backlog_limit, batch)
-        self._books = MemoryRepository()
-        self._settled: list[tuple[Op, StoreError | None]] = []
+    def __init__(self, call_soon: CallSoon, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
+        super().__init__(call_soon, backlog_limit, batch)
+        self._repository = MemoryRepository()
+        self._applied: list[tuple[Operation, StoreError | None]] = []
 
     def get(self, job_id: str) -> Deferred[JobRecord | None]:
-        return self._read(lambda: _copy(self._books.named(job_id)))
+        return self._read(lambda: _copy(self._repository.find_by_name(job_id)))
 
     def by_key(self, service: bytes, key: str) -> Deferred[JobRecord | None]:
-        return self._read(lambda: _copy(self._books.holder(service, key)))
+        return self._read(lambda: _copy(self._repository.find_by_key(service, key)))
 
     def result(self, job_id: str) -> Deferred[ResultRecord | None]:
-        def look() -> ResultRecord | None:
-            job = self._books.named(job_id)
+        def query() -> ResultRecord | None:
+            job = self._repository.find_by_name(job_id)
             if job is None or job.finished is None:
                 return None
-            body = self._books.results.get(job.seq)
             return ResultRecord(
                 job.id,
                 job.service,
@@ -170,17 +155,17 @@ class MemoryStore(Store):
                 job.code,
                 job.message,
                 job.finished,
-                body,
+                self._repository.results.get(job.seq),
             )
 
-        return self._read(look)
+        return self._read(query)
 
     def attempts(self, job_id: str) -> Deferred[list[AttemptRecord]]:
-        def look() -> list[AttemptRecord]:
-            job = self._books.find(job_id)
+        def query() -> list[AttemptRecord]:
+            job = self._repository.find(job_id)
             if job is None:
                 return []
-            records = list(self._books.attempts.get(job.seq, ()))
+            records = list(self._repository.attempts.get(job.seq, ()))
             if job.dispatched is not None:
                 outcome = "" if job.finished is None else job.state
                 records.append(
@@ -188,52 +173,52 @@ class MemoryStore(Store):
                 )
             return records
 
-        return self._read(look)
+        return self._read(query)
 
     def partials(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[PartialRecord]]:
-        def look() -> list[PartialRecord]:
-            records = self._books.partials.get(self._books.seqs.get(job_id, 0), [])
+        def query() -> list[PartialRecord]:
+            records = self._repository.partials.get(self._repository.seqs.get(job_id, 0), [])
             return [record for record in records if record.number > after][:limit]
 
-        return self._read(look)
+        return self._read(query)
 
     def events(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[EventRecord]]:
-        def look() -> list[EventRecord]:
-            records = self._books.events.get(self._books.seqs.get(job_id, 0), [])
+        def query() -> list[EventRecord]:
+            records = self._repository.events.get(self._repository.seqs.get(job_id, 0), [])
             return [record for record in records if record.number > after][:limit]
 
-        return self._read(look)
+        return self._read(query)
 
-    def find(self, filter: Filter) -> Deferred[Page]:
-        def look() -> Page:
-            behind = page_position(filter)
-            jobs = [job for job in self._books.jobs.values() if _matches(job, filter, behind)]
+    def find(self, filter: JobFilter) -> Deferred[JobPage]:
+        def query() -> JobPage:
+            after = page_position(filter)
+            jobs = [job for job in self._repository.jobs.values() if _matches(job, filter, after)]
             if not filter.oldest_first:
                 jobs.reverse()
-            page = [bare(job) for job in jobs[: filter.limit]]
-            return Page(page, str(page[-1].seq) if len(jobs) > len(page) else None)
+            page = [_without_request(job) for job in jobs[: filter.limit]]
+            return JobPage(page, str(page[-1].seq) if len(jobs) > len(page) else None)
 
-        return self._read(look)
+        return self._read(query)
 
-    def counts(self) -> Deferred[list[Count]]:
-        def look() -> list[Count]:
+    def counts(self) -> Deferred[list[JobCount]]:
+        def query() -> list[JobCount]:
             tally: dict[tuple[bytes, str], int] = {}
-            for job in self._books.jobs.values():
+            for job in self._repository.jobs.values():
                 tally[job.service, job.state] = tally.get((job.service, job.state), 0) + 1
-            return [Count(service, state, jobs) for (service, state), jobs in sorted(tally.items())]
+            return [JobCount(service, state, jobs) for (service, state), jobs in sorted(tally.items())]
 
-        return self._read(look)
+        return self._read(query)
 
     def aliases(self) -> Deferred[list[tuple[str, str]]]:
-        def look() -> list[tuple[str, str]]:
-            jobs = {seq: job.id for seq, job in self._books.jobs.items() if job.finished is None}
-            return [(name, jobs[seq]) for name, seq in self._books.aliases.items() if seq in jobs]
+        def query() -> list[tuple[str, str]]:
+            jobs = {seq: job.id for seq, job in self._repository.jobs.items() if job.finished is None}
+            return [(name, jobs[seq]) for name, seq in self._repository.aliases.items() if seq in jobs]
 
-        return self._read(look)
+        return self._read(query)
 
     def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Deferred[list[JobRecord]]:
-        def look() -> list[JobRecord]:
-            jobs = (job for job in self._books.jobs.values() if job.finished is None and job.seq > after)
+        def query() -> list[JobRecord]:
+            jobs = (job for job in self._repository.jobs.values() if job.finished is None and job.seq > after)
             found: list[JobRecord] = []
             size = 0
             for job in islice(jobs, limit):
@@ -243,47 +228,46 @@ class MemoryStore(Store):
                 found.append(copy(job))
             return found
 
-        return self._read(look)
+        return self._read(query)
 
     def endings(self, after: int, limit: int = ENDINGS) -> Deferred[list[JobRecord]]:
-        def look() -> list[JobRecord]:
-            ended = [(job.ending, job) for job in self._books.jobs.values() if (job.ending or 0) > after]
-            ended.sort(key=lambda pair: pair[0] or 0)
-            return [bare(job) for _, job in ended[:limit]]
+        def query() -> list[JobRecord]:
+            ended = [job for job in self._repository.jobs.values() if (job.ending or 0) > after]
+            ended.sort(key=lambda job: job.ending or 0)
+            return [_without_request(job) for job in ended[:limit]]
 
-        return self._read(look)
+        return self._read(query)
 
-    def settled(self) -> Deferred[int]:
-        return self._read(lambda: self._books.ledger)
+    def ledger_position(self) -> Deferred[int]:
+        return self._read(lambda: self._repository.ledger_position)
 
-    def item(self, space: str, name: bytes) -> Deferred[Item | None]:
-        return self._read(lambda: self._books.shelf.item(space, name))
+    def item(self, space: str, name: bytes) -> Deferred[KvItem | None]:
+        return self._read(lambda: self._repository.kv.item(space, name))
 
-    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[Item]]:
-        return self._read(lambda: self._books.shelf.items(space, after, limit))
+    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[KvItem]]:
+        return self._read(lambda: self._repository.kv.items(space, after, limit))
 
-    def room(self, space: str) -> Deferred[tuple[int, int]]:
-        return self._read(lambda: self._books.shelf.room(space))
+    def space_totals(self, space: str) -> Deferred[tuple[int, int]]:
+        return self._read(lambda: self._repository.kv.totals(space))
 
     def spaces(self, prefix: str = "") -> Deferred[list[str]]:
-        return self._read(lambda: self._books.shelf.spaces(prefix))
+        return self._read(lambda: self._repository.kv.spaces(prefix))
 
     def close(self) -> None:
         self._closed = True
 
-    def _submit(self, op: Op) -> None:
-        outcome = op.apply(self._books)
-        if not self._settled:
-            self._call(self._report)
-        self._settled.append((op, outcome))
+    def _submit(self, operation: Operation) -> None:
+        outcome = operation.apply(self._repository)
+        if not self._applied:
+            self._call_soon(self._report)
+        self._applied.append((operation, outcome))
 
     def _report(self) -> None:
-        settled = self._settled
-        self._settled = []
-        self._finish([op for op, _ in settled], [outcome for _, outcome in settled])
+        applied, self._applied = self._applied, []
+        self._finish([operation for operation, _ in applied], [outcome for _, outcome in applied])
 
     def _expired(self, now: int, retention: Retention, limit: int) -> Deferred[list[str]]:
-        def over(job: JobRecord) -> bool:
+        def is_expired(job: JobRecord) -> bool:
             cutoff = retention.cutoff(job.service, now)
             return (
                 job.finished is not None
@@ -292,28 +276,29 @@ class MemoryStore(Store):
                 and job.finished <= cutoff
             )
 
-        return self._read(lambda: [job.id for job in self._books.jobs.values() if over(job)][:limit])
+        return self._read(
+            lambda: [job.id for job in self._repository.jobs.values() if is_expired(job)][:limit]
+        )
 
-    def _read(self, look: Callable[[], T]) -> Deferred[T]:
+    def _read(self, query: Callable[[], T]) -> Deferred[T]:
         reply: Deferred[T] = Deferred()
 
         def answer() -> None:
             try:
-                value = look()
+                value = query()
             except StoreError as error:
                 reply.fail(error)
             else:
-                reply.settle(value)
+                reply.resolve(value)
 
         if self._closed:
             reply.fail(StoreClosed("the store is closed"))
         else:
-            self._call(answer)
+            self._call_soon(answer)
         return reply
 
 
-def bare(job: JobRecord) -> JobRecord:
-    """A copy without what may be large."""
+def _without_request(job: JobRecord) -> JobRecord:
     job = copy(job)
     job.body = job.envelope = job.options = b""
     return job
@@ -323,7 +308,7 @@ def _copy(job: JobRecord | None) -> JobRecord | None:
     return None if job is None else copy(job)
 
 
-def _matches(job: JobRecord, filter: Filter, behind: int | None) -> bool:
+def _matches(job: JobRecord, filter: JobFilter, after: int | None) -> bool:
     return (
         (filter.state is None or job.state == filter.state)
         and (filter.service is None or job.service == filter.service)
@@ -332,5 +317,5 @@ def _matches(job: JobRecord, filter: Filter, behind: int | None) -> bool:
         and (filter.parent is None or job.parent == filter.parent)
         and (filter.since is None or job.submitted >= filter.since)
         and (filter.before is None or job.submitted < filter.before)
-        and (behind is None or (job.seq > behind if filter.oldest_first else job.seq < behind))
+        and (after is None or (job.seq > after if filter.oldest_first else job.seq < after))
     )

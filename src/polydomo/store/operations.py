@@ -1,20 +1,22 @@
-"""What each write means: the only place that knows which writes a job's state allows.
+"""Write operations: which writes a job's state allows, and what they change.
 
-The three stores differ in where the jobs are, not in what may happen to them. So a write is an `Op` that says
-what it does to `Repository`; memory's books are dictionaries, the databases' are a batch that was loaded before
-and is written after. All writes run one after the other in the order they were made, in the store's one
-writer.
+The three stores differ in where the jobs are, not in what may happen to them. An operation changes a `Repository`:
+dictionaries in memory, or a batch that is loaded from a database before and written after. A store has one writer,
+which applies the operations one after the other in the order in which they were made.
 
-Fencing: attempt numbers only grow. A write on behalf of an older attempt than the latest is refused, and so
-is any second end of a job. One of a *newer* attempt than known is taken: the record of its beginning was lost
+Fencing: attempt numbers only grow. A write on behalf of an attempt older than the latest is refused, and so is a
+second end of a job. A write of an attempt *newer* than the latest known is accepted: the record of its start was lost
 to a full disk.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Final
+
+import msgspec
 
 from polydomo.store.errors import (
     AlreadyFinished,
@@ -27,210 +29,177 @@ from polydomo.store.errors import (
     WrongState,
 )
 from polydomo.store.records import (
-    CANCELLED,
     DEAD,
-    DELAYED,
     DONE,
     RUNNING,
     WAITING,
     AttemptRecord,
-    Change,
     EventRecord,
+    JobChange,
+    JobProgress,
     JobRecord,
+    KvItem,
     PartialRecord,
-    Progress,
 )
 from polydomo.store.repository import Repository
 
-Done = Callable[[StoreError | None], object]
+# Called on the owner's thread when the write is on disk (None) or has failed.
+DoneCallback = Callable[[StoreError | None], object]
 
-SUPERSEDED: Final = "superseded"  # the outcome of an attempt that ended because the next began
+SUPERSEDED: Final = "superseded"  # outcome of an attempt that ended because the next one started
 
-# What a write weighs in the queue besides its bodies: about what its objects take.
+# Approximate size of an operation's objects in the queue, besides its bodies.
 OVERHEAD: Final = 512
 
 
-class Op:
-    """One write. It may be applied more than once (a batch that failed is tried again), so it changes nothing
-    of its own for good."""
+class Operation(msgspec.Struct, eq=False):
+    """One write. It may be applied several times, because a failed batch is retried."""
 
-    __slots__ = ("done", "job_id", "size")
+    done: DoneCallback | None
 
-    def __init__(self, job_id: str, done: Done | None, size: int = 0) -> None:
-        self.job_id = job_id
-        self.done = done
-        self.size = OVERHEAD + size
+    @property
+    def size(self) -> int:
+        """Approximate bytes in the queue."""
+        return OVERHEAD
 
     def ids(self) -> Sequence[str]:
-        """The jobs it looks at."""
-        return (self.job_id,)
+        """Return the ids of the jobs that the operation reads."""
+        return ()
 
-    def apply(self, books: Repository) -> StoreRefusal | None:
-        """Do it, or say why not."""
-        job = books.find(self.job_id)
-        if job is None:
-            return UnknownJob(f"there is no job {self.job_id}")
-        return self.change(books, job)
-
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
-        """What it does to a job that exists: nothing, unless the write says otherwise."""
-        return None
+    @abstractmethod
+    def apply(self, repository: Repository) -> StoreRefusal | None:
+        """Change the repository, or return why the write is refused."""
 
 
-class Add(Op):
-    """A new job."""
+class AddJob(Operation):
+    """Add a new job."""
 
-    __slots__ = ("job",)
+    job: JobRecord
 
-    def __init__(self, job: JobRecord, done: Done | None, size: int) -> None:
-        super().__init__(job.id, done, size)
-        self.job = job
+    @property
+    def size(self) -> int:
+        return OVERHEAD + len(self.job.body) + len(self.job.envelope) + len(self.job.options)
 
-    def apply(self, books: Repository) -> StoreRefusal | None:
+    def ids(self) -> Sequence[str]:
+        return (self.job.id,)
+
+    def apply(self, repository: Repository) -> StoreRefusal | None:
         job = self.job
-        if books.find(job.id) is not None:
+        if repository.find(job.id) is not None:
             return DuplicateJob(f"there is a job {job.id} already")
         if job.key is not None:
-            holder = books.holder(job.service, job.key)
+            holder = repository.find_by_key(job.service, job.key)
             if holder is not None:
-                return DuplicateKey(f"job {holder.id} has the idempotency key {job.key!r} already", holder.id)
-        books.insert(copy(job))
+                return DuplicateKey(f"job {holder.id} has the idempotency key {job.key!r} already")
+        repository.insert(copy(job))
         return None
 
 
-class Attempt(Op):
-    """A worker gets the job."""
+class JobOperation(Operation):
+    """A write about one existing job."""
 
-    __slots__ = ("at", "number", "token", "worker")
+    job_id: str
 
-    def __init__(
-        self, job_id: str, number: int, worker: bytes, at: int, token: bytes, done: Done | None
-    ) -> None:
-        super().__init__(job_id, done)
-        self.token = token
-        self.number = number
-        self.worker = worker
-        self.at = at
+    def ids(self) -> Sequence[str]:
+        return (self.job_id,)
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def apply(self, repository: Repository) -> StoreRefusal | None:
+        job = repository.find(self.job_id)
+        if job is None:
+            return UnknownJob(f"there is no job {self.job_id}")
+        return self.apply_to(repository, job)
+
+    @abstractmethod
+    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
+        """Change the job, or return why the write is refused."""
+
+
+class StartAttempt(JobOperation):
+    """Record the dispatch of the job to a worker."""
+
+    number: int
+    worker: bytes
+    at: int
+    token: bytes
+
+    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
         if job.finished is not None:
-            return _finished(job)
+            return _already_finished(job)
         if self.number <= job.attempt:
             return _superseded(job, self.number)
-        _end_attempt(books, job, self.at, SUPERSEDED)
+        _end_attempt(repository, job, self.at, SUPERSEDED)
         job.attempt = self.number
         job.worker = self.worker
         job.token = self.token
         job.dispatched = self.at
-        _enter(books, job, RUNNING)
+        _enter_state(repository, job, RUNNING)
         return None
 
 
-class Requeue(Op):
-    """The attempt was lost (its worker vanished, or took too long): the job waits again."""
+class AddPartial(JobOperation):
+    """Add a partial reply."""
 
-    __slots__ = ("at", "attempt", "not_before", "reason")
+    record: PartialRecord
 
-    def __init__(
-        self, job_id: str, attempt: int, reason: str, at: int, not_before: int | None, done: Done | None
-    ) -> None:
-        super().__init__(job_id, done)
-        self.attempt = attempt
-        self.reason = reason
-        self.at = at
-        self.not_before = not_before
+    @property
+    def size(self) -> int:
+        return OVERHEAD + len(self.record.body)
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
-        refusal = _fence(books, job, self.attempt, self.at)
-        if refusal is not None:
-            return refusal
-        _end_attempt(books, job, self.at, self.reason)
-        job.queued = self.at
-        job.not_before = self.not_before
-        _enter(books, job, WAITING if self.not_before is None else DELAYED)
-        return None
-
-
-class Partial(Op):
-    """One of several answers."""
-
-    __slots__ = ("record",)
-
-    def __init__(self, job_id: str, record: PartialRecord, done: Done | None) -> None:
-        super().__init__(job_id, done, len(record.body))
-        self.record = record
-
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
-        refusal = _fence(books, job, self.record.attempt, self.record.at)
+    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
+        refusal = _fence(repository, job, self.record.attempt, self.record.at)
         if refusal is not None:
             return refusal
         job.size_out += len(self.record.body)
-        books.partial(job, self.record)
-        books.changed(job)
+        repository.add_partial(job, self.record)
+        repository.save_progress(job)
         return None
 
 
-class Event(Op):
-    """Something that is said about a job. Not fenced: what was said was said, also after the job's end."""
+class AddEvent(JobOperation):
+    """Add an event. Events are not fenced: they are accepted from any attempt, also after the job's end."""
 
-    __slots__ = ("record",)
+    record: EventRecord
 
-    def __init__(self, job_id: str, record: EventRecord, done: Done | None) -> None:
-        super().__init__(job_id, done, len(record.body))
-        self.record = record
+    @property
+    def size(self) -> int:
+        return OVERHEAD + len(self.record.body)
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
-        books.event(job, self.record)
+    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
+        repository.add_event(job, self.record)
         return None
 
 
-class Alias(Op):
-    """A further name for a job, also after its end."""
+class AddAlias(JobOperation):
+    """Add an alias of the job, also after its end."""
 
-    __slots__ = ("name",)
+    name: str
 
-    def __init__(self, job_id: str, name: str, done: Done | None) -> None:
-        super().__init__(job_id, done, len(name))
-        self.name = name
-
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
-        books.alias(job, self.name)
+    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
+        repository.add_alias(job, self.name)
         return None
 
 
-class Finish(Op):
-    """The job's end. Recorded once."""
+class FinishJob(JobOperation):
+    """Finish the job, once."""
 
-    __slots__ = ("at", "attempt", "body", "code", "ending", "message", "state")
+    attempt: int
+    state: str
+    code: str
+    message: str
+    body: bytes | None
+    at: int
+    ending: int
 
-    def __init__(
-        self,
-        job_id: str,
-        attempt: int,
-        state: str,
-        code: str,
-        message: str,
-        body: bytes | None,
-        at: int,
-        ending: int,
-        done: Done | None,
-    ) -> None:
-        super().__init__(job_id, done, 0 if body is None else len(body))
-        self.attempt = attempt
-        self.state = state
-        self.code = code
-        self.message = message
-        self.body = body
-        self.at = at
-        self.ending = ending
+    @property
+    def size(self) -> int:
+        return OVERHEAD + len(self.body or b"")
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
         lost = 0 < self.attempt == job.attempt and job.dispatched is None and job.finished is None
-        if (
-            lost and self.state == DONE
-        ):  # the broker may still end a job that waits, a worker's answer is late
+        if lost and self.state == DONE:
+            # The broker may still end a job that waits again, but a worker's reply to the lost attempt is too late.
             return _superseded(job, self.attempt)
-        refusal = _fence(books, job, self.attempt, self.at)
+        refusal = _fence(repository, job, self.attempt, self.at)
         if refusal is not None:
             return refusal
         job.code = self.code
@@ -239,177 +208,158 @@ class Finish(Op):
         job.ending = self.ending
         if self.body is not None:
             job.size_out += len(self.body)
-            books.result(job, self.body)
-        _enter(books, job, self.state)
+            repository.set_result(job, self.body)
+        _enter_state(repository, job, self.state)
         return None
 
 
-class Cancel(Op):
-    """Whatever its attempt, the job is not wanted any more."""
+class ReviveJob(JobOperation):
+    """Send a job again that finished without a result. Its attempt numbers continue."""
 
-    __slots__ = ("at", "ending")
+    at: int
 
-    def __init__(self, job_id: str, at: int, ending: int, done: Done | None) -> None:
-        super().__init__(job_id, done)
-        self.at = at
-        self.ending = ending
-
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
-        if job.finished is not None:
-            return _finished(job)
-        job.code = CANCELLED
-        job.finished = self.at
-        job.ending = self.ending
-        _enter(books, job, CANCELLED)
-        return None
-
-
-class Revive(Op):
-    """A job that ended without a result is sent again. Its attempts go on counting where they were."""
-
-    __slots__ = ("at",)
-
-    def __init__(self, job_id: str, at: int, done: Done | None) -> None:
-        super().__init__(job_id, done)
-        self.at = at
-
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
+    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
         if job.finished is None or job.state == DONE:
             return WrongState(
-                f"job {job.id} is {job.state}; only what ended without a result can be sent again"
+                f"job {job.id} is {job.state}; only jobs that finished without a result can be sent again"
             )
-        _end_attempt(books, job, job.finished, job.state)
+        _end_attempt(repository, job, job.finished, job.state)
         job.finished = None
         if job.ending is not None:
-            books.withdrawn(job.ending)
+            repository.withdraw_ending(job.ending)
             job.ending = None
         job.code = ""
         job.message = ""
         job.size_out = 0
         job.not_before = None
         job.queued = self.at
-        books.result(job, None)
-        _enter(books, job, WAITING)
+        repository.set_result(job, None)
+        _enter_state(repository, job, WAITING)
         return None
 
 
-class Update(Op):
-    """Anything else that changes about a job that has not ended."""
+class UpdateJob(JobOperation):
+    """Change a job that has not finished. Its idempotency key can be released later, too."""
 
-    __slots__ = ("revision",)
+    change: JobChange
 
-    def __init__(self, job_id: str, revision: Change, done: Done | None) -> None:
-        super().__init__(job_id, done, len(revision.body or b"") + len(revision.options or b""))
-        self.revision = revision
+    @property
+    def size(self) -> int:
+        return OVERHEAD + len(self.change.options or b"")
 
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
-        revision = self.revision
-        if job.finished is not None:
-            if not _only_key(revision):
-                return _finished(job)
-            books.revised(job, revision)
-            return None
-        if revision.state is not None and job.state == RUNNING:
-            return WrongState(f"job {job.id} is running; only waiting jobs can become {revision.state}")
-        service, state = job.service, job.state
-        job.state = revision.state or state
-        job.service = service if revision.service is None else revision.service
-        if revision.queued is not None:
-            job.queued = revision.queued
-        if revision.not_before is not None or revision.state == WAITING:
-            job.not_before = revision.not_before
-        books.revised(job, revision)
-        books.moved(job, service, state)
+    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
+        if job.finished is not None and self.change != JobChange(release_key=True):
+            return _already_finished(job)
+        repository.save_change(job, self.change)
         return None
 
 
-class Settle(Op):
-    """The ledger has written what it was told of."""
+class RemoveJob(JobOperation):
+    """Remove a job and everything that belongs to it."""
 
-    __slots__ = ("ending",)
+    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
+        repository.remove(job)
+        return None
 
-    def __init__(self, ending: int, done: Done | None) -> None:
-        super().__init__("", done)
-        self.ending = ending
+
+class RemoveExpired(Operation):
+    """Remove finished jobs whose retention time is over. Jobs that were revived in the meantime stay."""
+
+    job_ids: Sequence[str]
+    removed: int = 0
 
     def ids(self) -> Sequence[str]:
-        return ()
+        return self.job_ids
 
-    def apply(self, books: Repository) -> StoreRefusal | None:
-        books.settled(self.ending)
-        return None
-
-
-class Forget(Op):
-    """Remove every trace of a job."""
-
-    __slots__ = ()
-
-    def change(self, books: Repository, job: Progress) -> StoreRefusal | None:
-        books.removed(job)
-        return None
-
-
-class Purge(Op):
-    """Remove finished jobs whose time is over. Those that were sent again meanwhile stay."""
-
-    __slots__ = ("_ids", "removed")
-
-    def __init__(self, ids: Sequence[str], done: Done) -> None:
-        super().__init__("", done)
-        self._ids = ids
+    def apply(self, repository: Repository) -> StoreRefusal | None:
         self.removed = 0
-
-    def ids(self) -> Sequence[str]:
-        return self._ids
-
-    def apply(self, books: Repository) -> StoreRefusal | None:
-        self.removed = 0
-        for job_id in self._ids:
-            job = books.find(job_id)
+        for job_id in self.job_ids:
+            job = repository.find(job_id)
             if job is not None and job.finished is not None and job.state != DEAD:
-                books.removed(job)
+                repository.remove(job)
                 self.removed += 1
         return None
 
 
-def _enter(books: Repository, job: Progress, state: str) -> None:
+class SetLedgerPosition(Operation):
+    """Record that the ledger has every end up to this one."""
+
+    ending: int
+
+    def apply(self, repository: Repository) -> StoreRefusal | None:
+        repository.set_ledger_position(self.ending)
+        return None
+
+
+class PutItem(Operation):
+    """Add an item, or replace the one with its name."""
+
+    item: KvItem
+
+    @property
+    def size(self) -> int:
+        return OVERHEAD + len(self.item.value) + len(self.item.name)
+
+    def apply(self, repository: Repository) -> StoreRefusal | None:
+        repository.kv.put(self.item)
+        return None
+
+
+class DropItem(Operation):
+    """Remove an item, or a whole space."""
+
+    space: str
+    name: bytes | None
+
+    def apply(self, repository: Repository) -> StoreRefusal | None:
+        repository.kv.drop(self.space, self.name)
+        return None
+
+
+class TrimSpace(Operation):
+    """Remove expired items, then the oldest until the space has the given size."""
+
+    space: str
+    now: int
+    limit: int | None
+
+    def apply(self, repository: Repository) -> StoreRefusal | None:
+        repository.kv.trim(self.space, self.now, self.limit)
+        return None
+
+
+def _enter_state(repository: Repository, job: JobProgress, state: str) -> None:
     old = job.state
     job.state = state
-    books.moved(job, job.service, old)
+    repository.save_state(job, old)
 
 
-def _end_attempt(books: Repository, job: Progress, at: int, outcome: str) -> None:
-    """Keep the running attempt's record; the job's own fields are for the next."""
+def _end_attempt(repository: Repository, job: JobProgress, at: int, outcome: str) -> None:
+    """Move the latest attempt from the job's own fields to a record of its own."""
     if job.dispatched is not None:
-        books.attempt(job, AttemptRecord(job.attempt, job.worker, job.dispatched, at, outcome, job.token))
+        record = AttemptRecord(job.attempt, job.worker, job.dispatched, at, outcome, job.token)
+        repository.add_attempt(job, record)
         job.dispatched = None
         job.worker = job.token = b""
 
 
-def _fence(books: Repository, job: Progress, attempt: int, at: int) -> StoreRefusal | None:
-    """May this attempt still say something? If it is newer than known, its beginning is made up for."""
+def _fence(repository: Repository, job: JobProgress, attempt: int, at: int) -> StoreRefusal | None:
+    """Refuse a write of an attempt that is over. The start of an attempt newer than known is recorded late."""
     if job.finished is not None:
-        return _finished(job)
+        return _already_finished(job)
     if attempt < job.attempt:
         return _superseded(job, attempt)
     if attempt > job.attempt:
-        _end_attempt(books, job, at, SUPERSEDED)
+        _end_attempt(repository, job, at, SUPERSEDED)
         job.attempt = attempt
         job.dispatched = at
-        _enter(books, job, RUNNING)
+        _enter_state(repository, job, RUNNING)
     return None
 
 
-def _finished(job: Progress) -> StoreRefusal:
-    return AlreadyFinished(f"job {job.id} is {job.state} since attempt {job.attempt}", job.state, job.attempt)
+def _already_finished(job: JobProgress) -> StoreRefusal:
+    return AlreadyFinished(f"job {job.id} is {job.state} since attempt {job.attempt}")
 
 
-def _superseded(job: Progress, attempt: int) -> StoreRefusal:
-    return Superseded(f"attempt {attempt} of job {job.id} is over; the latest is {job.attempt}", job.attempt)
-
-
-def _only_key(change: Change) -> bool:
-    """Giving up an idempotency key is for finished jobs too: it says that their result should not be
-    found."""
-    return change == Change(release_key=True)
+def _superseded(job: JobProgress, attempt: int) -> StoreRefusal:
+    return Superseded(f"attempt {attempt} of job {job.id} is over; the latest is {job.attempt}")

@@ -1,8 +1,7 @@
-"""The plain records that go into the store and come out of it.
+"""Records that go into the store and come out of it.
 
-All times are wall time in microseconds since 1970 (or durations in microseconds); None means "not yet" or "no
-limit". The store understands states, attempts and times. Bodies, envelopes and options are bytes of somebody
-else's matter.
+All times are wall time in microseconds since 1970, durations are in microseconds; None means "not yet" or "no limit".
+The store interprets states, attempts and times. Bodies, envelopes and options are opaque bytes.
 """
 
 from __future__ import annotations
@@ -13,55 +12,54 @@ from typing import Final
 import msgspec
 
 WAITING: Final = "waiting"  # for a worker
-DELAYED: Final = "delayed"  # not before a certain time
-RUNNING: Final = "running"  # a worker has it
-DONE: Final = "done"  # there is a result
-FAILED: Final = "failed"  # there is an error instead
-CANCELLED: Final = "cancelled"  # somebody did not want it any more
-DEAD: Final = "dead"  # a dead letter: kept until somebody removes it or sends it again
+DELAYED: Final = "delayed"  # until `not_before`
+RUNNING: Final = "running"  # dispatched to a worker
+DONE: Final = "done"  # finished with a result
+FAILED: Final = "failed"  # finished with an error
+CANCELLED: Final = "cancelled"
+DEAD: Final = "dead"  # a dead letter: kept until it is removed or sent again
 
 OPEN: Final = (WAITING, DELAYED, RUNNING)
 ENDED: Final = (DONE, FAILED, CANCELLED, DEAD)
 
 
-class Progress(msgspec.Struct):
-    """The part of a job that changes during its life, and what identifies it."""
+class JobProgress(msgspec.Struct):
+    """A job's identity and the fields that change during its life."""
 
-    id: str  # a UUID's text, or what its dialect calls it
-    service: bytes  # the one that has to do it now; passing a job on changes it
-    seq: int = 0  # the order of arrival over the whole store, given by `Store.add`
+    id: str  # a UUID, or the client's own id where the dialect has one
+    service: bytes
+    seq: int = 0  # order of arrival in this store, assigned by `Store.add`
     state: str = WAITING
-    attempt: int = 0  # the number of the latest one; only ever grows
-    worker: bytes = b""  # who has it, or who finished it
-    queued: int = 0  # since when it waits
-    not_before: int | None = None  # not to be dispatched earlier
-    dispatched: int | None = None  # when the latest attempt began; None again if that attempt was lost
+    attempt: int = 0  # number of the latest attempt; only grows
+    worker: bytes = b""  # the worker that runs or finished the job
+    queued: int = 0  # waiting since
+    not_before: int | None = None  # earliest dispatch
+    dispatched: int | None = None  # start of the latest attempt; None again when that attempt is lost
     finished: int | None = None
-    code: str = ""  # why there is no result: a stable word
-    message: str = ""  # and for people
-    size_out: int = 0  # bytes of partials and result
-    token: bytes = b""  # of the latest attempt, for recovery; empty again if that attempt was lost
-    ending: int | None = None  # the order of ends over the whole store, given by `Store.finish`; None before
+    code: str = ""  # stable reason why there is no result
+    message: str = ""  # the same for people
+    size_out: int = 0  # bytes of partial replies and result
+    token: bytes = b""  # of the latest attempt, for recovery; empty again when that attempt is lost
+    ending: int | None = None  # order of completion in this store, assigned by `Store.finish`
 
 
-class JobRecord(Progress):
-    """All of a job. The fields stand in the order of the table's columns; those after `size_in` are the
-    request's."""
+class JobRecord(JobProgress):
+    """A complete job. Fields are in the order of the table's columns; those after `size_in` are the request."""
 
     client: bytes = b""
     dialect: str = ""
-    key: str | None = None  # idempotency key: one job per key and service it was submitted to
-    parent: str | None = None  # the job that asked for this one
+    key: str | None = None  # idempotency key, unique per service
+    parent: str | None = None  # id of the job that submitted this one
     target: str = "any"
     priority: int = 0
     max_attempts: int = 1
-    timeout: int | None = None  # for one attempt, from its dispatch
-    deadline: int | None = None  # for the whole job
+    timeout: int | None = None  # of one attempt, from its dispatch
+    deadline: int | None = None  # of the whole job
     submitted: int = 0
     size_in: int = 0  # set by `Store.add`
     body: bytes = b""
-    envelope: bytes = b""  # what the client's dialect needs for its answer
-    options: bytes = b""  # JSON of the core's
+    envelope: bytes = b""  # reply address in the client's dialect
+    options: bytes = b""  # the core's job options, as JSON
 
 
 class AttemptRecord(msgspec.Struct):
@@ -70,24 +68,24 @@ class AttemptRecord(msgspec.Struct):
     number: int
     worker: bytes
     started: int
-    ended: int | None  # None while it runs
-    outcome: str  # the job's final state, or why the attempt was lost; empty while it runs
-    token: bytes = b""  # what its worker must show with an answer
+    ended: int | None  # None while the attempt runs
+    outcome: str  # the job's final state, or why the attempt was lost; empty while the attempt runs
+    token: bytes = b""  # a reply to this attempt must carry the token
 
 
 class PartialRecord(msgspec.Struct):
-    """One of several answers."""
+    """A partial reply."""
 
-    number: int  # grows within a job; not without gaps
+    number: int  # grows within a job, with gaps
     attempt: int
     at: int
     body: bytes
 
 
 class EventRecord(msgspec.Struct):
-    """Something a worker, or the broker, had to say about a job."""
+    """An event that a worker or the broker reported about a job."""
 
-    number: int  # grows within a job; not without gaps
+    number: int  # grows within a job, with gaps
     at: int
     worker: bytes
     kind: str
@@ -95,7 +93,7 @@ class EventRecord(msgspec.Struct):
 
 
 class ResultRecord(msgspec.Struct):
-    """How a job ended. `body` is None if it ended without one."""
+    """The result of a finished job. `body` is None if the job finished without one."""
 
     id: str
     service: bytes
@@ -108,25 +106,34 @@ class ResultRecord(msgspec.Struct):
     body: bytes | None
 
 
-class Change(msgspec.Struct, kw_only=True):
-    """What `Store.update` changes; None leaves it as it is."""
+class JobChange(msgspec.Struct, kw_only=True):
+    """Fields that `Store.update` changes; None leaves a field as it is."""
 
-    state: str | None = None  # WAITING or DELAYED
-    queued: int | None = None
-    not_before: int | None = None
-    service: bytes | None = None
-    target: str | None = None
-    priority: int | None = None
     max_attempts: int | None = None
-    timeout: int | None = None
-    deadline: int | None = None
-    body: bytes | None = None
     options: bytes | None = None
-    release_key: bool = False  # the next job with its idempotency key counts as new
+    release_key: bool = False  # the next job with the same idempotency key counts as new
+
+    def apply_to(self, job: JobRecord) -> None:
+        """Change the fields of the record."""
+        if self.max_attempts is not None:
+            job.max_attempts = self.max_attempts
+        if self.options is not None:
+            job.options = self.options
+        if self.release_key:
+            job.key = None
+
+    def merge(self, later: JobChange) -> None:
+        """Add a later change of the same job to this one."""
+        if later.max_attempts is not None:
+            self.max_attempts = later.max_attempts
+        if later.options is not None:
+            self.options = later.options
+        self.release_key = self.release_key or later.release_key
 
 
-class Filter(msgspec.Struct, kw_only=True):
-    """Which jobs `Store.find` shows; None does not ask. Times are those of submission, `before` excluded."""
+class JobFilter(msgspec.Struct, kw_only=True):
+    """Conditions of `Store.find`; None matches all jobs. `since` and `before` are times of submission, `before`
+    excluded."""
 
     state: str | None = None
     service: bytes | None = None
@@ -136,30 +143,29 @@ class Filter(msgspec.Struct, kw_only=True):
     since: int | None = None
     before: int | None = None
     oldest_first: bool = False
-    page: str | None = None  # `Page.next` of the page before
+    page: str | None = None  # `JobPage.next` of the previous page
     limit: int = 100
 
 
-class Page(msgspec.Struct):
-    """Some of the jobs that were asked for, without their bodies. Jobs that arrive meanwhile shift
-    nothing."""
+class JobPage(msgspec.Struct):
+    """A page of jobs, without their requests. Jobs that arrive between two pages shift nothing."""
 
     jobs: list[JobRecord]
-    next: str | None  # None: this was the last page
+    next: str | None  # None on the last page
 
 
-class Item(msgspec.Struct, frozen=True):
-    """Something on the shelf, by name within its space."""
+class KvItem(msgspec.Struct, frozen=True):
+    """An item of the key-value store, named within its space."""
 
     space: str
     name: bytes
     value: bytes
-    at: int  # when it was put there
-    until: int | None  # whoever reads it looks at this; the store only does so in `Store.trim`
+    at: int  # time of writing
+    until: int | None  # expiry; readers check it, the store removes expired items in `Store.trim` only
 
 
-class Count(msgspec.Struct):
-    """How many jobs of one service are in one state."""
+class JobCount(msgspec.Struct):
+    """The number of jobs of one service in one state."""
 
     service: bytes
     state: str
@@ -167,12 +173,12 @@ class Count(msgspec.Struct):
 
 
 class Retention(msgspec.Struct):
-    """How long finished jobs are kept, by service; None keeps them for ever. Dead letters always stay."""
+    """How long finished jobs are kept, by service; None keeps them forever. Dead letters are always kept."""
 
     default: int | None
     services: Mapping[bytes, int | None] = {}
 
     def cutoff(self, service: bytes, now: int) -> int | None:
-        """Jobs of `service` that finished at this time or earlier may go."""
+        """Return the time at or before which a job of `service` must have finished to be removed."""
         keep = self.services.get(service, self.default)
         return None if keep is None else now - keep

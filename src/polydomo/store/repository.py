@@ -1,7 +1,7 @@
-"""What the rules see of the jobs: find one, and say what became of it.
+"""The jobs and items as write operations see them: find a job, and save changes to it.
 
-Memory's books are dictionaries (`memory.py`); the databases' are a batch of jobs that was loaded before and is
-written after (`batch.py`).
+`memory.py` implements it with dictionaries, `batch.py` with a batch of jobs that is loaded from a database before and
+written after.
 """
 
 from __future__ import annotations
@@ -10,91 +10,91 @@ from abc import ABC, abstractmethod
 
 from polydomo.store.records import (
     AttemptRecord,
-    Change,
     EventRecord,
-    Item,
+    JobChange,
+    JobProgress,
     JobRecord,
+    KvItem,
     PartialRecord,
-    Progress,
 )
 
 
 class KvRepository(ABC):
-    """The shelf, as one writer sees it: what is said last counts."""
+    """The items of the key-value store."""
 
     @abstractmethod
-    def put(self, item: Item) -> None:
-        """In the place of what has its name."""
+    def put(self, item: KvItem) -> None:
+        """Add the item, or replace the one with its name."""
 
     @abstractmethod
     def drop(self, space: str, name: bytes | None) -> None:
-        """The item of that name, or the whole space."""
+        """Remove the item with that name, or all items of the space."""
 
     @abstractmethod
     def trim(self, space: str, now: int, size: int | None) -> None:
-        """Remove what has expired, then the oldest (by time, then name) until `size` bytes of values are left."""
+        """Remove expired items, then the oldest (by time, then name) until `size` bytes of values are left."""
 
 
 class Repository(ABC):
-    """The jobs, as one writer sees them."""
+    """The jobs. Operations change a job's fields, then call the method that saves them."""
 
     @property
     @abstractmethod
-    def shelf(self) -> KvRepository:
-        """What is kept by name."""
+    def kv(self) -> KvRepository:
+        """The items of the key-value store."""
 
     @abstractmethod
-    def find(self, job_id: str) -> Progress | None:
-        """The job, if there is one."""
+    def find(self, job_id: str) -> JobProgress | None:
+        """Return the job with this id."""
 
     @abstractmethod
-    def holder(self, service: bytes, key: str) -> Progress | None:
-        """The job that has this idempotency key."""
+    def find_by_key(self, service: bytes, key: str) -> JobProgress | None:
+        """Return the job that has this idempotency key."""
 
     @abstractmethod
     def insert(self, job: JobRecord) -> None:
-        """A new job."""
+        """Add a new job, whose id and key are free."""
 
     @abstractmethod
-    def changed(self, job: Progress) -> None:
-        """Something of the job's progress is different now, but not its service or state."""
+    def save_progress(self, job: JobProgress) -> None:
+        """Save the job's progress; its state is unchanged."""
 
     @abstractmethod
-    def moved(self, job: Progress, service: bytes, state: str) -> None:
-        """It is in another state or at another service; these are the old ones."""
+    def save_state(self, job: JobProgress, old: str) -> None:
+        """Save the job's progress, with a state other than `old`."""
 
     @abstractmethod
-    def revised(self, job: Progress, change: Change) -> None:
-        """Something of the rest of the job is different now."""
+    def save_change(self, job: JobProgress, change: JobChange) -> None:
+        """Change fields of the job that are not part of its progress."""
 
     @abstractmethod
-    def removed(self, job: Progress) -> None:
-        """Nothing is left of it."""
+    def remove(self, job: JobProgress) -> None:
+        """Remove the job and everything that belongs to it."""
 
     @abstractmethod
-    def withdrawn(self, ending: int) -> None:
-        """The number of an end that is no longer one. It is not given out again."""
+    def withdraw_ending(self, ending: int) -> None:
+        """Remember a number that no longer belongs to an end, so that it is not assigned again."""
 
     @abstractmethod
-    def settled(self, ending: int) -> None:
-        """The ledger has all ends up to this one."""
+    def set_ledger_position(self, ending: int) -> None:
+        """Record that the ledger has every end up to this one; a lower number changes nothing."""
 
     @abstractmethod
-    def attempt(self, job: Progress, record: AttemptRecord) -> None:
-        """An attempt has ended without ending the job."""
+    def add_attempt(self, job: JobProgress, record: AttemptRecord) -> None:
+        """Add an attempt that ended without finishing the job."""
 
     @abstractmethod
-    def partial(self, job: Progress, record: PartialRecord) -> None:
-        """One of several answers."""
+    def add_partial(self, job: JobProgress, record: PartialRecord) -> None:
+        """Add a partial reply of the job."""
 
     @abstractmethod
-    def event(self, job: Progress, record: EventRecord) -> None:
-        """Something that was said about it."""
+    def add_event(self, job: JobProgress, record: EventRecord) -> None:
+        """Add an event of the job."""
 
     @abstractmethod
-    def alias(self, job: Progress, name: str) -> None:
-        """It has a further name."""
+    def add_alias(self, job: JobProgress, name: str) -> None:
+        """Add an alias; another job that has it loses it."""
 
     @abstractmethod
-    def result(self, job: Progress, body: bytes | None) -> None:
-        """Its answer; None takes it back."""
+    def set_result(self, job: JobProgress, body: bytes | None) -> None:
+        """Save the body of the job's result; None removes it."""

@@ -1,17 +1,16 @@
-"""The tables, and how a store of an older version becomes one of this version.
+"""The tables, and the migrations that bring an older store up to date.
 
-`jobs` is what people ask about; it is changed during a job's life, so what may be large is kept apart in
-`requests` and `results`, written once. A running job's attempt stands in `jobs`; `attempts` has those that
-were lost, so a job that goes well needs no row there. `ending` numbers the ends of jobs in their order. `tallies`
-counts jobs by service and state, in the same transaction as the change. `aliases` are further names by which a job
-can be asked for. `shelf` has nothing to do with jobs: small things kept by name; `spaces` counts them, in the same
-transaction.
+`jobs` is what people query. Its rows change during a job's life, so everything large is in `requests` and `results`,
+which are written once. The latest attempt is part of the job's row; `attempts` has the lost ones, so that a job that
+succeeds at once needs no row there. `ending` numbers jobs in the order in which they finish. `tallies` counts jobs by
+service and state, in the same transaction as the change. `aliases` are further names of jobs. `shelf` is a key-value
+store for other parts of the broker; `spaces` has its totals, in the same transaction as the change.
 
-The same text serves both databases: {int} is INTEGER or BIGINT, {bytes} is BLOB or BYTEA, {nothing} is no
-bytes at all.
+The same text serves both databases: {int} is INTEGER or BIGINT, {bytes} is BLOB or BYTEA, {nothing} is the empty byte
+string.
 
-A migration is never edited once released: append a new one. Each runs in a transaction of its own, and a
-store whose version is higher than the last one here is refused.
+A released migration is never edited: append a new one. Each runs in a transaction of its own, and a store whose
+version is higher than the number of migrations is refused.
 """
 
 from __future__ import annotations
@@ -20,19 +19,18 @@ from typing import Final, NamedTuple
 
 
 class Migration(NamedTuple):
-    """One step. `postgres` are further statements that only PostgreSQL needs."""
+    """The statements of one schema version. `postgres` are further statements for PostgreSQL only."""
 
-    name: str
     statements: tuple[str, ...]
     postgres: tuple[str, ...] = ()
 
 
-# Single numbers: `version` of the schema, `seq` the highest ever given out when jobs were removed, `batch`
-# the last transaction (PostgreSQL: whether a commit whose answer was lost took place).
-META: Final = "CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, number {int} NOT NULL)"
+# Single numbers: `version` of the schema; `seq` and `ending`, the highest of removed jobs; `ledger`, the last end that
+# the ledger has; `batch`, the last transaction (PostgreSQL: did a commit happen whose reply was lost?).
+META: Final = Migration(("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, number {int} NOT NULL)",))
 
+# Jobs and everything that belongs to them.
 FIRST: Final = Migration(
-    "jobs and all that belongs to them",
     (
         """
         CREATE TABLE jobs (
@@ -66,14 +64,14 @@ FIRST: Final = Migration(
         "CREATE UNIQUE INDEX jobs_id ON jobs (id)",
         "CREATE UNIQUE INDEX jobs_key ON jobs (key, key_service) WHERE key IS NOT NULL",
         "CREATE INDEX jobs_parent ON jobs (parent) WHERE parent IS NOT NULL",
-        # Recovery: what has not ended, in order, and how large it is.
+        # Recovery: unfinished jobs in order, and their sizes.
         "CREATE INDEX jobs_open ON jobs (seq, size_in) WHERE finished IS NULL",
-        # Lists, newest first: of a service, of a client, of a time, of a final state.
+        # Lists, newest first: by service, client, time and final state.
         "CREATE INDEX jobs_service ON jobs (service, seq)",
         "CREATE INDEX jobs_client ON jobs (client, seq)",
         "CREATE INDEX jobs_submitted ON jobs (submitted)",
         "CREATE INDEX jobs_state ON jobs (state, seq) WHERE finished IS NOT NULL",
-        # Retention: what of a service ended first.
+        # Retention: a service's jobs that finished first.
         "CREATE INDEX jobs_ended ON jobs (service, finished) WHERE finished IS NOT NULL AND state <> 'dead'",
         """
         CREATE TABLE requests (
@@ -120,7 +118,7 @@ FIRST: Final = Migration(
         """,
         "INSERT INTO meta (name, number) VALUES ('seq', 0), ('batch', 0)",
     ),
-    # Bodies are often compressed or encrypted already; trying to would only cost the server time.
+    # Bodies are often compressed or encrypted already; compressing them again costs the server time for nothing.
     (
         "ALTER TABLE requests ALTER COLUMN body SET STORAGE EXTERNAL",
         "ALTER TABLE results ALTER COLUMN body SET STORAGE EXTERNAL",
@@ -128,26 +126,26 @@ FIRST: Final = Migration(
     ),
 )
 
+# Attempts have a token that replies to them must carry.
 TOKENS: Final = Migration(
-    "attempts carry the token that their answers must show",
     (
         "ALTER TABLE jobs ADD COLUMN token {bytes} NOT NULL DEFAULT {nothing}",
         "ALTER TABLE attempts ADD COLUMN token {bytes} NOT NULL DEFAULT {nothing}",
     ),
 )
 
+# Jobs have aliases.
 ALIASES: Final = Migration(
-    "jobs may have further names",
     (
         "CREATE TABLE aliases (id TEXT PRIMARY KEY, seq {int} NOT NULL)",
         "CREATE INDEX aliases_seq ON aliases (seq)",
     ),
 )
 
-SHELF: Final = Migration(
-    "things that are kept by name",
+# The key-value store.
+KV: Final = Migration(
     (
-        # The value stands last: SQLite finds all else without reading it.
+        # The value is the last column: SQLite reads the others without it.
         """
         CREATE TABLE shelf (
             space {bytes} NOT NULL,
@@ -159,7 +157,7 @@ SHELF: Final = Migration(
             PRIMARY KEY (space, name)
         )
         """,
-        # Trimming: what is over, what is oldest.
+        # Trimming: expired items, oldest items.
         "CREATE INDEX shelf_until ON shelf (space, until, size) WHERE until IS NOT NULL",
         "CREATE INDEX shelf_at ON shelf (space, at, name, size)",
         "CREATE TABLE spaces (space {bytes} PRIMARY KEY, items {int} NOT NULL, size {int} NOT NULL)",
@@ -167,16 +165,16 @@ SHELF: Final = Migration(
     ("ALTER TABLE shelf ALTER COLUMN value SET STORAGE EXTERNAL",),
 )
 
+# Finished jobs are numbered.
 ENDINGS: Final = Migration(
-    "ends of jobs are numbered",
     (
         "ALTER TABLE jobs ADD COLUMN ending {int}",
         "UPDATE jobs SET ending = seq WHERE finished IS NOT NULL",
-        # Whoever follows what ends: the ledger after a crash, a stream of results.
+        # For readers that follow finished jobs: the ledger after a crash, a stream of results.
         "CREATE UNIQUE INDEX jobs_ending ON jobs (ending) WHERE ending IS NOT NULL",
-        # The highest that was ever taken back, and up to which one the ledger has them all.
+        # The highest number of a revived job, and the number up to which the ledger is complete.
         "INSERT INTO meta (name, number) VALUES ('ending', 0), ('ledger', 0)",
     ),
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (FIRST, TOKENS, ALIASES, SHELF, ENDINGS)
+MIGRATIONS: Final[tuple[Migration, ...]] = (FIRST, TOKENS, ALIASES, KV, ENDINGS)

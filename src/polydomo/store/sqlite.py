@@ -1,8 +1,7 @@
 """The default store: one SQLite file, in write-ahead-log mode with full synchronisation.
 
-The writer's connection commits; the reader's sees what was committed without ever making the writer wait.
-Moving the log's pages into the database (a checkpoint) is left to a thread of its own, so that no commit
-waits for it.
+The writer's connection commits; the reader's connection sees committed data without blocking the writer. Moving the
+log's pages into the database (a checkpoint) is left to a thread of its own, so that no commit waits for it.
 """
 
 from __future__ import annotations
@@ -10,176 +9,51 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import cache, partial
-from itertools import chain
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
-
-import msgspec
+from typing import Final, TypeVar
 
 from polydomo import private_files
 from polydomo.deferred import Deferred
 from polydomo.store.batch import execute
 from polydomo.store.checkpoint import Checkpointer
-from polydomo.store.damage import Check, LogScan, lost_in_log, quick_check, scan_log, set_aside
-from polydomo.store.database import Database, Row, migrate
-from polydomo.store.disk import explain, inspect
+from polydomo.store.damage import DamageReport, WalScan, lost_in_log, quick_check, scan_log, set_aside
+from polydomo.store.database import Database, migrate
+from polydomo.store.disk import check_disk, translate_error
 from polydomo.store.errors import (
-    StoreError,
     StoreFull,
     StoreLocked,
     StoreReadonly,
     StoreTrouble,
     StoreUnusable,
 )
-from polydomo.store.operations import Op
-from polydomo.store.queries import BulkInsert, Query, SqlColumn, SqlTable
-from polydomo.store.schema import Migration
+from polydomo.store.operations import Operation
 from polydomo.store.sql import Counters, SqlStore
-from polydomo.store.store import BACKLOG, BATCH, Call
+from polydomo.store.sqlite_database import SqliteDatabase
+from polydomo.store.store import BACKLOG, BATCH, CallSoon
 from polydomo.store.writer import Outcomes
 
 T = TypeVar("T")
 
 # UPDATE … FROM came with 3.33.
-OLDEST: Final = (3, 33, 0)
-
-# Rows per statement, largest first: few statements for any number of rows, and few texts, so that all of them
-# stay prepared.
-CHUNKS: Final = (256, 128, 64, 32, 16, 8, 4, 2, 1)
-
-# How long to wait for another program that has the file locked, in milliseconds.
-PATIENCE: Final = 5000
-HURRY: Final = 50
-
-SETTINGS: Final = (
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = FULL",  # the log is on disk when COMMIT returns
-    "PRAGMA wal_autocheckpoint = 0",  # see Checkpointer
-    "PRAGMA journal_size_limit = 67108864",
-    "PRAGMA cache_size = -32768",
-    "PRAGMA temp_store = MEMORY",
-)
-
-
-class SqliteDatabase(Database):
-    """One connection. It is made by one thread and used by another, never by two at once.
-
-    After an error below the database its view of the files is not trusted any more: whoever notices marks it as
-    `stale`, and its next user makes it anew.
-    """
-
-    def __init__(self, path: Path, *, readonly: bool = False) -> None:
-        self.stale = False
-        self._path = path
-        self._readonly = readonly
-        self._connection = self._connect()
-
-    def begin(self) -> None:
-        self._fresh().execute("BEGIN IMMEDIATE")
-
-    def commit(self) -> None:
-        self._connection.execute("COMMIT")
-
-    def rollback(self) -> None:
-        try:
-            if self._connection.in_transaction:  # a full disk may have rolled back already
-                self._connection.execute("ROLLBACK")
-        except sqlite3.Error:
-            self.stale = True
-
-    def append(self, table: SqlTable, rows: Sequence[Row]) -> None:
-        for chunk in _chunks(rows):
-            self._connection.execute(_insert(table, len(chunk)), list(chain.from_iterable(chunk)))
-
-    def change(self, bulk: BulkInsert, rows: Sequence[Row]) -> None:
-        for chunk in _chunks(rows):
-            self._connection.execute(_with(bulk, len(chunk)), list(chain.from_iterable(chunk)))
-
-    def ask(self, bulk: BulkInsert, rows: Sequence[Row], limit: int = 0) -> list[Row]:
-        """The whole answer is one JSON text: each row fetched would cost a turn of Python's lock (see
-        queries)."""
-        found: list[Row] = []
-        for chunk in _chunks(rows):
-            text = _question(bulk, len(chunk), limit)
-            answer = self._connection.execute(text, list(chain.from_iterable(chunk))).fetchone()[0]
-            found += _decode(bulk.answer, msgspec.json.decode(answer))
-            if limit and len(found) >= limit:
-                return found[:limit]
-        return found
-
-    def fetch(self, query: Query, **parameters: object) -> list[Row]:
-        return self._fresh().execute(query.text, parameters).fetchall()
-
-    def execute(self, query: Query, **parameters: object) -> None:
-        self._connection.execute(query.text, parameters)
-
-    def script(self, text: str) -> None:
-        self._connection.execute(text)
-
-    def statements(self, migration: Migration) -> list[str]:
-        return [text.format(int="INTEGER", bytes="BLOB", nothing="x''") for text in migration.statements]
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def pragma(self, text: str) -> tuple[Any, ...]:
-        """The answer's first row."""
-        found: tuple[Any, ...] = self._fresh().execute(f"PRAGMA {text}").fetchone()
-        return found
-
-    def hurry(self, text: str) -> None:
-        """A pragma that gives up soon if somebody is in its way."""
-        self._connection.execute(f"PRAGMA busy_timeout = {HURRY}")
-        try:
-            self._connection.execute(f"PRAGMA {text}").fetchone()
-        finally:
-            self._connection.execute(f"PRAGMA busy_timeout = {PATIENCE}")
-
-    def _fresh(self) -> sqlite3.Connection:
-        if self.stale:
-            self._connection.close()
-            self._connection = self._connect(
-                "rw"
-            )  # a disk that is away must not be replaced by an empty file
-            self.stale = False
-        return self._connection
-
-    def _connect(self, mode: str = "rwc") -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"{self._path.absolute().as_uri()}?mode={mode}",
-            uri=True,
-            timeout=PATIENCE / 1000,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=256,
-        )
-        try:
-            for setting in SETTINGS:
-                connection.execute(setting)
-            if self._readonly:
-                connection.execute("PRAGMA query_only = ON")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+OLDEST_SQLITE: Final = (3, 33, 0)
 
 
 class SqliteStore(SqlStore):
-    """One SQLite file, and the connections to it.
+    """A SQLite file and the connections to it.
 
-    A file on a full or read-only disk need not be usable when the store is made: `unopened` says why, every read
-    and write fails with that, and `reopen` tries again.
+    A store on a full or read-only disk can be created, too: `unopened` is the reason, all reads and writes fail with
+    it, and `reopen` tries again.
     """
 
     def __init__(
-        self, path: str | Path, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH
+        self, path: str | Path, call_soon: CallSoon, backlog_limit: int = BACKLOG, batch: int = BATCH
     ) -> None:
-        super().__init__(call, backlog_limit, batch)
+        super().__init__(call_soon, backlog_limit, batch)
         self._path = Path(path)
-        if sqlite3.sqlite_version_info < OLDEST:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise StoreUnusable(
                 f"SQLite {sqlite3.sqlite_version} is too old", hint="3.33 or newer is needed, or PostgreSQL"
             )
@@ -200,7 +74,7 @@ class SqliteStore(SqlStore):
         def opened(counters: Counters) -> None:
             self._set_counters(counters)
             self.unopened = None
-            reply.settle(None)
+            reply.resolve(None)
 
         def failed(error: Exception) -> None:
             if isinstance(error, StoreTrouble):
@@ -209,15 +83,15 @@ class SqliteStore(SqlStore):
 
         reply: Deferred[None] = Deferred()
         if self.unopened is None:
-            reply.settle(None)
+            reply.resolve(None)
         else:
-            self._reader.ask(self._open).then(opened, failed)
+            self._reader.submit(self._open).then(opened, failed)
         return reply
 
     def inspect(self) -> None:
-        inspect(self._path)
+        check_disk(self._path)
 
-    def search(self, seconds: float, stopped: Callable[[], bool]) -> Check:
+    def check_damage(self, seconds: float, stopped: Callable[[], bool]) -> DamageReport:
         return quick_check(self._path, seconds, stopped)
 
     def _open(self) -> Counters:
@@ -227,26 +101,28 @@ class SqliteStore(SqlStore):
             _create(self._path)
             log = Path(f"{self._path}-wal")
             scan = scan_log(log)
-            self._database = self._connect()
-            self.damage = _lost(log, scan, self._database)
-            migrate(self._database)
+            self._writing = self._connect()
+            self.damage = _lost_transactions(log, scan, self._writing)
+            migrate(self._writing)
             self._reading = self._connect(readonly=True)
             self._checkpointer = Checkpointer(self._path, self._connect())
             self._resources.callback(self._checkpointer.close)
-            return self._read_counters(self._database)
+            return self._read_counters(self._writing)
         except Exception as error:
             self._resources.close()
             self._databases.clear()
-            meaning = explain(error, self._path)
-            if meaning is None and isinstance(error, sqlite3.Error):
-                meaning = StoreUnusable(f"{self._path}: {error}", hint="does it belong to another program?")
-            raise meaning or error from error
+            translated = translate_error(error, self._path)
+            if translated is None and isinstance(error, sqlite3.Error):
+                translated = StoreUnusable(
+                    f"{self._path}: {error}", hint="does it belong to another program?"
+                )
+            raise translated or error from error
 
-    def _submit(self, op: Op) -> None:
+    def _submit(self, operation: Operation) -> None:
         if self.unopened is None:
-            super()._submit(op)
+            super()._submit(operation)
         else:
-            self._call(partial(self._finish, [op], [self.unopened]))
+            self._call_soon(partial(self._finish, [operation], [self.unopened]))
 
     def _connect(self, *, readonly: bool = False) -> SqliteDatabase:
         database = SqliteDatabase(self._path, readonly=readonly)
@@ -254,44 +130,40 @@ class SqliteStore(SqlStore):
         self._databases.append(database)
         return database
 
-    def _execute(self, ops: Sequence[Op]) -> Outcomes:
-        database = self._database
+    def _execute(self, operations: Sequence[Operation]) -> Outcomes:
+        database = self._writing
         try:
             database.begin()
-            outcomes = execute(database, ops)
+            outcomes = execute(database, operations)
             database.commit()
         except Exception as error:
             database.rollback()
-            raise self._meaning(error) from error
-        self._checkpointer.written(database)
+            raise self._failure(error) from error
+        self._checkpointer.on_commit(database)
         return outcomes
 
-    def _look(self, look: Callable[[Database], T]) -> T:
+    def _query(self, query: Callable[[Database], T]) -> T:
         if self.unopened is not None:
             raise self.unopened
         try:
-            return look(self._reading)
+            return query(self._reading)
         except sqlite3.Error as error:
-            raise self._meaning(error) from error
+            raise self._failure(error) from error
 
-    def _meaning(self, error: Exception) -> Exception:
-        """What the error means. The next transaction should find connections that can work, if the disk can."""
-        meaning = explain(error, self._path)
-        if isinstance(meaning, StoreTrouble) and not isinstance(meaning, StoreFull):
+    def _failure(self, error: Exception) -> Exception:
+        """Return the store's error for a driver's. After disk errors all connections are marked to be made again."""
+        translated = translate_error(error, self._path)
+        if isinstance(translated, StoreTrouble) and not isinstance(translated, StoreFull):
             for database in self._databases:
                 database.stale = True
-        return meaning or error
-
-    def _explain(self, error: Exception) -> StoreError | None:
-        return explain(error, self._path)
+        return translated or error
 
     def _close(self) -> None:
         self._resources.close()
 
 
 def _lock(path: Path) -> int:
-    """One broker at a time. The lock is a file of its own: SQLite's locks on the database must not be
-    touched."""
+    """Lock the store for this broker. The lock is a file of its own, to leave SQLite's locks on the database alone."""
     private_files.make_folder(path.parent)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -302,8 +174,8 @@ def _lock(path: Path) -> int:
     return lock
 
 
-def _lost(log: Path, scan: LogScan | None, database: SqliteDatabase) -> str:
-    """What SQLite could not read of its log; empty: nothing. Before anything is written to the log again."""
+def _lost_transactions(log: Path, scan: WalScan | None, database: SqliteDatabase) -> str:
+    """Describe what SQLite could not read of its log; empty if nothing is lost. Call before the log is written to."""
     if scan is None:
         return ""
     try:
@@ -316,7 +188,7 @@ def _lost(log: Path, scan: LogScan | None, database: SqliteDatabase) -> str:
 
 
 def _create(path: Path) -> None:
-    """For its owner's eyes only; SQLite gives the log the same permissions. The name is on disk as well."""
+    """Create the file, readable by its owner only, and sync its folder. SQLite gives the log the same permissions."""
     if path.exists():
         return
     private_files.make_file(path)
@@ -325,47 +197,3 @@ def _create(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    start = 0
-    for size in CHUNKS:
-        while len(rows) - start >= size:
-            yield rows[start : start + size]
-            start += size
-
-
-@cache
-def _insert(table: SqlTable, rows: int) -> str:
-    names = ", ".join(column.name for column in table.columns)
-    return f"INSERT INTO {table.name} ({names}) VALUES {_values(len(table.columns), rows)}"
-
-
-@cache
-def _with(bulk: BulkInsert, rows: int) -> str:
-    names = ", ".join(column.name for column in bulk.columns)
-    return f"WITH v ({names}) AS (VALUES {_values(len(bulk.columns), rows)}) {bulk.text}"
-
-
-@cache
-def _question(bulk: BulkInsert, rows: int, limit: int) -> str:
-    names = ", ".join(column.name for column in bulk.columns)
-    answer = ", ".join(
-        f"hex({column.name})" if column.kind == "bytes" else column.name for column in bulk.answer
-    )
-    return (
-        f"WITH v ({names}) AS (VALUES {_values(len(bulk.columns), rows)}) "
-        f"SELECT json_group_array(json_array({answer})) FROM ({bulk.text.format(limit=limit)})"
-    )
-
-
-def _values(columns: int, rows: int) -> str:
-    return ", ".join([f"({', '.join('?' * columns)})"] * rows)
-
-
-def _decode(columns: Sequence[SqlColumn], rows: list[list[Any]]) -> list[Row]:
-    """JSON has no bytes; they came as hexadecimal digits."""
-    for place in [place for place, column in enumerate(columns) if column.kind == "bytes"]:
-        for row in rows:
-            row[place] = bytes.fromhex(row[place])
-    return [tuple(row) for row in rows]

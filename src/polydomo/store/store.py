@@ -1,15 +1,13 @@
-"""The store's one interface.
+"""The interface of all stores.
 
-Writes are calls from the event loop's thread that return at once. They are executed in the order they were
-made, many to a transaction (group commit), and `done(error)` is called on the loop's thread when the
-transaction is on disk, also in order. Whoever does not need to know leaves `done` out; a write that failed
-then shows in `trouble` only.
+Writes are calls from the event loop's thread that return at once. The store applies them in the order in which they
+were made, many per transaction (group commit), and calls `done(error)` on the loop's thread when the transaction is on
+disk, in the same order. `done` is optional; without it a failed write shows in `trouble` only.
 
-Reads return a `Deferred`: await it, or give it a function. They see at least all writes whose `done` has been
-called.
+Reads return a `Deferred`: await it, or give it a callback. A read sees at least all writes whose `done` was called.
 
-The owner hands in `call`, which runs a function on the loop's thread soon (`loop.call_soon_threadsafe`). It
-is used once per transaction, not once per job.
+The owner passes `call_soon`, which schedules a function on the loop's thread (`loop.call_soon_threadsafe`). It is used
+once per transaction, not once per job.
 """
 
 from __future__ import annotations
@@ -21,79 +19,79 @@ from functools import partial
 from typing import Any, Final
 
 from polydomo.deferred import Deferred
-from polydomo.store import kv, operations
-from polydomo.store.damage import Check
+from polydomo.store import operations
+from polydomo.store.damage import DamageReport
 from polydomo.store.errors import StoreBusy, StoreClosed, StoreError, StoreInvalid, StoreTrouble
-from polydomo.store.operations import Done, Op
+from polydomo.store.operations import DoneCallback, Operation
 from polydomo.store.records import (
     DELAYED,
     ENDED,
     OPEN,
     WAITING,
     AttemptRecord,
-    Change,
-    Count,
     EventRecord,
-    Filter,
-    Item,
+    JobChange,
+    JobCount,
+    JobFilter,
+    JobPage,
     JobRecord,
-    Page,
+    KvItem,
     PartialRecord,
     ResultRecord,
     Retention,
 )
 
-Call = Callable[[Callable[[], None]], object]
+# Schedules a function on the event loop's thread.
+CallSoon = Callable[[Callable[[], object]], object]
 
-# How many bytes may wait to be written before `add` refuses. A disk that stops for a second must not be felt.
+# Bytes that may wait to be written before `add` refuses: enough for a disk that stops for a second.
 BACKLOG: Final = 256 * 1024 * 1024
 
-# How much of that is kept ready for the writer. Beyond it the owner should take no more (`behind`) until half of it is
-# written: two or three transactions' worth keeps the disk busy, and whoever comes next waits for all of it.
-READY: Final = 8  # one in so many
+# The fraction of the backlog (1/8) beyond which the owner should accept no more jobs (`behind`) until half of it is
+# written. Two or three transactions keep the disk busy, and a longer queue only adds latency.
+READY: Final = 8
 
-# Writes whose ends are told in one turn of the loop: each may dispatch a job or answer a client.
+# Writes reported in one turn of the loop: each may dispatch a job or send a reply.
 SLICE: Final = 256
 
-# Writes that somebody waits for and that share a transaction, at most: those who came first should not wait for all
-# of a long queue.
+# Writes with a `done` in one transaction, at most: the first ones should not wait for all of a long queue.
 BATCH: Final = 4096
 
-# Jobs that one transaction of a sweep removes: few enough that the writes behind it wait some milliseconds
-# only.
+# Jobs that one transaction of a sweep removes: few enough to delay other writes by some milliseconds only.
 SWEEP_JOBS: Final = 500
 
-# Jobs that come out at once on recovery, and about how many bytes of bodies.
+# Jobs that recovery reads at once, and the approximate limit of their bodies.
 RECOVERY_JOBS: Final = 2000
 RECOVERY_BYTES: Final = 32 * 1024 * 1024
 
-# Ends of jobs that are read at once.
+# Finished jobs that are read at once.
 ENDINGS: Final = 1000
 
-# What names of items may have: PostgreSQL's indexes take no more than 2,700 bytes together.
+# Limits of items' names: an entry of PostgreSQL's indexes has at most 2,700 bytes.
 NAME_BYTES: Final = 1024
 SPACE_LENGTH: Final = 512
 
 
 class Store(ABC):
-    """See the module's text. All methods are for the loop's thread, except `close`."""
+    """A store of durable jobs and key-value items. All methods are for the loop's thread, except `close`, `inspect` and
+    `check_damage`."""
 
-    def __init__(self, call: Call, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
+    def __init__(self, call_soon: CallSoon, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
         self.backlog = 0  # bytes that wait to be written
         self.backlog_limit = backlog_limit
-        self.batch = batch  # 1: no two who wait for a commit share one, to see what sharing is good for
+        self.batch = batch  # 1: no group commit, for comparison
         self.trouble: StoreTrouble | None = None  # why the latest transaction failed; None if it did not
-        self.on_trouble: Callable[[StoreTrouble], None] | None = (
-            None  # hears of every transaction that failed
-        )
-        self.damage = ""  # what was found to be lost when the store was opened
-        self.unopened: StoreTrouble | None = None  # why the store could not be opened yet, see `reopen`
+        self.on_trouble: Callable[[StoreTrouble], None] | None = None  # called for each failed transaction
+        self.damage = ""  # loss of data found while opening
+        self.unopened: StoreTrouble | None = None  # why the store is not open yet, see `reopen`
         self.commits = 0  # transactions since the store was opened
-        self.writes = 0  # what was in them
-        self.refused = 0  # writes, for want of room in the backlog
-        self.on_progress: Callable[[], None] | None = None  # called when some writes have ended
-        self._call = call
-        self._told: deque[tuple[Op, StoreError | None]] = deque()  # ended, and those who wait have not heard
+        self.writes = 0  # writes in these transactions
+        self.refused = 0  # writes refused because of a full backlog
+        self.on_progress: Callable[[], None] | None = None  # called when writes have completed
+        self._call_soon = call_soon
+        self._unreported: deque[tuple[Operation, StoreError | None]] = (
+            deque()
+        )  # completed, `done` not yet called
         self._closed = False
         self._seq = 0
         self._number = 0
@@ -101,13 +99,13 @@ class Store(ABC):
 
     # Writes
 
-    def add(self, job: JobRecord, done: Done | None = None) -> None:
-        """A new job, in state waiting or delayed. Sets its `seq`; leave the record alone afterwards.
+    def add(self, job: JobRecord, done: DoneCallback | None = None) -> None:
+        """Add a new job in state waiting or delayed, and set its `seq`. The record must not be changed afterwards.
 
         Raises StoreBusy when too much is waiting to be written. Refused with DuplicateJob or DuplicateKey.
         """
-        size = len(job.body) + len(job.envelope) + len(job.options)
-        if self.backlog and self.backlog + size > self.backlog_limit:
+        operation = operations.AddJob(done, job)
+        if self.backlog and self.backlog + operation.size > self.backlog_limit:
             self.refused += 1
             raise StoreBusy(f"{self.backlog} bytes wait to be written already")
         _check_text(job.key, job.parent, job.target, job.dialect)
@@ -116,7 +114,7 @@ class Store(ABC):
         self._seq += 1
         job.seq = self._seq
         job.size_in = len(job.body)
-        self._write(operations.Add(job, done, size))
+        self._write(operation)
 
     def attempt(
         self,
@@ -125,40 +123,39 @@ class Store(ABC):
         worker: bytes,
         at: int,
         token: bytes = b"",
-        done: Done | None = None,
+        done: DoneCallback | None = None,
     ) -> None:
-        """`worker` gets the job; its answer must carry `token`. Numbers grow; an older one than known is refused
-        with Superseded."""
-        self._write(operations.Attempt(job_id, number, worker, at, token, done))
+        """Record the dispatch of the job to `worker`, whose reply must carry `token`.
 
-    def requeue(
-        self,
-        job_id: str,
-        attempt: int,
-        reason: str,
-        at: int,
-        not_before: int | None = None,
-        done: Done | None = None,
+        Numbers grow; a number that is not higher than the latest is refused with Superseded.
+        """
+        self._write(operations.StartAttempt(done, job_id, number, worker, at, token))
+
+    def partial(
+        self, job_id: str, attempt: int, body: bytes, at: int, done: DoneCallback | None = None
     ) -> None:
-        """The attempt was lost; the job waits again, or is delayed if `not_before` is given."""
-        self._write(operations.Requeue(job_id, attempt, _clean(reason), at, not_before, done))
-
-    def partial(self, job_id: str, attempt: int, body: bytes, at: int, done: Done | None = None) -> None:
-        """One of several answers of this attempt."""
+        """Add a partial reply of this attempt."""
         self._number += 1
-        self._write(operations.Partial(job_id, PartialRecord(self._number, attempt, at, body), done))
+        self._write(operations.AddPartial(done, job_id, PartialRecord(self._number, attempt, at, body)))
 
     def event(
-        self, job_id: str, kind: str, body: bytes, at: int, worker: bytes = b"", done: Done | None = None
+        self,
+        job_id: str,
+        kind: str,
+        body: bytes,
+        at: int,
+        worker: bytes = b"",
+        done: DoneCallback | None = None,
     ) -> None:
-        """Something that is said about the job. Taken as long as the job is kept, also after its end."""
+        """Add an event of the job, also after its end."""
         self._number += 1
-        self._write(operations.Event(job_id, EventRecord(self._number, at, worker, _clean(kind), body), done))
+        record = EventRecord(self._number, at, worker, _clean(kind), body)
+        self._write(operations.AddEvent(done, job_id, record))
 
-    def alias(self, job_id: str, name: str, done: Done | None = None) -> None:
-        """Whoever asks for `name` from now on means this job, unless there is a job of that id."""
+    def alias(self, job_id: str, name: str, done: DoneCallback | None = None) -> None:
+        """Let `name` refer to this job, unless there is a job with that id."""
         _check_text(name)
-        self._write(operations.Alias(job_id, name, done))
+        self._write(operations.AddAlias(done, job_id, name))
 
     def finish(
         self,
@@ -167,48 +164,40 @@ class Store(ABC):
         state: str,
         body: bytes | None,
         at: int,
-        done: Done | None = None,
+        done: DoneCallback | None = None,
         *,
         code: str = "",
         message: str = "",
     ) -> None:
-        """The job's end: done, failed, cancelled or dead. Recorded once.
+        """Finish the job as done, failed, cancelled or dead. Recorded once.
 
-        Refused with AlreadyFinished, or with Superseded if it comes from an attempt that is over. The broker
-        itself ends a waiting job under the number of its latest attempt.
+        Refused with AlreadyFinished, or with Superseded if the attempt is over. The broker itself finishes a waiting
+        job under the number of its latest attempt.
         """
         if state not in ENDED:
             raise StoreInvalid(f"a job ends as one of {', '.join(ENDED)}, not {state!r}")
         self._ending += 1
         self._write(
-            operations.Finish(
-                job_id, attempt, state, _clean(code), _clean(message), body, at, self._ending, done
+            operations.FinishJob(
+                done, job_id, attempt, state, _clean(code), _clean(message), body, at, self._ending
             )
         )
 
-    def cancel(self, job_id: str, at: int, done: Done | None = None) -> None:
-        """End the job as cancelled, whoever has it. Refused with AlreadyFinished."""
-        self._ending += 1
-        self._write(operations.Cancel(job_id, at, self._ending, done))
+    def revive(self, job_id: str, at: int, done: DoneCallback | None = None) -> None:
+        """Let a dead, failed or cancelled job wait again. It keeps its `seq` and its attempt numbers."""
+        self._write(operations.ReviveJob(done, job_id, at))
 
-    def revive(self, job_id: str, at: int, done: Done | None = None) -> None:
-        """Send a dead, failed or cancelled job again: it waits, keeps its place and its attempts' numbers."""
-        self._write(operations.Revive(job_id, at, done))
+    def update(self, job_id: str, change: JobChange, done: DoneCallback | None = None) -> None:
+        """Change an unfinished job. The idempotency key can also be released after the job's end."""
+        self._write(operations.UpdateJob(done, job_id, change))
 
-    def update(self, job_id: str, change: Change, done: Done | None = None) -> None:
-        """Change a job that has not ended. Its idempotency key can be released at any time."""
-        if change.state not in (None, WAITING, DELAYED):
-            raise StoreInvalid(f"a job is made waiting or delayed, not {change.state!r}")
-        _check_text(change.target)
-        self._write(operations.Update(job_id, change, done))
+    def set_ledger_position(self, ending: int, done: DoneCallback | None = None) -> None:
+        """Record that the ledger has every end up to this one on disk. A lower number changes nothing."""
+        self._write(operations.SetLedgerPosition(done, ending))
 
-    def settle(self, ending: int, done: Done | None = None) -> None:
-        """The ledger has every end up to this one, safe on disk. A lower number than before changes nothing."""
-        self._write(operations.Settle(ending, done))
-
-    def forget(self, job_id: str, done: Done | None = None) -> None:
-        """Remove the job and all that belongs to it: a dead letter that was dealt with."""
-        self._write(operations.Forget(job_id, done))
+    def forget(self, job_id: str, done: DoneCallback | None = None) -> None:
+        """Remove the job and everything that belongs to it, such as a dead letter that was dealt with."""
+        self._write(operations.RemoveJob(done, job_id))
 
     def put(
         self,
@@ -217,12 +206,12 @@ class Store(ABC):
         value: bytes,
         at: int,
         until: int | None = None,
-        done: Done | None = None,
+        done: DoneCallback | None = None,
     ) -> None:
-        """Keep `value` on the shelf under this name, in the place of what is there.
+        """Write an item, replacing the one with its name.
 
-        Raises nothing, because what is put there is mostly a by-product: `done` hears StoreBusy when too much is
-        waiting to be written, and StoreInvalid when the name is too long for the databases' indexes.
+        Raises nothing, because items are mostly by-products: `done` receives StoreBusy when too much is waiting to be
+        written, and StoreInvalid when the name is too long for the databases' indexes.
         """
         refusal: StoreError | None = None
         if len(name) > NAME_BYTES or len(space) > SPACE_LENGTH:
@@ -233,131 +222,136 @@ class Store(ABC):
         elif self.backlog and self.backlog + len(value) > self.backlog_limit:
             refusal = StoreBusy(f"{self.backlog} bytes wait to be written already")
         if refusal is None:
-            self._write(kv.Put(Item(space, name, value, at, until), done))
+            self._write(operations.PutItem(done, KvItem(space, name, value, at, until)))
         elif done is not None:
-            self._call(partial(_hear, done, refusal))
+            self._call_soon(partial(done, refusal))
 
-    def drop(self, space: str, name: bytes | None, done: Done | None = None) -> None:
-        """Remove an item, or the whole space (None). There need not be any."""
-        self._write(kv.Drop(space, name, done))
+    def drop(self, space: str, name: bytes | None, done: DoneCallback | None = None) -> None:
+        """Remove an item, or all items of the space (None), if there are any."""
+        self._write(operations.DropItem(done, space, name))
 
-    def trim(self, space: str, now: int, size: int | None, done: Done | None = None) -> None:
-        """Remove what has expired, then the oldest until `size` bytes of values are left. Cheap if nothing is to
-        be removed."""
-        self._write(kv.Trim(space, now, size, done))
+    def trim(self, space: str, now: int, size: int | None, done: DoneCallback | None = None) -> None:
+        """Remove expired items, then the oldest until `size` bytes of values are left. Cheap if there are none."""
+        self._write(operations.TrimSpace(done, space, now, None if size is None else max(size, 0)))
 
     def sweep(self, now: int, retention: Retention) -> Deferred[int]:
-        """Remove finished jobs that were kept long enough, a few per transaction. Answers how many."""
+        """Remove finished jobs whose retention time is over, a few per transaction, and return how many."""
         return _Sweep(self, now, retention).reply
 
-    def behind(self, share: int = READY) -> bool:
-        """Does more wait to be written than this share of what may?"""
-        return self.backlog * share > self.backlog_limit
+    def behind(self, fraction: int = READY) -> bool:
+        """Return whether the backlog exceeds 1/`fraction` of its limit."""
+        return self.backlog * fraction > self.backlog_limit
 
     @property
     def number(self) -> int:
-        """Of the latest partial answer or event that was given to `partial` or `event`."""
+        """The number of the latest call of `partial` or `event`."""
         return self._number
 
     @property
     def ending(self) -> int:
-        """Of the latest end that was given to `finish` or `cancel`; taken or not."""
+        """The number of the latest call of `finish`, whether it was accepted or not."""
         return self._ending
 
     # Reads
 
     @abstractmethod
     def get(self, job_id: str) -> Deferred[JobRecord | None]:
-        """One job with its request; `job_id` may be a further name of it here, and in `result`."""
+        """Return a job with its request. Here and in `result`, `job_id` may be an alias."""
 
     @abstractmethod
     def by_key(self, service: bytes, key: str) -> Deferred[JobRecord | None]:
-        """The job that was submitted to `service` with this idempotency key."""
+        """Return the job that was submitted to `service` with this idempotency key."""
 
     @abstractmethod
     def result(self, job_id: str) -> Deferred[ResultRecord | None]:
-        """How the job ended; None if it has not, or is not known."""
+        """Return the job's result; None if the job is unfinished or unknown."""
 
     @abstractmethod
     def attempts(self, job_id: str) -> Deferred[list[AttemptRecord]]:
-        """Who had the job, in order."""
+        """Return the job's attempts in order."""
 
     @abstractmethod
     def partials(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[PartialRecord]]:
-        """The partial answers behind number `after`, in order, of all attempts."""
+        """Return the partial replies of all attempts after number `after`, in order."""
 
     @abstractmethod
     def events(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[EventRecord]]:
-        """What was said about the job behind number `after`, in order."""
+        """Return the job's events after number `after`, in order."""
 
     @abstractmethod
-    def find(self, filter: Filter) -> Deferred[Page]:
-        """Jobs without their bodies, newest first, page by page. Dead letters are `Filter(state=DEAD)`."""
+    def find(self, filter: JobFilter) -> Deferred[JobPage]:
+        """Return a page of jobs without their requests, newest first."""
 
     @abstractmethod
-    def counts(self) -> Deferred[list[Count]]:
-        """How many jobs each service has in each state; cheap however many there are."""
+    def counts(self) -> Deferred[list[JobCount]]:
+        """Return the number of jobs by service and state, without counting rows."""
 
     @abstractmethod
     def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Deferred[list[JobRecord]]:
-        """Jobs that have not ended, with their requests, in order of arrival, from behind `after` (a `seq`).
-        May be fewer than `limit` if their bodies are large; an empty list is the end."""
+        """Return unfinished jobs with their requests, in order of arrival, after `after` (a `seq`).
+
+        There may be fewer than `limit` if their bodies are large; an empty list is the end.
+        """
 
     @abstractmethod
     def aliases(self) -> Deferred[list[tuple[str, str]]]:
-        """The further names of jobs that have not ended, each with the job's id."""
+        """Return the aliases of unfinished jobs, each with the job's id."""
 
     @abstractmethod
     def endings(self, after: int, limit: int = ENDINGS) -> Deferred[list[JobRecord]]:
-        """Jobs that have ended, without their requests, in the order in which they did, from behind `after` (an
-        `ending`). Numbers have gaps; one that was seen is followed by higher ones only."""
+        """Return jobs that finished after `after` (an `ending`), in that order, without their requests.
+
+        Numbers have gaps. Jobs that finish later have higher numbers.
+        """
 
     @abstractmethod
-    def settled(self) -> Deferred[int]:
-        """Up to which end the ledger has them all."""
+    def ledger_position(self) -> Deferred[int]:
+        """Return the number of the last end up to which the ledger is complete."""
 
     @abstractmethod
-    def item(self, space: str, name: bytes) -> Deferred[Item | None]:
-        """What is on the shelf under this name; also if its time is over."""
+    def item(self, space: str, name: bytes) -> Deferred[KvItem | None]:
+        """Return an item, also if it has expired."""
 
     @abstractmethod
-    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[Item]]:
-        """What the space has behind this name (an empty one: from the first), by name, values left empty."""
+    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[KvItem]]:
+        """Return the items after the name `after` (empty: from the first), by name, without their values."""
 
     @abstractmethod
-    def room(self, space: str) -> Deferred[tuple[int, int]]:
-        """How many items, and how many bytes of values, the space has; cheap however many there are."""
+    def space_totals(self, space: str) -> Deferred[tuple[int, int]]:
+        """Return the number of items and the bytes of their values, without counting rows."""
 
     @abstractmethod
     def spaces(self, prefix: str = "") -> Deferred[list[str]]:
-        """The spaces whose names begin so and that have something in them, in order."""
+        """Return the names of the spaces that start with `prefix` and have items, in order."""
 
     async def recover(self, limit: int = RECOVERY_JOBS, after: int = 0) -> AsyncIterator[list[JobRecord]]:
-        """All unfinished jobs behind `after` (a `seq`). Not read ahead: SQLite's driver gives up the GIL for every row,
-        and takes it back from an owner who is busy with the rows before; one after the other they are done a quarter
-        sooner."""
+        """Yield all unfinished jobs after `after` (a `seq`), `limit` at a time.
+
+        The next jobs are not read ahead: SQLite's driver releases the GIL for every row and then competes for it with
+        an owner that is busy with the rows before. Reading in turns is faster by a quarter.
+        """
         jobs = await self.unfinished(after, limit)
         while jobs:
             yield jobs
             jobs = await self.unfinished(jobs[-1].seq, limit)
 
-    # Its life
+    # Lifecycle
 
     def reopen(self) -> Deferred[None]:
-        """Try again to open a store that could not be opened because of its disk (`unopened`)."""
+        """Try again to open a store whose disk did not allow it (`unopened`)."""
         reply: Deferred[None] = Deferred()
-        reply.settle(None)
+        reply.resolve(None)
         return reply
 
-    def inspect(self) -> None:  # noqa: B027 (a server looks after its disks itself)
-        """Raise StoreTrouble if there is no room for more. Blocks, may be called from any thread."""
+    def inspect(self) -> None:  # noqa: B027 (a database server checks its disks itself)
+        """Raise StoreTrouble if the disk is full or read-only. Blocks; may be called from any thread."""
 
-    def search(self, seconds: float, stopped: Callable[[], bool]) -> Check:
-        """Look for damage in what is stored, for so long at most. Blocks: for a thread of its own."""
-        return Check([], True)
+    def check_damage(self, seconds: float, stopped: Callable[[], bool]) -> DamageReport:
+        """Check the stored data for damage, for at most `seconds`. Blocks; may be called from any thread."""
+        return DamageReport([], True)
 
     def show(self) -> dict[str, Any]:
-        """How it goes, for people."""
+        """Return the store's counters for the management service."""
         return {
             "commits": self.commits,
             "writes": self.writes,
@@ -368,55 +362,55 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Write what is waiting, then end. Blocks: call it from another thread if `done`s should still be
-        heard."""
+        """Write the backlog, then close. Blocks: call it from another thread if each `done` should still be called."""
 
     # For the implementations
 
     @abstractmethod
-    def _submit(self, op: Op) -> None:
-        """Execute the write in its turn, then `_finish` it."""
+    def _submit(self, operation: Operation) -> None:
+        """Apply the write in its turn, then call `_finish`."""
 
     @abstractmethod
     def _expired(self, now: int, retention: Retention, limit: int) -> Deferred[list[str]]:
-        """Ids of finished jobs, no dead letters, that were kept long enough."""
+        """Return ids of finished jobs, no dead letters, whose retention time is over."""
 
-    def _write(self, op: Op) -> None:
+    def _write(self, operation: Operation) -> None:
         if self._closed:
             raise StoreClosed("the store is closed")
-        _check_text(op.job_id)
-        self.backlog += op.size
-        self._submit(op)
+        _check_text(*operation.ids())
+        self.backlog += operation.size
+        self._submit(operation)
 
-    def _finish(self, ops: Sequence[Op], outcomes: Sequence[StoreError | None]) -> None:
-        """A transaction has ended: tell everybody, in order, some per turn of the loop."""
+    def _finish(self, batch: Sequence[Operation], outcomes: Sequence[StoreError | None]) -> None:
+        """Report a completed transaction: call each `done` in order, some per turn of the loop."""
         self.commits += 1
-        self.writes += len(ops)
+        self.writes += len(batch)
         self.trouble = None
         for outcome in outcomes:
             if isinstance(outcome, StoreTrouble):
                 self.trouble = outcome
         if self.trouble is not None and self.on_trouble is not None:
             self.on_trouble(self.trouble)
-        waiting = bool(self._told)
-        self._told.extend(zip(ops, outcomes, strict=True))
-        if not waiting:
-            self._tell_some()
+        reporting = bool(self._unreported)
+        self._unreported.extend(zip(batch, outcomes, strict=True))
+        if not reporting:
+            self._report_some()
 
-    def _tell_some(self) -> None:
-        """One that raises does not keep the others from hearing. While the store closes there may be no next turn."""
+    def _report_some(self) -> None:
+        """Call some callbacks. One that raises does not affect the others. A closing store calls all of them, because
+        there may be no next turn."""
         failure: Exception | None = None
-        for _ in range(len(self._told) if self._closed else min(len(self._told), SLICE)):
-            op, outcome = self._told[0]
-            self.backlog -= op.size
-            if op.done is not None:
+        for _ in range(len(self._unreported) if self._closed else min(len(self._unreported), SLICE)):
+            operation, outcome = self._unreported[0]
+            self.backlog -= operation.size
+            if operation.done is not None:
                 try:
-                    op.done(outcome)
+                    operation.done(outcome)
                 except Exception as error:
                     failure = failure or error
-            self._told.popleft()  # not before: `_finish` must not begin to tell in between
-        if self._told:
-            self._call(self._tell_some)
+            self._unreported.popleft()  # after `done`: if that calls `_finish`, this loop reports its writes
+        if self._unreported:
+            self._call_soon(self._report_some)
         if self.on_progress is not None:
             self.on_progress()
         if failure is not None:
@@ -424,7 +418,7 @@ class Store(ABC):
 
 
 class _Sweep:
-    """Look for some jobs, remove them, look again. Other writes go on in between."""
+    """The removal of expired jobs, a few per transaction, with other writes in between."""
 
     def __init__(self, store: Store, now: int, retention: Retention) -> None:
         self.reply: Deferred[int] = Deferred()
@@ -432,36 +426,32 @@ class _Sweep:
         self._now = now
         self._retention = retention
         self._removed = 0
-        self._look()
+        self._find()
 
-    def _look(self) -> None:
+    def _find(self) -> None:
         self._store._expired(self._now, self._retention, SWEEP_JOBS).then(self._remove, self.reply.fail)
 
     def _remove(self, ids: list[str]) -> None:
         if not ids:
-            self.reply.settle(self._removed)
+            self.reply.resolve(self._removed)
             return
 
-        def gone(error: StoreError | None) -> None:
+        def removed(error: StoreError | None) -> None:
             if error is not None:
                 self.reply.fail(error)
             else:
-                self._removed += op.removed
-                self._look()
+                self._removed += operation.removed
+                self._find()
 
-        op = operations.Purge(ids, gone)
+        operation = operations.RemoveExpired(removed, ids)
         try:
-            self._store._write(op)
+            self._store._write(operation)
         except StoreClosed as error:
             self.reply.fail(error)
 
 
-def _hear(done: Done, error: StoreError) -> None:
-    done(error)
-
-
-def page_position(filter: Filter) -> int | None:
-    """The `seq` that the filter's page begins behind."""
+def page_position(filter: JobFilter) -> int | None:
+    """Check the filter and return the `seq` after which its page starts; None for the first page."""
     if filter.limit < 1:
         raise StoreInvalid(f"a page has at least 1 job, not {filter.limit}")
     if filter.state is not None and filter.state not in OPEN + ENDED:
@@ -469,13 +459,14 @@ def page_position(filter: Filter) -> int | None:
     if filter.page is None:
         return None
     if not filter.page.isascii() or not filter.page.isdigit() or len(filter.page) > 18:
-        raise StoreInvalid(f"{filter.page[:40]!r} is no page of this list", hint="use the `next` of a page")
+        raise StoreInvalid(
+            f"{filter.page[:40]!r} is not a page of this list", hint="use the `next` of a page"
+        )
     return int(filter.page)
 
 
 def _check_text(*texts: str | None) -> None:
-    """Databases take neither NUL nor lone surrogates in a text; better say so before others share its
-    fate."""
+    """Raise StoreInvalid for NUL and lone surrogates, which databases reject, before they fail a whole batch."""
     for text in texts:
         if text is not None and not text.isascii():
             try:
@@ -487,7 +478,7 @@ def _check_text(*texts: str | None) -> None:
 
 
 def _clean(text: str) -> str:
-    """The same, for what a worker wrote and must not be refused for."""
+    """Replace what databases reject in a text that a worker wrote and that must not be refused."""
     if text.isascii() and "\0" not in text:
         return text
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")

@@ -1,8 +1,7 @@
 """The store's two threads: one writes, in batches; one reads. The event loop never waits for either.
 
-Group commit: the writer takes everything that is queued, executes it in one transaction and tells everybody
-together. While it waits for the disk, the next batch collects by itself; so batches grow with the load, and
-nobody has to guess how long to wait for company.
+Group commit: the writer takes everything that is queued and executes it in one transaction. While it waits for the
+disk, the next batch accumulates. So batches grow with the load, and no delay has to be configured.
 """
 
 from __future__ import annotations
@@ -15,43 +14,46 @@ from typing import Final, TypeVar
 
 from polydomo.deferred import Deferred
 from polydomo.store.errors import StoreClosed, StoreError, StoreInvalid
-from polydomo.store.operations import Op
-from polydomo.store.store import Call
+from polydomo.store.operations import Operation
+from polydomo.store.store import CallSoon
 
 T = TypeVar("T")
 
-# A transaction ends when it has so many bytes or writes; see also base.BATCH.
+# Limits of one transaction; see also store.BATCH.
 BATCH_BYTES: Final = 16 * 1024 * 1024
 BATCH_WRITES: Final = 16384
 
 Outcomes = list[StoreError | None]
 
 
-class Writer:
-    """`execute` runs a batch as one transaction. It raises StoreError if nothing of it was written because of
-    the disk or the server, and anything else if one of the writes cannot be written at all."""
+class WriterThread:
+    """The thread that writes.
+
+    `execute` runs a batch as one transaction. It raises StoreError if the disk or the server failed, and another
+    exception if one of the operations cannot be written at all.
+    """
 
     def __init__(
         self,
-        execute: Callable[[Sequence[Op]], Outcomes],
-        report: Callable[[Sequence[Op], Outcomes], None],
-        call: Call,
+        execute: Callable[[Sequence[Operation]], Outcomes],
+        report: Callable[[Sequence[Operation], Outcomes], None],
+        call_soon: CallSoon,
         batch: int,
     ) -> None:
         self._limit = batch
         self._execute = execute
         self._report = report
-        self._call = call
-        self._queue: SimpleQueue[Op | None] = SimpleQueue()
+        self._call_soon = call_soon
+        self._queue: SimpleQueue[Operation | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="polydomo-store-writer", daemon=True)
         self._thread.start()
 
-    def put(self, op: Op) -> None:
-        """In its turn."""
-        self._queue.put(op)
+    def submit(self, operation: Operation) -> None:
+        """Queue an operation for the next batch."""
+        self._queue.put(operation)
 
     def close(self) -> None:
-        """Write what is queued, then end."""
+        """Write what is queued, then stop the thread."""
         self._queue.put(None)
         self._thread.join()
 
@@ -60,66 +62,65 @@ class Writer:
             batch, last = self._collect()
             if batch:
                 outcomes = self._commit(batch)
-                _tell(self._call, partial(self._report, batch, outcomes))
+                _schedule(self._call_soon, partial(self._report, batch, outcomes))
             if last:
                 return
 
-    def _collect(self) -> tuple[list[Op], bool]:
-        """Wait for something to do; take all there is. True: it is the last batch."""
-        batch: list[Op] = []
+    def _collect(self) -> tuple[list[Operation], bool]:
+        """Wait for operations and return all that are queued, and whether they are the last."""
+        batch: list[Operation] = []
         size = 0
-        awaited = 0  # writes that somebody waits for; the others go along with the next of these
-        op = self._queue.get()
-        while op is not None:
-            batch.append(op)
-            size += op.size
-            awaited += op.done is not None
+        awaited = 0  # operations with a `done`; the others do not count
+        operation = self._queue.get()
+        while operation is not None:
+            batch.append(operation)
+            size += operation.size
+            awaited += operation.done is not None
             if awaited >= self._limit or len(batch) >= BATCH_WRITES or size >= BATCH_BYTES:
                 return batch, False
             try:
-                op = self._queue.get_nowait()
+                operation = self._queue.get_nowait()
             except Empty:
                 return batch, False
         return batch, True
 
-    def _commit(self, batch: Sequence[Op]) -> Outcomes:
-        """One write that cannot be written must not take the others with it: it is found by halving the
-        batch."""
+    def _commit(self, batch: Sequence[Operation]) -> Outcomes:
+        """Execute a batch. An operation that cannot be written is found by bisection, so that only that one fails."""
         try:
             return self._execute(batch)
         except StoreError as trouble:
             return [trouble] * len(batch)
         except Exception as error:
             if len(batch) == 1:
-                return [StoreInvalid(f"{type(batch[0]).__name__.lower()} cannot be written: {error!r}")]
+                return [StoreInvalid(f"{type(batch[0]).__name__} cannot be written: {error!r}")]
             middle = len(batch) // 2
             return self._commit(batch[:middle]) + self._commit(batch[middle:])
 
 
-class Reader:
-    """Answers questions one after the other. `explain` says what a driver's error means."""
+class ReaderThread:
+    """The thread that reads, one query after the other."""
 
-    def __init__(self, call: Call, explain: Callable[[Exception], StoreError | None]) -> None:
-        self._call = call
-        self._explain = explain
+    def __init__(self, call_soon: CallSoon) -> None:
+        self._call_soon = call_soon
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._closed = False
         self._thread = Thread(target=self._run, name="polydomo-store-reader", daemon=True)
         self._thread.start()
 
-    def ask(self, look: Callable[[], T]) -> Deferred[T]:
-        """Run `look` in the reader's thread; its value is the answer."""
+    def submit(self, query: Callable[[], T]) -> Deferred[T]:
+        """Queue a query and return its future result."""
         reply: Deferred[T] = Deferred()
 
         def task() -> None:
             try:
-                value = look()
+                value = query()
             except Exception as error:
-                failure = error if isinstance(error, StoreError) else self._explain(error)
-                failure = failure or StoreInvalid(f"cannot be answered: {error!r}")
-                _tell(self._call, lambda: reply.fail(failure))
+                failure = (
+                    error if isinstance(error, StoreError) else StoreInvalid(f"the query failed: {error!r}")
+                )
+                _schedule(self._call_soon, lambda: reply.fail(failure))
             else:
-                _tell(self._call, lambda: reply.settle(value))
+                _schedule(self._call_soon, lambda: reply.resolve(value))
 
         if self._closed:
             reply.fail(StoreClosed("the store is closed"))
@@ -128,7 +129,7 @@ class Reader:
         return reply
 
     def close(self) -> None:
-        """Answer what was asked, then end."""
+        """Run what is queued, then stop the thread."""
         self._closed = True
         self._queue.put(None)
         self._thread.join()
@@ -138,8 +139,8 @@ class Reader:
             task()
 
 
-def _tell(call: Call, what: Callable[[], None]) -> None:
+def _schedule(call_soon: CallSoon, function: Callable[[], object]) -> None:
     try:
-        call(what)
+        call_soon(function)
     except RuntimeError:
-        pass  # the loop was closed before the store: nobody is left to hear it
+        pass  # the loop was closed before the store

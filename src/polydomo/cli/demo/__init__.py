@@ -1,4 +1,4 @@
-"""`polydomo demo`: the broker in a few acts. `acts.py` is the programme, `stage.py` where it is played."""
+"""`polydomo demo`: a tour of the broker. `scenes.py` has the scenes, `runner.py` runs them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from typing import Annotated
 
 import typer
 
+from polydomo.cli.config import Port
+
 
 def demo(
     fast: Annotated[
-        bool, typer.Option("--fast", help="No pauses, and end by itself; 1: a step failed.")
+        bool, typer.Option("--fast", help="No pauses; exit at the end, with code 1 if a step failed.")
     ] = False,
-    port: Annotated[
-        int | None,
-        typer.Option(help="TCP port; without it 5555, or a free one if that is taken.", show_default=False),
-    ] = None,
+    port: Port = None,
     spark: Annotated[
-        bool, typer.Option("--spark/--no-spark", help="With the last act, which takes longest.")
+        bool, typer.Option("--spark/--no-spark", help="Include the last scene, which takes longest.")
     ] = True,
 ) -> None:
-    """See a broker, workers and clients of several dialects at work; then try it yourself."""
-    from polydomo.cli.demo.runner import play
-    from polydomo.cli.demo.scenes import ACTS
+    """Show a broker with workers and clients of several protocols, then leave it running to try."""
+    from polydomo.cli.demo.runner import run_scenes
+    from polydomo.cli.demo.scenes import SCENES
 
-    play(ACTS if spark else ACTS[:-1], fast=fast, port=port)
+    run_scenes(SCENES if spark else SCENES[:-1], fast=fast, port=port)

@@ -16,7 +16,7 @@ dagbox = Worker(grace=1.0)
 
 @dagbox.service("reverse")
 async def reverse(text: str) -> str:
-    """The other way round."""
+    """Return the text reversed."""
     return text[::-1]
 
 
@@ -25,20 +25,20 @@ steady = Worker(grace=1.0)
 
 @steady.service("slow")
 async def slow(task: dict[str, Any], ctx: Context) -> dict[str, Any]:
-    """Says at once who works on it, then takes its time: enough to be killed in."""
+    """Report the process id at once, then work long enough to be killed."""
     ctx.progress(os.getpid())
     await asyncio.sleep(task["seconds"])
     return {"worker": os.getpid(), "result": task["x"] * 2}
 
 
-def _greeter(whom: str) -> Worker:
-    """One service in three dialects."""
+def _greeter(protocol: str) -> Worker:
+    """Return a worker whose replies name its protocol."""
     greeter = Worker(grace=1.0)
 
     @greeter.service("greet")
     async def greet(name: str) -> str:
-        """Says what it is."""
-        return f"hello {name}, says a {whom} worker"
+        """Return a greeting that names the worker's protocol."""
+        return f"hello {name}, says a {protocol} worker"
 
     return greeter
 
@@ -52,7 +52,7 @@ thorough = Worker(grace=1.0)
 
 @thorough.service("cube")
 async def cube(number: int) -> int:
-    """Long enough that one is glad not to wait for it twice."""
+    """Return the cube, after a delay that a cached result does not have."""
     await asyncio.sleep(0.2)
     return number**3
 
@@ -62,7 +62,7 @@ porter = Worker(grace=1.0)
 
 @porter.service("carry")
 async def carry(load: str) -> dict[str, Any]:
-    """Keeps its hands full for a while, and says whose they were."""
+    """Be busy for a while, and return the process id."""
     await asyncio.sleep(0.3)
     return {"load": load, "worker": os.getpid()}
 
@@ -72,6 +72,6 @@ careful = Worker(grace=1.0, concurrency=4)
 
 @careful.service("square")
 async def square(number: int) -> int:
-    """Slow enough that a broker can be killed meanwhile."""
+    """Return the square, slowly enough that the broker can be killed while jobs wait."""
     await asyncio.sleep(0.02)
     return number * number

@@ -1,16 +1,15 @@
-"""`polydomo spark doctor`: would the other commands work here?"""
+"""`polydomo spark doctor`: check what the other commands need."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from polydomo.cli import common
 from polydomo.cli.config import ConfigFile
-from polydomo.cli.doctor import MARKS
-from polydomo.cli.spark import options, running
+from polydomo.cli.doctor import check_line
+from polydomo.cli.spark import options, session
 from polydomo.errors import PolydomoError
 from polydomo.redaction import redact
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    job: Annotated[bool, typer.Option("--job/--no-job", help="Start Spark, and run a small job.")] = True,
+    job: Annotated[bool, typer.Option("--job/--no-job", help="Start Spark and run a small job.")] = True,
     master: options.Master = None,
     data: options.Data = None,
     ledger: options.Ledger = None,
@@ -29,38 +28,31 @@ def doctor(
     verbose: options.Verbose = False,
     as_json: common.Json = False,
 ) -> None:
-    """Look at libraries, Java, ledger and tables, and run a small job. Exit code 1: something is wrong."""
+    """Check libraries, Java, ledger and tables, and run a small job. Exit code 1: something is wrong."""
     settings = options.gather(file, sets, master=master, data=data, ledger=ledger, tables=tables)
-    from polydomo.pipeline import doctor as looking
+    from polydomo.pipeline import doctor as checks
 
     findings: list[Finding] = []
 
-    def take(finding: Finding) -> None:
+    def add(finding: Finding) -> None:
         finding = finding._replace(found=redact(finding.found), hint=redact(finding.hint))
         findings.append(finding)
         if not as_json:
-            common.out.print(_line(finding), soft_wrap=True)
+            line = check_line(finding.status, finding.name, finding.found, finding.hint)
+            common.out.print(line, soft_wrap=True)
 
-    for finding in looking.before(settings):
-        take(finding)
-    startable = not any(finding.status == looking.WRONG for finding in findings if finding.name != "tables")
+    for finding in checks.before(settings):
+        add(finding)
+    startable = not any(finding.status == checks.WRONG for finding in findings if finding.name != "tables")
     if job and startable:
         try:
-            with running.running(settings, "a small job", verbose=verbose) as (spark, _):
-                found = looking.tiny_job(spark)
+            with session.spark_session(settings, "a small job", verbose=verbose) as (spark, _):
+                found = checks.tiny_job(spark)
         except PolydomoError as error:
-            found = looking.Finding("a small job", looking.WRONG, error.message, error.advice)
-        take(found)
-    wrong = any(finding.status == looking.WRONG for finding in findings)
+            found = checks.Finding("a small job", checks.WRONG, error.message, error.advice)
+        add(found)
+    wrong = any(finding.status == checks.WRONG for finding in findings)
     if as_json:
         common.print_json({"ok": not wrong, "checks": [finding._asdict() for finding in findings]})
     if wrong:
         raise typer.Exit(common.FAILED)
-
-
-def _line(finding: Finding) -> Text:
-    mark, style = MARKS[finding.status]
-    line = Text.assemble((mark, style), " ", (f"{finding.name:<14}", "bold"), finding.found)
-    if finding.hint:
-        line.append(f"\n{'':16}{finding.hint}", "cyan")
-    return line

@@ -1,7 +1,7 @@
 """`polydomo spark sql`: a query over the tables, for their owner.
 
-There is no guard here as in the service: whoever may run this command may read the files with any other program, too.
-The tables are views, so a query cannot change them.
+Unlike the SQL service, this command does not restrict queries: its user can read the files with other programs, too.
+The tables are views, so that a query cannot change them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from polydomo.cli import common
 from polydomo.cli.config import ConfigFile
-from polydomo.cli.spark import options, running
+from polydomo.cli.spark import options, session
 from polydomo.safe_text import safe_cell
 
 if TYPE_CHECKING:
@@ -28,10 +28,12 @@ def sql(
     query: Annotated[
         str | None,
         typer.Argument(
-            metavar="QUERY", help="SQL, or - for stdin. None: the tables and columns that there are."
+            metavar="QUERY", help="SQL, or - for stdin. Default: list the tables and their columns."
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="At most so many rows; 0: all.")] = 1000,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="Maximum number of rows; 0: all.")
+    ] = 1000,
     form: Annotated[str, typer.Option("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)}.")] = "table",
     master: options.Master = None,
     data: options.Data = None,
@@ -41,7 +43,7 @@ def sql(
     verbose: options.Verbose = False,
     as_json: common.Json = False,
 ) -> None:
-    """Ask the tables.
+    """Run a query over the tables.
 
     Example: sql "SELECT service, count(*) AS jobs, avg(wait_s) FROM jobs GROUP BY 1 ORDER BY 2 DESC".
     """
@@ -53,15 +55,15 @@ def sql(
             _list(lake.specs, as_json)
             return
         text = sys.stdin.read() if query == "-" else query
-        with running.running(settings, "asking", verbose=verbose) as (spark, _):
-            own = spark.newSession()  # a program that calls us may have views of these names
+        with session.spark_session(settings, "running the query", verbose=verbose) as (spark, _):
+            own = spark.newSession()  # a program that calls this command may have views of these names
             lake.register(own)
-            found = _ask(own, text, limit)
+            found = _run(own, text, limit)
     _print(*found, "json" if as_json else form)
 
 
-def _ask(spark: Any, text: str, limit: int) -> tuple[pa.Table, list[str], bool]:
-    """The rows, the columns' types, and whether there were more."""
+def _run(spark: Any, text: str, limit: int) -> tuple[pa.Table, list[str], bool]:
+    """Return the rows, the columns' types, and whether there are more rows."""
     from pyspark.errors import AnalysisException
 
     from polydomo.pipeline.guard import BadQuery, first_lines
@@ -98,7 +100,7 @@ def _print(rows: pa.Table, kinds: list[str], more: bool, form: str) -> None:
         if not values:
             common.out.print(Text("no rows", "dim"))
     if more:
-        common.err.print(Text(f"only the first {len(values)}; --limit 0 gives all", "yellow"))
+        common.err.print(Text(f"only the first {len(values)} rows; --limit 0 prints all", "yellow"))
 
 
 def _cell(value: Any) -> str:
@@ -113,7 +115,7 @@ _LAYERS = ("silver", "gold", "bronze")
 
 
 def _list(specs: Any, as_json: bool) -> None:
-    """Tables and columns, with their sentences; those first that most questions are about."""
+    """Print all tables and columns with their descriptions, silver tables first."""
     found = sorted(specs.values(), key=lambda spec: _LAYERS.index(spec.layer))
     if as_json:
         common.print_json(

@@ -17,7 +17,7 @@ from polydomo.core.job import ENDS, Job
 from polydomo.core.names import parse_name
 from polydomo.core.result_history import JobResult
 from polydomo.services.slices import chunks
-from polydomo.store.records import Filter
+from polydomo.store.records import JobFilter
 from polydomo.web.api import request_options, times, views
 from polydomo.web.api.bodies import JSON, media_type, read_body
 from polydomo.web.api.job_results import load_result
@@ -140,7 +140,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         """List jobs of all protocols that have an id, newest first. Without a store, all jobs are in memory."""
         if key is not None and "\0" in key:
             raise problem("malformed", "a key must not contain NUL")
-        wanted = Filter(
+        wanted = JobFilter(
             service=None if service is None else parse_name(service),
             state=state,
             client=None if client is None else parse_name(client),
@@ -296,7 +296,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         ended = broker.lifecycle.results.get(id, broker.now)
         return None if ended is None else views.finished_job(ended)
 
-    async def _in_memory(wanted: Filter) -> tuple[list[dict[str, Any]], str | None]:
+    async def _in_memory(wanted: JobFilter) -> tuple[list[dict[str, Any]], str | None]:
         """Return a page of jobs in memory, ordered by the core's increasing numbers, and the next page."""
         below = None if wanted.page is None else _page_number(wanted.page)
         found: list[Job] = []
@@ -320,7 +320,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     return router
 
 
-def _fits(job: Job, wanted: Filter) -> bool:
+def _fits(job: Job, wanted: JobFilter) -> bool:
     extra = job.extra
     return (
         extra is not None

@@ -27,7 +27,7 @@ from polydomo.web.waiting import called_back
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
-    from polydomo.store.records import Item
+    from polydomo.store.records import KvItem
 
 VALUES: Final = "cid"
 HEADS: Final = "head"
@@ -223,7 +223,7 @@ class ContentStore:
             last = items[-1].name
         return found, True
 
-    async def _calls(self, prefix: bytes, after: bytes) -> list[Item]:
+    async def _calls(self, prefix: bytes, after: bytes) -> list[KvItem]:
         return [item for item in await self._items(CALLS, after, PAGE) if item.name.startswith(prefix)]
 
     async def _begin_epoch(self, func: str) -> None:

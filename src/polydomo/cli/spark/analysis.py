@@ -1,4 +1,4 @@
-"""`polydomo spark plan` and `report`: what the tables say about tomorrow, and about the last weeks."""
+"""`polydomo spark plan` and `report`: a capacity plan and a report from the tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 from polydomo.cli import broker_client, common
 from polydomo.cli.call import seconds
 from polydomo.cli.config import ConfigFile
-from polydomo.cli.spark import options, running
+from polydomo.cli.spark import options, session
 
 if TYPE_CHECKING:
     from polydomo.pipeline.plan import Plan
@@ -25,32 +25,34 @@ def plan(
         str | None,
         typer.Argument(
             metavar="SERVICE",
-            help="Which one; none: all of them.",
+            help="The service; default: all of them.",
             autocompletion=broker_client.complete_service,
         ),
     ] = None,
     p50: Annotated[
-        str | None, typer.Option("--p50", metavar="TIME", help="Half of the jobs wait no longer.")
+        str | None, typer.Option("--p50", metavar="TIME", help="Half of the jobs wait no longer than this.")
     ] = None,
     p95: Annotated[
         str | None,
-        typer.Option("--p95", metavar="TIME", help="95 % of the jobs wait no longer; the usual: 200ms."),
+        typer.Option(
+            "--p95", metavar="TIME", help="95 % of the jobs wait no longer than this; default: 200ms."
+        ),
     ] = None,
     p99: Annotated[
-        str | None, typer.Option("--p99", metavar="TIME", help="99 % of the jobs wait no longer.")
+        str | None, typer.Option("--p99", metavar="TIME", help="99 % of the jobs wait no longer than this.")
     ] = None,
     window: Annotated[
-        str, typer.Option(metavar="WHEN", help="In the busiest hour or day, or over all of it.")
+        str, typer.Option(metavar="WHEN", help="The busiest hour or day, or all of it: hour, day, all.")
     ] = "hour",
-    load: Annotated[float, typer.Option(metavar="X", help="What if there were X times as many jobs?")] = 1.0,
-    speed: Annotated[float, typer.Option(metavar="X", help="What if workers were X times as fast?")] = 1.0,
+    load: Annotated[float, typer.Option(metavar="X", help="Assume X times as many jobs.")] = 1.0,
+    speed: Annotated[float, typer.Option(metavar="X", help="Assume workers X times as fast.")] = 1.0,
     workers: Annotated[
         str | None,
-        typer.Option(metavar="N-M", help="Try these numbers, instead of looking for the smallest."),
+        typer.Option(metavar="N-M", help="Try these numbers instead of searching for the smallest."),
     ] = None,
-    credit: Annotated[int, typer.Option(min=1, help="Jobs that a worker does at once.")] = 1,
-    since: Annotated[str | None, typer.Option(metavar="DAY", help="From jobs of this day on.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="DAY", help="From jobs up to this day.")] = None,
+    credit: Annotated[int, typer.Option(min=1, help="Concurrent jobs of one worker.")] = 1,
+    since: Annotated[str | None, typer.Option(metavar="DAY", help="Use jobs from this day on.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="DAY", help="Use jobs up to this day.")] = None,
     master: options.Master = None,
     data: options.Data = None,
     tables: options.Tables = None,
@@ -59,7 +61,7 @@ def plan(
     verbose: options.Verbose = False,
     as_json: common.Json = False,
 ) -> None:
-    """How many workers does a service need? Its recorded jobs are replayed against 1, 2, 3 … of them.
+    """Find how many workers a service needs: replay its recorded jobs against 1, 2, 3 … workers.
 
     Examples: plan resize --p95 200ms; plan --p99 1s --window day; plan resize --load 2.
     """
@@ -67,13 +69,13 @@ def plan(
     if window not in WINDOWS:
         raise typer.BadParameter(f"{window!r} is none of {', '.join(WINDOWS)}", param_hint="--window")
     numbers = _range(workers)
-    first, last = running.day(since, "--since"), running.day(until, "--until")
+    first, last = options.parse_day(since, "--since"), options.parse_day(until, "--until")
     settings = options.gather(file, sets, master=master, data=data, tables=tables)
     with options.open_lake(settings) as lake:
         options.need_rows(lake, "jobs")
         from polydomo.pipeline.plan import plan as work
 
-        with running.running(settings, "planning", verbose=verbose) as (spark, bar):
+        with session.spark_session(settings, "planning", verbose=verbose) as (spark, bar):
             jobs, attempts = (_within(lake.read(spark, name), first, last) for name in ("jobs", "attempts"))
             found = work(
                 spark,
@@ -84,34 +86,39 @@ def plan(
                 load,
                 speed,
                 numbers,
-                window=window,  # type: ignore[arg-type] # looked at above
+                window=window,  # type: ignore[arg-type] # checked above
                 credit=credit,
                 attempts=attempts,
-                progress=bar.tell,
+                progress=bar.update,
             )
     if as_json:
-        told = found.to_json()
+        value = found.to_json()
         if service is not None:
-            told = {"service": service, "workers": found.recommended.get(service)} | told
-        common.print_json(told)
+            value = {"service": service, "workers": found.recommended.get(service)} | value
+        common.print_json(value)
     elif service is None:
         common.show(needs_table(found))
     else:
-        _tell(found, service)
+        _print(found, service)
 
 
 def report(
     out: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The page: one file, with everything in it.")
+        Path, typer.Argument(metavar="FILE", help="The report, one self-contained HTML file.")
     ] = Path("report.html"),
     csv: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A CSV file for each section, too, in this folder.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Also write a CSV file for each section into this folder."),
     ] = None,
     p95: Annotated[
         str | None,
-        typer.Option("--p95", metavar="TIME", help="With a plan: 95 % of the jobs wait no longer."),
+        typer.Option(
+            "--p95", metavar="TIME", help="Include a plan: 95 % of the jobs wait no longer than this."
+        ),
     ] = None,
-    since: Annotated[str | None, typer.Option(metavar="DAY", help="From this day on.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="DAY", help="From this day on, such as 2026-11-16.")
+    ] = None,
     until: Annotated[str | None, typer.Option(metavar="DAY", help="Up to this day.")] = None,
     master: options.Master = None,
     data: options.Data = None,
@@ -121,8 +128,8 @@ def report(
     verbose: options.Verbose = False,
     as_json: common.Json = False,
 ) -> None:
-    """Write a page with plots about services, workers, clients, outages and odd days. --json: its figures."""
-    first, last = running.day(since, "--since"), running.day(until, "--until")
+    """Write an HTML report with plots of services, workers, clients, outages and anomalies. --json: its figures."""
+    first, last = options.parse_day(since, "--since"), options.parse_day(until, "--until")
     target = None if p95 is None else _target({"--p95": p95})[0]
     settings = options.gather(file, sets, master=master, data=data, tables=tables)
     with options.open_lake(settings) as lake:
@@ -131,13 +138,13 @@ def report(
         from polydomo.pipeline.report import report as work
         from polydomo.spark import Tables
 
-        with running.running(settings, "writing a report", verbose=verbose) as (spark, bar):
+        with session.spark_session(settings, "writing a report", verbose=verbose) as (spark, bar):
             planned = None
             if target is not None:
                 jobs, lost = (_within(lake.read(spark, name), first, last) for name in ("jobs", "attempts"))
                 planned = planning(spark, jobs, target=target, attempts=lost)
             made = work(
-                Tables(spark, lake), out, begin=first, end=last, plan=planned, csv=csv, progress=bar.tell
+                Tables(spark, lake), out, begin=first, end=last, plan=planned, csv=csv, progress=bar.update
             )
     if as_json:
         common.print_json(made)
@@ -147,8 +154,8 @@ def report(
 
 
 def needs_table(found: Plan) -> Any:
-    """One line per service."""
-    asked = f"p{found.percentile * 100:g}"
+    """Return a table with one line per service."""
+    percentile = f"p{found.percentile * 100:g}"
     rows = []
     for need in found.needs:
         short = need.workers is not None and need.seen is not None and need.workers > need.seen
@@ -159,25 +166,25 @@ def needs_table(found: Plan) -> Any:
                 f"{need.jobs:,}",
                 "–" if need.seen is None else need.seen,
                 Text(number, "bold yellow" if short else "bold green"),
-                _time(need.wait),
-                _time(need.fewer),
+                common.optional_duration(need.wait),
+                common.optional_duration(need.fewer),
             ]
         )
-    columns = ["service", ">jobs", ">were seen", ">workers needed", f">{asked} wait", ">with one fewer"]
+    columns = ["service", ">jobs", ">were seen", ">workers needed", f">{percentile} wait", ">with one fewer"]
     return common.table(columns, rows, title=_title(found))
 
 
-def _tell(found: Plan, service: str) -> None:
-    """Every number that was tried, and the answer."""
+def _print(found: Plan, service: str) -> None:
+    """Print all numbers of workers that were tried, and the result."""
     rows = [
         [
             row.workers,
             f"{row.utilisation:.0%}",
-            _time(row.mean),
-            _time(row.p50),
-            _time(row.p95),
-            _time(row.p99),
-            _time(row.longest),
+            common.optional_duration(row.mean),
+            common.optional_duration(row.p50),
+            common.optional_duration(row.p95),
+            common.optional_duration(row.p99),
+            common.optional_duration(row.longest),
             Text("✓", "bold green") if row.ok else Text("✗", "red"),
         ]
         for row in found.rows
@@ -187,7 +194,7 @@ def _tell(found: Plan, service: str) -> None:
     common.show(common.table(columns, rows, title=_title(found)))
     for need in found.needs:
         if need.workers is None:
-            common.out.print(Text(f"{service}: none of these is enough", "bold yellow"))
+            common.out.print(Text(f"{service}: none of these numbers is enough", "bold yellow"))
             continue
         word = "worker" if need.workers == 1 else "workers"
         line = Text.assemble(f"{service} needs ", (f"{need.workers} {word}", "bold green"))
@@ -201,22 +208,18 @@ def _title(found: Plan) -> str:
     changed = [
         f"{what} × {value:g}" for what, value in (("load", found.load), ("speed", found.speed)) if value != 1
     ]
-    told = f"p{found.percentile * 100:g} wait within {common.duration(found.target)}, {where[found.window]}"
-    return ", ".join([told, *changed])
-
-
-def _time(value: float | None) -> str:
-    return "–" if value is None else "0" if value < 1e-6 else common.duration(value)
+    title = f"p{found.percentile * 100:g} wait within {common.duration(found.target)}, {where[found.window]}"
+    return ", ".join([title, *changed])
 
 
 def _target(given: dict[str, str | None]) -> tuple[float, float]:
-    said = [(flag, text) for flag, text in given.items() if text is not None]
-    if len(said) > 1:
-        raise typer.BadParameter(f"{' and '.join(flag for flag, _ in said)}: give one of them")
-    flag, text = said[0] if said else ("--p95", "200ms")
+    options = [(flag, text) for flag, text in given.items() if text is not None]
+    if len(options) > 1:
+        raise typer.BadParameter(f"{' and '.join(flag for flag, _ in options)}: give one of them")
+    flag, text = options[0] if options else ("--p95", "200ms")
     found = seconds(text, flag)
     if found is None:
-        raise typer.BadParameter("every number of workers keeps waits below forever", param_hint=flag)
+        raise typer.BadParameter("a plan needs a finite time", param_hint=flag)
     return found, PERCENTILES[flag]
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's server stops, crashes and comes back; connections break in the worst moment. Nobody is told lies."""
+"""PostgreSQL's server stops, crashes and restarts, connections break during commits: no outcome is reported wrongly."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from polydomo.store.errors import StoreError
-from polydomo.store.postgres import PostgresConnection, PostgresDatabase, PostgresStore
-from polydomo.store.queries import Query
-from polydomo.store.records import DONE, Filter
+from polydomo.store.postgres import PostgresConnection, PostgresStore
+from polydomo.store.postgres_database import PostgresDatabase
+from polydomo.store.records import DONE, JobFilter
 from tests.store.desk import NOW, Desk, code, job, name
 from tests.store.server import PostgresServer
 
@@ -28,7 +28,9 @@ def desk(new_url: Callable[[str], str]) -> Iterator[Desk]:
 
 
 def stored(desk: Desk) -> list[str]:
-    return [record.id for record in desk.ask(desk.store.find(Filter(oldest_first=True, limit=100_000))).jobs]
+    return [
+        record.id for record in desk.ask(desk.store.find(JobFilter(oldest_first=True, limit=100_000))).jobs
+    ]
 
 
 @pytest.mark.slow
@@ -163,7 +165,7 @@ def test_a_batch_that_makes_the_server_fall_over_is_given_up(
     mark = PostgresDatabase.execute
     falls = []
 
-    def fall_over(database: PostgresDatabase, query: Query, **parameters: object) -> None:
+    def fall_over(database: PostgresDatabase, query: str, **parameters: object) -> None:
         falls.append(query)
         database.connection.close()
         raise psycopg.OperationalError("server closed the connection unexpectedly")

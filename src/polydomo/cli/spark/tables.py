@@ -1,9 +1,10 @@
-"""`polydomo spark run`, `backfill`, `compact` and `synth`: from the ledger to the tables."""
+"""`polydomo spark run`, `backfill`, `compact` and `synth`: the tables, and the ledger they are made from."""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,17 +15,17 @@ from rich.text import Text
 from polydomo.cli import common
 from polydomo.cli.call import seconds
 from polydomo.cli.config import ConfigFile
-from polydomo.cli.spark import options, running
+from polydomo.cli.spark import options, session
 
 if TYPE_CHECKING:
     from polydomo.pipeline.run import RunResult
 
-Since = Annotated[str | None, typer.Option(metavar="DAY", help="Only from this day on: 2026-11-16.")]
-Until = Annotated[str | None, typer.Option(metavar="DAY", help="Only up to this day.")]
+Since = Annotated[str | None, typer.Option(metavar="DAY", help="From this day on, such as 2026-11-16.")]
+Until = Annotated[str | None, typer.Option(metavar="DAY", help="Up to this day.")]
 
 
 def run(
-    once: Annotated[bool, typer.Option("--once", help="What is there now, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Process the segments that exist, then exit.")] = False,
     master: options.Master = None,
     data: options.Data = None,
     ledger: options.Ledger = None,
@@ -34,9 +35,9 @@ def run(
     verbose: options.Verbose = False,
     as_json: common.Json = False,
 ) -> None:
-    """Keep the tables up to date with the ledger until SIGTERM or Ctrl-C: bronze, silver, gold.
+    """Keep the tables (bronze, silver, gold) up to date with the ledger until SIGTERM or Ctrl-C.
 
-    It can be stopped and started at will, also with kill -9: every row arrives once.
+    The command can be stopped at any time, also with kill -9, and started again: every row arrives once.
     """
     settings = options.gather(file, sets, master=master, data=data, ledger=ledger, tables=tables)
     found = options.places(settings)
@@ -46,12 +47,12 @@ def run(
     from polydomo.pipeline.run import run as work
 
     stop = threading.Event()
-    title = "taking what is there" if once else "following the ledger (Ctrl-C ends it)"
-    with running.running(settings, title, verbose=verbose) as (spark, bar), Lake(found) as lake:
+    title = "reading the ledger" if once else "following the ledger (Ctrl-C to stop)"
+    with session.spark_session(settings, title, verbose=verbose) as (spark, bar), Lake(found) as lake:
         if not once:
-            running.on_ending(stop)
-        result = work(spark, lake, settings, once=once, progress=bar.tell, stop=stop)
-    _tell(result, found.tables, as_json)
+            session.stop_on_signals(stop)
+        result = work(spark, lake, settings, once=once, progress=bar.update, stop=stop)
+    _print(result, found.tables, as_json)
 
 
 def backfill(
@@ -66,8 +67,8 @@ def backfill(
     verbose: options.Verbose = False,
     as_json: common.Json = False,
 ) -> None:
-    """Make all tables anew from the segments that are there."""
-    first, last = running.day(since, "--since"), running.day(until, "--until")
+    """Rebuild all tables from the ledger's segments."""
+    first, last = options.parse_day(since, "--since"), options.parse_day(until, "--until")
     settings = options.gather(file, sets, master=master, data=data, ledger=ledger, tables=tables)
     found = options.places(settings)
     options.need_ledger(found)
@@ -75,16 +76,16 @@ def backfill(
     from polydomo.pipeline.run import backfill as work
 
     with (
-        running.running(settings, "making the tables anew", verbose=verbose) as (spark, bar),
+        session.spark_session(settings, "rebuilding the tables", verbose=verbose) as (spark, bar),
         Lake(found) as lake,
     ):
-        result = work(spark, lake, settings, since=first, until=last, progress=bar.tell)
-    _tell(result, found.tables, as_json)
+        result = work(spark, lake, settings, since=first, until=last, progress=bar.update)
+    _print(result, found.tables, as_json)
 
 
 def compact(
     keep: Annotated[
-        str, typer.Option(metavar="TIME", help="What readers of older snapshots may need is kept so long.")
+        str, typer.Option(metavar="TIME", help="How long old snapshots are kept for their readers.")
     ] = "24h",
     master: options.Master = None,
     data: options.Data = None,
@@ -94,22 +95,22 @@ def compact(
     verbose: options.Verbose = False,
     as_json: common.Json = False,
 ) -> None:
-    """Make few large files of many small ones, and remove what no snapshot needs any more."""
+    """Merge small files into large ones, and remove files that no snapshot needs."""
     settings = options.gather(file, sets, master=master, data=data, tables=tables)
     found = options.places(settings)
     kept = timedelta(seconds=seconds(keep, "--keep") or 0)
     from polydomo.pipeline.compact import compact as work
     from polydomo.pipeline.lake import Lake
 
-    with running.running(settings, "compacting", verbose=verbose) as (spark, bar), Lake(found) as lake:
-        result = work(spark, lake, settings, keep=kept, progress=bar.tell)
+    with session.spark_session(settings, "compacting", verbose=verbose) as (spark, bar), Lake(found) as lake:
+        result = work(spark, lake, settings, keep=kept, progress=bar.update)
     if as_json:
         common.print_json(dataclasses.asdict(result))
         return
     common.out.print(
         Text.assemble(
             ("✓ ", "bold green"),
-            (f"{result.before} files are {result.after}", "bold"),
+            (f"{result.before} files became {result.after}", "bold"),
             f" ({result.rows:,} rows rewritten); {result.expired} snapshots and {result.removed} files removed, ",
             f"{common.size(result.freed)} freed",
             (f"  {common.duration(result.seconds['all'])}", "dim"),
@@ -120,29 +121,29 @@ def compact(
 
 def synth(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where the ledger goes: a new folder, or an empty one.")
+        Path, typer.Argument(metavar="DIR", help="A new or empty folder for the ledger.")
     ] = Path("ledger"),
-    jobs: Annotated[str, typer.Option(metavar="N", help="How many jobs.")] = "1_000_000",
+    jobs: Annotated[str, typer.Option(metavar="N", help="Number of jobs.")] = "1_000_000",
     seed: Annotated[int, typer.Option(help="The same seed gives the same ledger.")] = 0,
-    days: Annotated[int, typer.Option(min=1, help="Over so many days.")] = 30,
-    services: Annotated[int, typer.Option(min=1, help="Of so many services.")] = 24,
-    clients: Annotated[int, typer.Option(min=1, help="From so many clients.")] = 200,
+    days: Annotated[int, typer.Option(min=1, help="Number of days.")] = 30,
+    services: Annotated[int, typer.Option(min=1, help="Number of services.")] = 24,
+    clients: Annotated[int, typer.Option(min=1, help="Number of clients.")] = 200,
     master: options.Master = None,
     file: ConfigFile = None,
     sets: options.Sets = None,
     verbose: options.Verbose = False,
     as_json: common.Json = False,
 ) -> None:
-    """Make up a ledger: days and weeks, bursts, long tails, outages. For trying things out."""
-    wanted = running.number(jobs, "--jobs")
+    """Generate a synthetic ledger with daily and weekly cycles, bursts, long tails and outages, for trials."""
+    wanted = options.parse_number(jobs, "--jobs")
     settings = options.gather(file, sets, master=master)
     options.need_spark()
     from polydomo.pipeline.synth import synth as work
 
-    began = running.clock()
-    with running.running(settings, "making up a ledger", verbose=verbose) as (spark, bar):
+    start = time.monotonic()
+    with session.spark_session(settings, "generating a ledger", verbose=verbose) as (spark, bar):
         made = work(spark, folder, wanted, seed, days, services, clients, progress=bar.count)
-        took = running.clock() - began
+        took = time.monotonic() - start
     if as_json:
         common.print_json(made.to_json() | {"seconds": round(took, 3)})
         return
@@ -159,9 +160,9 @@ def synth(
     common.out.print(Text(f"  next: polydomo spark run --once --ledger {made.folder} --tables tables", "dim"))
 
 
-def _tell(result: RunResult, tables: str, as_json: bool) -> None:
+def _print(result: RunResult, tables: str, as_json: bool) -> None:
     rejected = [{"segment": verdict.segment.path, "reason": verdict.reason} for verdict in result.rejected]
-    told: dict[str, Any] = {
+    value: dict[str, Any] = {
         "tables": tables,
         "batches": result.batches,
         "segments": result.segments,
@@ -174,7 +175,7 @@ def _tell(result: RunResult, tables: str, as_json: bool) -> None:
         "seconds": {step: round(took, 3) for step, took in result.seconds.items()},
     }
     if as_json:
-        common.print_json(told)
+        common.print_json(value)
         return
     rows = [
         [f"ledger {name}", count.segments, f"{count.rows:,}", f"{count.added:,}", f"{count.duplicates:,}"]
@@ -182,15 +183,15 @@ def _tell(result: RunResult, tables: str, as_json: bool) -> None:
     ]
     rows += [[f"gold {name}", "", "", f"{number:,}", ""] for name, number in sorted(result.gold.items())]
     if rows:
-        common.show(common.table(["table", ">segments", ">rows", ">written", ">seen before"], rows))
+        common.show(common.table(["table", ">segments", ">rows", ">written", ">duplicates"], rows))
     else:
         common.out.print(Text("nothing new", "dim"))
     for one in rejected:
-        common.complain(f"set aside: {one['segment']}: {one['reason']}")
+        common.print_error(f"rejected: {one['segment']}: {one['reason']}")
     took = result.seconds.get("all", 0.0)
     common.out.print(
         Text.assemble(
-            ("✓ ", "bold green"), running.shown_path(tables), (f"  {common.duration(took)}", "dim")
+            ("✓ ", "bold green"), session.shown_path(tables), (f"  {common.duration(took)}", "dim")
         ),
         soft_wrap=True,
     )

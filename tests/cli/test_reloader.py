@@ -1,4 +1,4 @@
-"""`polydomo worker --reload`: what counts as a change, and what happens then."""
+"""`polydomo worker --reload`: detection of changes and restarts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from polydomo.cli import reload
-from polydomo.cli.reload import Reloader, difference, files, snapshot
+from polydomo.cli import reloader
+from polydomo.cli.reloader import ProcessReloader, difference, files, snapshot
 from tests.support.broker import wait_for
 
 
@@ -59,7 +59,7 @@ class Watched:
         self.program = folder / "program.py"
         self.said: list[str] = []
         self.write(text)
-        self.reloader = Reloader(
+        self.reloader = ProcessReloader(
             [sys.executable, str(self.program), str(self.starts)], [folder], self.said.append
         )
         self.thread = threading.Thread(target=self.reloader.run)
@@ -77,7 +77,7 @@ class Watched:
 
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
-    monkeypatch.setattr(reload, "POLL", 0.02)
+    monkeypatch.setattr(reloader, "POLL", 0.02)
     made = Watched(tmp_path, "time.sleep(60)")
     made.thread.start()
     yield made
@@ -132,5 +132,5 @@ def test_what_the_program_started_ends_with_it(watched: Watched) -> None:
 
 
 def test_a_snapshot_survives_files_that_vanish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reload, "files", lambda folders: iter([tmp_path / "gone.py"]))
+    monkeypatch.setattr(reloader, "files", lambda folders: iter([tmp_path / "gone.py"]))
     assert snapshot([tmp_path]) == {}

@@ -1,4 +1,4 @@
-"""Group commit: many writes, one transaction, told together and in order."""
+"""Group commit: many writes in one transaction, reported together and in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from polydomo.deferred import Deferred
 from polydomo.store import open_store
 from polydomo.store.errors import StoreBusy, StoreClosed, StoreError, StoreInvalid
-from polydomo.store.records import DONE, Filter
+from polydomo.store.records import DONE, JobFilter
 from tests.store.desk import NOW, Desk, job, name
 
 
@@ -30,7 +30,7 @@ def test_writes_that_wait_together_are_one_transaction(lasting: Desk) -> None:
     assert lasting.turns == 2  # the owner was called once for each
 
 
-def test_nobody_is_told_before_the_commit(new_url: Callable[[str], str]) -> None:
+def test_callbacks_run_after_the_commit(new_url: Callable[[str], str]) -> None:
     """Whoever hears `done` finds the job with a connection of its own."""
     url = new_url("sqlite")
     desk = Desk(url)
@@ -146,7 +146,7 @@ def test_a_closed_store_takes_and_answers_nothing(desk: Desk) -> None:
         desk.ask(desk.store.get(name(1)))
 
 
-def test_a_loop_that_is_gone_is_no_drama(tmp_path: Path) -> None:
+def test_a_closed_loop_is_tolerated(tmp_path: Path) -> None:
     loop = asyncio.new_event_loop()
     store = open_store(f"sqlite:///{tmp_path}/store.db", loop.call_soon_threadsafe)
     loop.close()
@@ -169,18 +169,18 @@ async def test_replies_can_be_awaited(new_url: Callable[[str], str]) -> None:
     assert found is not None
     assert await reply is found  # again
     with pytest.raises(StoreInvalid):
-        await store.find(Filter(page="nonsense"))
+        await store.find(JobFilter(page="nonsense"))
     await loop.run_in_executor(None, store.close)
 
 
-async def test_an_answer_to_somebody_who_has_left_is_dropped() -> None:
+async def test_a_result_for_a_cancelled_task_is_dropped() -> None:
     reply: Deferred[int] = Deferred()
     waiting = asyncio.ensure_future(asyncio.wait_for(reply, 10))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    reply.settle(1)
+    reply.resolve(1)
     assert await reply == 1  # and whoever asks later still hears it
 
 

@@ -1,7 +1,7 @@
-"""Run a command and start it anew whenever a Python file below a folder changes.
+"""A command that is restarted whenever a Python file below a folder changes.
 
-The command runs in a process group of its own, so that what it starts ends with it. Files are looked at by
-their modification time, a few times a second: no extra dependency, and it works on every file system.
+The command runs in a process group of its own, so that its children end with it. Changes are found by comparing
+modification times a few times a second: no dependency, and it works on every file system.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+# Seconds between two checks for changes.
 POLL = 0.3
-# How long the old process may take to finish its jobs.
-PATIENCE = 10.0
+# Seconds that the old process may take to finish its jobs.
+STOP_TIMEOUT = 10.0
 IGNORED = {"__pycache__", "node_modules"}
 
 
 def files(folders: list[Path]) -> Iterator[Path]:
-    """Every Python file below the folders; hidden folders and virtual environments are left out."""
+    """Yield every Python file below the folders, except in hidden folders and virtual environments."""
     for folder in folders:
         for where, below, names in os.walk(folder):
             below[:] = [
@@ -36,49 +37,49 @@ def files(folders: list[Path]) -> Iterator[Path]:
 
 
 def snapshot(folders: list[Path]) -> dict[Path, float]:
-    """When each file was last changed."""
+    """Return the modification time of each file."""
     found = {}
     for path in files(folders):
         try:
             found[path] = path.stat().st_mtime
-        except OSError:  # gone between listing and looking
+        except OSError:  # removed since it was listed
             continue
     return found
 
 
 def difference(old: dict[Path, float], new: dict[Path, float]) -> Path | None:
-    """One file that was changed, added or removed."""
+    """Return a file that was changed, added or removed."""
     for path in new.keys() | old.keys():
         if old.get(path) != new.get(path):
             return path
     return None
 
 
-class Reloader:
-    """`run` until `stop` is called (from a signal handler) or, without `stop`, for ever."""
+class ProcessReloader:
+    """Runs a command, and restarts it after each change, until `stop` is called."""
 
-    def __init__(self, command: list[str], folders: list[Path], say: Callable[[str], None]) -> None:
+    def __init__(self, command: list[str], folders: list[Path], log: Callable[[str], None]) -> None:
         self.command = command
         self.folders = folders
-        self.say = say
+        self.log = log
         self._stopping = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Start, watch, start anew."""
+        """Run the command until `stop` is called."""
         seen = snapshot(self.folders)
         where = ", ".join(map(str, self.folders))
-        self.say(f"watching {len(seen)} Python file{'s' * (len(seen) != 1)} below {where}")
+        self.log(f"watching {len(seen)} Python file{'s' * (len(seen) != 1)} below {where}")
         while not self._stopping.is_set():
             self._start()
             changed = self._wait_for_change(seen)
             self._end()
             seen = snapshot(self.folders)
             if changed is not None:
-                self.say(f"{changed} changed: starting anew")
+                self.log(f"{changed} changed: restarting")
 
     def stop(self) -> None:
-        """End the command, then `run`."""
+        """Stop the command and end `run`; may be called from a signal handler."""
         self._stopping.set()
 
     def _start(self) -> None:
@@ -90,23 +91,23 @@ class Reloader:
             if changed is not None:
                 return changed
             if self._child is not None and self._child.poll() is not None:
-                self.say(f"it ended with exit code {self._child.returncode}; waiting for a change")
+                self.log(f"the command ended with exit code {self._child.returncode}; waiting for a change")
                 self._end()
         return None
 
     def _end(self) -> None:
-        """SIGTERM lets it finish its jobs; whatever is left of its group is killed."""
+        """Stop the command with SIGTERM, then kill what is left of its process group."""
         child, self._child = self._child, None
         if child is None:
             return
         if child.poll() is None:
             child.terminate()
             try:
-                child.wait(PATIENCE)
+                child.wait(STOP_TIMEOUT)
             except subprocess.TimeoutExpired:
-                self.say(f"it did not stop within {PATIENCE:g} s: killed")
+                self.log(f"the command did not stop within {STOP_TIMEOUT:g} s: killed")
         try:
             os.killpg(child.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # the usual case: nobody is left
+            pass  # nothing is left
         child.wait()

@@ -1,23 +1,20 @@
-"""`polydomo spark serve`: SQL over the tables as a service, for any client of any protocol."""
+"""`polydomo spark serve`: SQL over the tables as a service, for clients of all protocols."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import signal
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import structlog
 import typer
 
-from polydomo.cli import common
+from polydomo.cli import common, worker_loader
 from polydomo.cli.config import ConfigFile
 from polydomo.cli.spark import options
 from polydomo.server import log
 from polydomo.server.units import parse_duration, parse_size
-
-if TYPE_CHECKING:
-    from polydomo.sdk import Worker
 
 logger = structlog.get_logger("polydomo")
 
@@ -25,12 +22,12 @@ logger = structlog.get_logger("polydomo")
 def serve(
     url: common.Url = common.DEFAULT_URL,
     service: Annotated[
-        str, typer.Option("--service", "-s", metavar="NAME", help="Under which name.")
+        str, typer.Option("--service", "-s", metavar="NAME", help="The service's name.")
     ] = "sql",
-    queries: Annotated[int, typer.Option(min=1, help="Queries at the same time.")] = 4,
-    rows: Annotated[int, typer.Option(min=1, help="Rows of a result, at most.")] = 1_000_000,
-    size: Annotated[str, typer.Option(metavar="SIZE", help="Bytes of a result, at most.")] = "32MiB",
-    limit: Annotated[str, typer.Option("--time", metavar="TIME", help="For one query, at most.")] = "5m",
+    queries: Annotated[int, typer.Option(min=1, help="Number of concurrent queries.")] = 4,
+    rows: Annotated[int, typer.Option(min=1, help="Maximum rows of a result.")] = 1_000_000,
+    size: Annotated[str, typer.Option(metavar="SIZE", help="Maximum size of a result.")] = "32MiB",
+    limit: Annotated[str, typer.Option("--time", metavar="TIME", help="Time limit of a query.")] = "5m",
     master: options.Master = None,
     data: options.Data = None,
     tables: options.Tables = None,
@@ -38,7 +35,7 @@ def serve(
     sets: options.Sets = None,
     verbose: options.Verbose = False,
 ) -> None:
-    """Answer SQL over the tables until SIGTERM or Ctrl-C: read-only, bounded, with progress and cancel."""
+    """Serve read-only SQL over the tables until SIGTERM or Ctrl-C, with limits, progress and cancellation."""
     settings = options.gather(file, sets, master=master, data=data, tables=tables)
     try:
         most_bytes, seconds = parse_size(size), parse_duration(limit)
@@ -50,7 +47,7 @@ def serve(
     from polydomo.pipeline.sql import USUAL
 
     bounds = USUAL._replace(queries=queries, most_rows=rows, bytes=most_bytes, seconds=seconds)
-    place = serving.nfp_url(url)
+    broker_url = serving.nfp_url(url)
     log.setup(settings.log)
     launch = Process.launcher(settings.spark.master, settings.spark.conf, places, bounds, verbose=verbose)
     logger.info("starting Spark", master=settings.spark.master)
@@ -61,23 +58,10 @@ def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, lambda: starting and starting.cancel())
         async with Engines(launch, bounds) as engines:
-            await _serve(serving.make_worker(place, engines, service=service, bounds=bounds))
+            await worker_loader.serve(
+                serving.make_worker(broker_url, engines, service=service, bounds=bounds)
+            )
 
-    with contextlib.suppress(asyncio.CancelledError):  # told to end before there was anything to serve
+    with contextlib.suppress(asyncio.CancelledError):  # stopped while Spark was starting
         asyncio.run(run())
     logger.info("stopped")
-
-
-async def _serve(worker: Worker) -> None:
-    """Until SIGTERM or SIGINT; the second one does not wait for running queries."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop)
-    brokers = [str(place) for place in worker.url.addresses]
-    logger.info("looking for a broker", brokers=brokers, dialect=worker.url.dialect)
-
-    def tell(at: str) -> None:
-        logger.info("offering", services=worker.services, concurrency=worker.concurrency, broker=at)
-
-    worker.on_offering = tell
-    await worker.run()

@@ -1,6 +1,6 @@
-"""The demo's figures, computed by Spark in a process of its own: `python -m polydomo.cli.demo.computing DATA`.
+"""The demo's Spark job, in a process of its own: `python -m polydomo.cli.demo.spark_job DATA`.
 
-Prints one JSON object: a row per service, who used what, how many workers would do.
+Prints one JSON object: a row per service, a row per kind of client, and a capacity plan.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from dataclasses import asdict
 from typing import Any
 
 from polydomo.cli import common
-from polydomo.cli.spark import options, running
+from polydomo.cli.spark import options, session
 
-# Quick to start rather than quick to run.
+# Options for a quick start.
 CONF = ("spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1", "spark.driver.memory=1g")
 
-# Seconds.
+# The plan's target for the 95th percentile of waiting times, in seconds.
 TARGET = 0.5
 
 
 def main(data: str) -> None:
-    """From the ledger in this folder."""
+    """Read the ledger in this folder and print the results."""
     settings = options.gather(None, ["spark.master=local[2]"], data=data)
     from polydomo.pipeline.lake import Lake
     from polydomo.pipeline.places import places_for
@@ -28,25 +28,25 @@ def main(data: str) -> None:
     from polydomo.pipeline.run import run
     from polydomo.pipeline.tables.accounting import CLIENT_DAY
 
-    common.Mode.json = True
-    # One table of gold is enough here, and the others would take their time.
+    common.OutputMode.json = True
+    # One gold table is enough here; the others would only take time.
     with (
         Lake(places_for(settings), gold=[CLIENT_DAY]) as lake,
-        running.running(settings, "", conf=CONF) as (spark, _),
+        session.spark_session(settings, "", conf=CONF) as (spark, _),
     ):
         taken = run(spark, lake, settings, once=True)
         lake.register(spark)
         planned = plan(spark, lake.read(spark, "jobs").where("NOT repeat"), target=TARGET, window="all")
-        told = {
+        result = {
             "rows": taken.rows,
             "services": _rows(spark, SERVICES),
             "clients": _rows(spark, CLIENTS),
             "plan": [asdict(need) for need in planned.needs],
         }
-    common.print_json(told)
+    common.print_json(result)
 
 
-# Jobs as client_day counts them: neither parts of jobs nor repeats.
+# Jobs as client_day counts them: without the parts of fan-out jobs, and without repeats.
 SERVICES = """
 SELECT c.service, c.jobs, w.dialects, w.retries, w.wait_s, w.run_s FROM
   (SELECT service, sum(jobs) AS jobs FROM client_day GROUP BY service) c JOIN

@@ -1,4 +1,4 @@
-"""A broker and its toy services on one event loop."""
+"""The run of a broker and the example services on one event loop."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ from polydomo.server.settings import Settings
 
 
 def run(flags: list[Flag], file: str | None) -> None:
-    """Until Ctrl-C."""
+    """Run until Ctrl-C or SIGTERM."""
     serve.run(_serve(broker_runner.prepare(flags, file)))
 
 
 async def _serve(settings: Settings) -> None:
-    """The broker, and the worker beside it on the same loop. The worker leaves first."""
+    """Run the broker and a worker on one loop. The worker stops first."""
     loop = asyncio.get_running_loop()
-    helpers: list[asyncio.Task[None]] = []
+    tasks: list[asyncio.Task[None]] = []
 
     def started(server: BrokerServer) -> None:
         url = processes.url_of(server.zmq.bound[0])
         worker = example_services.make_worker(url)
-        working = loop.create_task(worker.run())
+        serving = loop.create_task(worker.run())
 
-        async def leave() -> None:
+        async def stop_both() -> None:
             worker.stop()
-            await working
+            await serving
             server.stop()
 
         def end() -> None:
-            if len(helpers) > 1:
+            if len(tasks) > 1:
                 server.stop(drain=False)
-            helpers.append(loop.create_task(leave()))
+            tasks.append(loop.create_task(stop_both()))
 
-        helpers.append(working)
+        tasks.append(serving)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, end)
         common.out.print(introduction(url), soft_wrap=True)
 
     await serve.serve(settings, started=started)
-    await asyncio.gather(*helpers)
+    await asyncio.gather(*tasks)
     common.out.print(Text("stopped", "dim"))
 
 
 def introduction(url: str) -> Text:
-    """What runs, and lines to copy."""
+    """Return a text about the services, with commands to copy."""
     command = common.command_name()
     option = "" if url == common.default_url() else f" --url {url}"
     text = Text.assemble(("polydomo ", "bold"), __version__, "  a broker at ", (url, "bold green"), "\n\n")
-    for name, (function, _) in example_services.TOYS.items():
+    for name, (function, _) in example_services.EXAMPLES.items():
         text.append(f"  {name:<7}", "bold").append(f"{function.__doc__}\n")
     text.append("\nTry, in another terminal:\n\n")
     for words in (
@@ -66,4 +66,4 @@ def introduction(url: str) -> Text:
         "jobs ls --watch",
     ):
         text.append(f"  {command} {words}{option}\n", "cyan")
-    return text.append("\nCtrl-C ends it.", "dim")
+    return text.append("\nCtrl-C to stop.", "dim")
