@@ -25,7 +25,7 @@ def run(test: Callable[[ContentStore], Awaitable[None]], size: int = 1 << 20) ->
     async def go() -> None:
         store = open_store("memory:", asyncio.get_running_loop().call_soon_threadsafe)
         settings = SimpleNamespace(memodb=SimpleNamespace(bytes=size))
-        server: Any = SimpleNamespace(settings=settings, shelf=store)
+        server: Any = SimpleNamespace(settings=settings, value_store=store)
         await test(ContentStore(server))
 
     asyncio.run(go())
