@@ -8,7 +8,7 @@ from typing import Protocol
 
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.reconnect import Above, keep
+from polydomo.sdk.reconnect import ConnectionOwner, maintain_connection
 from polydomo.sdk.url import Url
 from polydomo.server.log import Log
 from polydomo.wire.frames import Message
@@ -29,7 +29,7 @@ class UplinkOwner(Protocol):
         """Handle a message of a manager."""
 
 
-class Uplinks(Above):
+class Uplinks(ConnectionOwner):
     """One connection to each address of a URL."""
 
     def __init__(
@@ -45,8 +45,8 @@ class Uplinks(Above):
 
     def open(self) -> None:
         self._tasks = [
-            asyncio.create_task(keep(number, address, self, REAL_TIME))
-            for number, address in enumerate(self.url.places)
+            asyncio.create_task(maintain_connection(number, address, self, REAL_TIME))
+            for number, address in enumerate(self.url.addresses)
         ]
 
     async def close(self) -> None:
@@ -56,7 +56,7 @@ class Uplinks(Above):
 
     def address(self, number: int) -> str:
         """Return the address of an uplink."""
-        return str(self.url.places[number])
+        return str(self.url.addresses[number])
 
     def connected(self) -> list[str]:
         """Return the addresses of the uplinks that are connected."""
@@ -64,21 +64,21 @@ class Uplinks(Above):
 
     # Called by `keep`
 
-    def up(self, number: int, dealer: Dealer) -> None:
+    def on_connected(self, number: int, dealer: Dealer) -> None:
         self.dealers[number] = dealer
         self._unreachable.discard(number)
         log.info("uplink connected", uplink=self.address(number))
         self._owner.uplink_connected(number, dealer)
 
-    def down(self, number: int, reason: str) -> None:
+    def on_disconnected(self, number: int, reason: str) -> None:
         del self.dealers[number]
         self._owner.uplink_lost(number)
         log.warning("uplink lost", uplink=self.address(number), reason=reason)
 
-    def unreachable(self, number: int, reason: str) -> None:
+    def on_unreachable(self, number: int, reason: str) -> None:
         if number not in self._unreachable:
             self._unreachable.add(number)
             log.warning("uplink unreachable", uplink=self.address(number), reason=reason)
 
-    def said(self, number: int, message: Message) -> None:
+    def on_message(self, number: int, message: Message) -> None:
         self._owner.uplink_message(number, message)

@@ -10,6 +10,7 @@ from polydomo.server.clock import wall_time
 from polydomo.server.record_codec import as_bytes, as_text
 from polydomo.store import Store
 from polydomo.store.errors import StoreError
+from polydomo.store.records import KvItem
 
 PREFIX = "memo:"
 
@@ -29,7 +30,7 @@ class CacheStore:
     def read(self, service: bytes, digest: bytes, then: Callable[[bytes | None, float], None]) -> None:
         """Call `then` with the answer to a request (None: a miss) and its expiry in the core's time."""
 
-        def found(item: Item | None) -> None:
+        def found(item: KvItem | None) -> None:
             self.advance()
             if item is None:
                 then(None, 0.0)

@@ -17,7 +17,7 @@ from typing import Any
 from polydomo import redaction
 from polydomo.core.broker import Broker
 from polydomo.dialects.registry import SESSION_FACTORIES
-from polydomo.dialects.session import Context, Outbox
+from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
 from polydomo.server import job_tasks, scan_tasks, tracebacks
 from polydomo.server.admission import Admission
@@ -77,7 +77,7 @@ class BrokerServer:
         self.heap = Heap()
         self.broker.now = self.clock.read()
         self.outbox = Outbox(self._schedule_flush)
-        self.context = Context(
+        self.context = SessionContext(
             self.broker, self.outbox, SESSION_FACTORIES, settings.beat(), settings.limits.worker_jobs
         )
         self._set_context(settings)

@@ -197,7 +197,7 @@ class StoreAdapter(JobStorePort):
             elif record.state == DONE:
                 aliased(record, None)
             else:  # the earlier job has no answer: the key counts as new
-                self.store.update(record.id, Change(release_key=True))
+                self.store.update(record.id, JobChange(release_key=True))
                 self._looked_up(job, None, None)
 
         def aliased(record: JobRecord, error: StoreError | None) -> None:

@@ -7,11 +7,10 @@ import os
 
 from polydomo._version import __version__
 from polydomo.dialects.registry import RESUMED
-from polydomo.dialects.session import (
+from polydomo.dialects.session import (, SessionContext
     CLOSED_TRANSPORT,
     NAME_TAKEN,
     NATIVE_PROPERTY,
-    Context,
     PeerConnection,
     Transport,
 )
@@ -28,7 +27,7 @@ PONG = 2.0
 class ZmqListener:
     """All ZeroMQ peers of a server, and the disconnected clients that may return within their grace period."""
 
-    def __init__(self, server: PeerHost, context: Context) -> None:
+    def __init__(self, server: PeerHost, context: SessionContext) -> None:
         self.server = server
         self.context = context
         self.bound: list[str] = []
@@ -200,4 +199,4 @@ class ZmqPeer(PeerBase, Transport):
 
     def set_reading_paused(self, paused: bool) -> None:
         for session in self.link.sessions():
-            session.set_deaf(paused)
+            session.set_reading_paused(paused)

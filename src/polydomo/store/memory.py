@@ -289,7 +289,7 @@ class MemoryStore(Store):
             except StoreError as error:
                 reply.fail(error)
             else:
-                reply.resolve(value)
+                reply.settle(value)
 
         if self._closed:
             reply.fail(StoreClosed("the store is closed"))

@@ -74,7 +74,7 @@ class SqliteStore(SqlStore):
         def opened(counters: Counters) -> None:
             self._set_counters(counters)
             self.unopened = None
-            reply.resolve(None)
+            reply.settle(None)
 
         def failed(error: Exception) -> None:
             if isinstance(error, StoreTrouble):
@@ -83,7 +83,7 @@ class SqliteStore(SqlStore):
 
         reply: Deferred[None] = Deferred()
         if self.unopened is None:
-            reply.resolve(None)
+            reply.settle(None)
         else:
             self._reader.submit(self._open).then(opened, failed)
         return reply

@@ -340,7 +340,7 @@ class Store(ABC):
     def reopen(self) -> Deferred[None]:
         """Try again to open a store whose disk did not allow it (`unopened`)."""
         reply: Deferred[None] = Deferred()
-        reply.resolve(None)
+        reply.settle(None)
         return reply
 
     def inspect(self) -> None:  # noqa: B027 (a database server checks its disks itself)
@@ -433,7 +433,7 @@ class _Sweep:
 
     def _remove(self, ids: list[str]) -> None:
         if not ids:
-            self.reply.resolve(self._removed)
+            self.reply.settle(self._removed)
             return
 
         def removed(error: StoreError | None) -> None:

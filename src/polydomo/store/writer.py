@@ -120,7 +120,7 @@ class ReaderThread:
                 )
                 _schedule(self._call_soon, lambda: reply.fail(failure))
             else:
-                _schedule(self._call_soon, lambda: reply.resolve(value))
+                _schedule(self._call_soon, lambda: reply.settle(value))
 
         if self._closed:
             reply.fail(StoreClosed("the store is closed"))

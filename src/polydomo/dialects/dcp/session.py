@@ -93,7 +93,7 @@ class DcpSession(Session):
     def set_reading_paused(self, reading_paused: bool) -> None:
         core = self._registered()
         if core is not None:
-            core.set_reading_paused(reading_paused)
+            core.set_deaf(reading_paused)
 
     def _set_width(self, width: Width) -> None:
         self.width = width

@@ -59,7 +59,7 @@ class WmpSession(Session):
 
     def set_reading_paused(self, reading_paused: bool) -> None:
         for worker in self.workers.values():
-            worker.core.set_reading_paused(reading_paused)
+            worker.core.set_deaf(reading_paused)
 
     def forget(self, worker: WmpWorker) -> None:
         """Remove a worker that is gone."""

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from polydomo.core.gather import unpack
 from polydomo.core.result_history import JobResult
 from polydomo.store.errors import StoreError
-from polydomo.store.operations import Done
+from polydomo.store.operations import DoneCallback
 from polydomo.store.records import EventRecord, PartialRecord
 from polydomo.web import job_events
 from polydomo.web.api import request_options, sse, views
@@ -193,7 +193,7 @@ async def _watched(
 async def _flush(store: Store) -> None:
     """Wait until earlier writes are on disk: writes are committed in order, so one more write tells."""
 
-    def drop(done: Done) -> None:
+    def drop(done: DoneCallback) -> None:
         store.drop("web", b"-", done)
 
     await called_back(drop)

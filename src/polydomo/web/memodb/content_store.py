@@ -17,7 +17,6 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from polydomo.store import Store
-from polydomo.store.operations import Done
 from polydomo.store.store import NAME_BYTES
 from polydomo.web.api.json_responses import store_errors
 from polydomo.web.api.problems import problem
@@ -235,11 +234,11 @@ class ContentStore:
     def _kv(self) -> Store:
         return self.server.value_store
 
-    async def _item(self, space: str, name: bytes) -> Item | None:
+    async def _item(self, space: str, name: bytes) -> KvItem | None:
         with store_errors():
             return await self._kv.item(space, name)
 
-    async def _items(self, space: str, after: bytes, limit: int) -> list[Item]:
+    async def _items(self, space: str, after: bytes, limit: int) -> list[KvItem]:
         with store_errors():
             return await self._kv.items(space, after, limit)
 
@@ -275,7 +274,7 @@ class ContentStore:
             total = 0
             for space in (VALUES, HEADS, CALLS):
                 with store_errors():
-                    count, size = await self._kv.room(space)
+                    count, size = await self._kv.space_totals(space)
                 total += count * COST + size
             if self._used is None:  # another task may have measured it
                 self._used = total
@@ -291,7 +290,7 @@ def _cids(data: bytes) -> tuple[Cid, ...]:
     return tuple(found)
 
 
-async def _commit(write: Callable[[Done], None]) -> None:
+async def _commit(write: Callable[[DoneCallback], None]) -> None:
     """Start a write and wait until it is on disk."""
     with store_errors():
         error = await called_back(write)
