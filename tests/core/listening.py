@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polydomo.core.extras import Options
-from polydomo.core.gather import Piece, unpack
-from polydomo.core.job import Failure, Job
+from polydomo.core.failure import Failure
+from polydomo.core.model import Job
+from polydomo.core.pieces import Piece, unpack
 from polydomo.core.policy import Heartbeat
 from polydomo.core.result_history import JobResult
+from polydomo.core.tracked_job import Options, TrackedJob
 from tests.support.core import Bench, FakeClient, FakeWorker, QuietKeeper
 
 
@@ -24,7 +25,7 @@ class Listener(FakeClient):
     def assigned(self, job: Job, names: list[bytes]) -> None:
         self.heard.append(("assigned", job.id, names))
 
-    def taken(self, job: Job, name: bytes, body: bytes) -> None:
+    def acknowledged(self, job: Job, name: bytes, body: bytes) -> None:
         self.heard.append(("taken", job.id, (name, body)))
 
     def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
@@ -82,8 +83,8 @@ class Keeping(QuietKeeper):
     """A disk whose commits happen when the test says so."""
 
     def __init__(self, bench: Bench) -> None:
-        self.lifecycle = bench.broker.lifecycle
-        self.lifecycle.keeper = self
+        self.store_events = bench.broker.store_events
+        bench.broker.use_store(self)
         self.queue: list[tuple[str, Job, int]] = []
         self.events: list[tuple[str, bytes, str, bytes]] = []
         self.pieces: dict[int, Piece] = {}
@@ -95,8 +96,8 @@ class Keeping(QuietKeeper):
         self.queue.append(("add", job, 0))
 
     def attempt(self, job: Job) -> None:
-        assert job.extra is not None
-        self.numbers.append(job.extra.number)
+        assert isinstance(job, TrackedJob)
+        self.numbers.append(job.number)
 
     def partial(self, job: Job, body: bytes) -> None:
         pass
@@ -108,8 +109,8 @@ class Keeping(QuietKeeper):
         self.queue.append(("look up", job, 0))
 
     def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
-        assert job.extra is not None
-        self.events.append((job.extra.uid, name, kind, body))
+        assert isinstance(job, TrackedJob)
+        self.events.append((job.uid, name, kind, body))
 
     def convened(self, job: Job) -> None:
         self.places.append(job)
@@ -125,10 +126,10 @@ class Keeping(QuietKeeper):
         queue, self.queue = self.queue, []
         for what, job, index in queue:
             if what == "add":
-                self.lifecycle.stored(job, failure)
+                self.store_events.stored(job, failure)
             elif what == "finish":
-                self.lifecycle.recorded(job, failure)
+                self.store_events.recorded(job, failure)
             elif what == "gathered":
-                self.lifecycle.gathers.kept(job, index, failure)
+                self.store_events.piece_stored(job, index, failure)
             else:
-                self.lifecycle.looked_up(job, None, failure)
+                self.store_events.looked_up(job, None, failure)

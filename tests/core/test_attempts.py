@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core.answers import ANSWERED, LATE, STRAY
-from polydomo.core.job import RUNNING, WAITING
+from polydomo.core.broker import ANSWERED, LATE, STRAY
+from polydomo.core.states import RUNNING, WAITING
 from tests.support.core import Bench, check_empty
 
 
@@ -19,7 +19,7 @@ def test_a_worker_that_leaves_loses_its_job_to_another() -> None:
     assert job.attempt == 2
     second.answer()
     assert client.finals() == [b"answer"]
-    assert bench.broker.retried == bench.broker.services[b"echo"].counts.retried == 1
+    assert bench.broker.accounting.totals.retried == bench.broker.services[b"echo"].counts.retried == 1
 
 
 def test_each_attempt_has_a_token_of_its_own() -> None:
@@ -102,7 +102,7 @@ def test_a_late_answer_is_dropped_and_only_then_the_worker_gets_a_new_job() -> N
     assert slow.given[0][0] != slow.given[1][0]
     slow.answer(b"in time")
     assert client.finals() == [b"in time"]
-    assert bench.broker.strays == 0
+    assert bench.broker.accounting.strays == 0
 
 
 def test_a_late_failure_or_forward_is_dropped_too() -> None:
@@ -144,7 +144,7 @@ def test_a_token_never_given_is_a_stray() -> None:
         assert thief.fail(forged) == STRAY
         assert thief.forward(b"other", b"x", forged) == STRAY
         assert bench.broker.partial(thief.core, forged, b"forged") == STRAY
-    assert bench.broker.strays == 12
+    assert bench.broker.accounting.strays == 12
     assert client.heard == []
     assert worker.answer() == ANSWERED
 
@@ -175,7 +175,7 @@ def test_leaving_twice_is_leaving_once() -> None:
     client.ask(b"echo")
     worker.leave()
     worker.leave()
-    assert bench.broker.services[b"echo"].waiting == 1
+    assert bench.broker.services[b"echo"].queue.waiting == 1
     assert [kind for kind, _, _ in bench.ledger.events] == ["joined", "left"]
 
 

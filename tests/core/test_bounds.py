@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydomo.core.job import JOB_COST
+from polydomo.core.model import JOB_COST
 from polydomo.core.policy import BrokerLimits
 from tests.support.core import Bench, check_empty
 
@@ -15,7 +15,7 @@ def test_a_full_queue_refuses_and_says_so() -> None:
     assert other.ask(b"a") is None
     assert other.reasons() == ["queue-full"]
     assert other.ask(b"b") is not None  # only that service is full
-    assert bench.broker.refused == 1
+    assert bench.broker.accounting.totals.refused == 1
     assert other.core.jobs == 1
     worker = bench.worker(b"a")
     assert len(worker.jobs) == 1
@@ -51,9 +51,9 @@ def test_what_a_dialect_keeps_for_the_answer_counts_too() -> None:
     assert client.flow == ["hold"]
     assert other.ask(b"a", b"", b"") is None
     worker.forward(b"b", bytes(100))
-    assert bench.broker.memory - JOB_COST == client.core.size == 1300
+    assert bench.broker.accounting.memory - JOB_COST == client.core.size == 1300
     bench.worker(b"b").answer()
-    assert bench.broker.memory == client.core.size == 0
+    assert bench.broker.accounting.memory == client.core.size == 0
     assert client.flow == ["hold", "release"]
 
 
@@ -135,7 +135,7 @@ def test_refusals_leave_no_trace_but_a_count() -> None:
     client = bench.client()
     for number in range(2000):
         client.ask(b"x%d" % number)
-    assert bench.broker.refused == 2000
+    assert bench.broker.accounting.totals.refused == 2000
     assert len(client.reasons()) == 2000
     assert len(bench.ledger.finished_ids) == 2000
     check_empty(bench.broker)
@@ -147,9 +147,9 @@ def test_a_held_client_is_released_when_its_bound_is_raised() -> None:
     client = bench.client()
     for _ in range(3):
         client.ask(b"a")
-    bench.broker.configure(BrokerLimits(client_jobs=5), bench.broker.default_policy, {})
+    bench.broker.control.configure(BrokerLimits(client_jobs=5), bench.broker.services.default_policy, {})
     assert client.flow == ["hold"]
-    bench.broker.configure(BrokerLimits(client_jobs=6), bench.broker.default_policy, {})
+    bench.broker.control.configure(BrokerLimits(client_jobs=6), bench.broker.services.default_policy, {})
     assert client.flow == ["hold", "release"]
 
 
@@ -162,5 +162,5 @@ def test_the_names_of_refused_jobs_are_not_kept_whole() -> None:
         client.ask(b"a")
         worker.forward(name)
     assert client.reasons() == ["bad-service"] * 4
-    for job in bench.broker.recent:
-        assert len(job.service.name) + len(job.asked) < 1000
+    for job in bench.broker.accounting.recent:
+        assert len(job.service.name) + len(job.requested_service) < 1000

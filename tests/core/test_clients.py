@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydomo.core.answers import ANSWERED
+from polydomo.core.broker import ANSWERED
 from polydomo.core.policy import BrokerLimits
 from tests.support.core import Bench, check_empty
 
@@ -16,7 +16,7 @@ def test_a_gone_clients_waiting_jobs_are_dropped() -> None:
     assert kept is not None
     bench.broker.client_gone(client.core)
     assert client.heard == []
-    assert bench.broker.active == 1
+    assert bench.broker.accounting.active == 1
     assert list(bench.broker.services) == [b"a"]
     worker = bench.worker(b"a", b"b")
     assert worker.jobs == [kept.id]
@@ -45,7 +45,7 @@ def test_a_gone_clients_job_is_not_tried_again() -> None:
     assert other.jobs == []
     assert job.failure is not None
     assert job.failure.reason == "client-gone"
-    assert bench.broker.active == 0
+    assert bench.broker.accounting.active == 0
 
 
 def test_a_gone_clients_failure_is_told_to_nobody() -> None:
@@ -66,7 +66,7 @@ def test_ten_thousand_clients_that_come_ask_and_go_leave_nothing() -> None:
     check_empty(bench.broker)
     assert not bench.broker.clients
     assert len(bench.broker.timers) < 200
-    assert len(bench.broker.recent) == 1000
+    assert len(bench.broker.accounting.recent) == 1000
 
 
 def test_a_client_that_is_back_within_its_grace_time_is_answered() -> None:
@@ -74,9 +74,9 @@ def test_a_client_that_is_back_within_its_grace_time_is_answered() -> None:
     worker, client = bench.worker(b"a"), bench.client()
     client.ask(b"a")
     client.ask(b"a")
-    bench.broker.client_away(client.core)
+    bench.broker.client_disconnected(client.core)
     bench.at(9.9, worker)
-    bench.broker.client_back(client.core)
+    bench.broker.client_reconnected(client.core)
     bench.at(50.0, worker)
     assert client.flow == []
     worker.answer(b"1")
@@ -89,7 +89,7 @@ def test_answers_meanwhile_go_to_its_port() -> None:
     bench = Bench(bounds=BrokerLimits(client_grace=10))
     worker, client = bench.worker(b"a"), bench.client()
     client.ask(b"a")
-    bench.broker.client_away(client.core)
+    bench.broker.client_disconnected(client.core)
     worker.answer()
     assert client.finals() == [b"answer"]
 
@@ -99,7 +99,7 @@ def test_a_client_that_stays_away_is_forgotten() -> None:
     worker, client = bench.worker(b"a"), bench.client()
     client.ask(b"a")
     client.ask(b"a")
-    bench.broker.client_away(client.core)
+    bench.broker.client_disconnected(client.core)
     bench.at(10.0, worker)
     assert client.core.gone
     assert client.flow == ["forget"]
@@ -116,11 +116,11 @@ def test_away_and_back_again_and_again_starts_the_grace_time_anew() -> None:
     client.ask(b"a")
     for now in range(0, 50, 9):
         bench.at(float(now))
-        bench.broker.client_away(client.core)
+        bench.broker.client_disconnected(client.core)
         bench.at(now + 8.9)
         assert not client.core.gone
-        bench.broker.client_back(client.core)
-    bench.broker.client_away(client.core)
+        bench.broker.client_reconnected(client.core)
+    bench.broker.client_disconnected(client.core)
     bench.at(70.0)
     assert client.core.gone
 
@@ -129,7 +129,7 @@ def test_going_away_for_good_twice_is_going_once() -> None:
     bench = Bench()
     client = bench.client()
     client.ask(b"a")
-    bench.broker.client_away(client.core)
+    bench.broker.client_disconnected(client.core)
     bench.broker.client_gone(client.core)
     bench.broker.client_gone(client.core)
     bench.at(100.0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from polydomo.core.counts import Counts, PastCounts
-from polydomo.core.extras import Options
-from polydomo.core.job import STATES
 from polydomo.core.policy import BrokerLimits
+from polydomo.core.states import STATES
 from polydomo.core.targets import NAMES, Target
+from polydomo.core.tracked_job import Options
 from tests.support import invariants
 from tests.support.core import Bench, internal
 
@@ -21,7 +21,12 @@ def test_a_waiting_job_fails_when_the_broker_stops_and_a_later_one_is_refused() 
     assert waiting is not None
     assert STATES[waiting.state] == "failed"
     broker = bench.broker
-    assert (broker.submitted, broker.accepted, broker.failed, broker.refused) == (2, 1, 1, 1)
+    assert (
+        broker.accounting.submitted,
+        broker.accounting.accepted,
+        broker.accounting.totals.failed,
+        broker.accounting.totals.refused,
+    ) == (2, 1, 1, 1)
     invariants.check(broker)
 
 
@@ -35,14 +40,19 @@ def test_what_is_refused_is_counted_whatever_the_reason() -> None:
     client.ask(b"x" * 300)  # bad-service
     client.ask(b"a", options=Options(target=Target(NAMES, [])))  # queue-full again
     client.ask(b"b", options=Options(target=Target(NAMES, [], True)))  # the same
-    bench.broker.memory_limit = 0
+    bench.broker.accounting.memory_limit = 0
     client.ask(b"b")  # broker-full
-    bench.broker.drain()
+    bench.broker.control.drain()
     client.ask(b"b")  # draining
     broker = bench.broker
-    assert len(client.reasons()) == broker.refused == 7
-    assert (broker.submitted, broker.accepted, broker.active, broker.failed) == (9, 2, 2, 0)
-    assert broker.past.others.refused == 2  # of services that are not known
+    assert len(client.reasons()) == broker.accounting.totals.refused == 7
+    assert (
+        broker.accounting.submitted,
+        broker.accounting.accepted,
+        broker.accounting.active,
+        broker.accounting.totals.failed,
+    ) == (9, 2, 2, 0)
+    assert broker.services.past.others.refused == 2  # of services that are not known
     invariants.check(broker)
 
 
@@ -52,7 +62,11 @@ def test_a_job_that_is_addressed_to_nobody_is_refused() -> None:
     client = bench.client()
     client.ask(b"a", options=Options(target=Target(NAMES, [])))
     assert client.reasons() == ["bad-target"]
-    assert (bench.broker.refused, bench.broker.failed, bench.broker.accepted) == (1, 0, 0)
+    assert (
+        bench.broker.accounting.totals.refused,
+        bench.broker.accounting.totals.failed,
+        bench.broker.accounting.accepted,
+    ) == (1, 0, 0)
     invariants.check(bench.broker)
 
 
@@ -63,7 +77,11 @@ def test_one_that_shares_anothers_key_repeats_it() -> None:
         client.ask(b"a", options=Options(key=b"k"))
     worker.answer()
     broker = bench.broker
-    assert (broker.accepted, broker.done, broker.repeated) == (3, 1, 2)
+    assert (broker.accounting.accepted, broker.accounting.totals.done, broker.accounting.totals.repeated) == (
+        3,
+        1,
+        2,
+    )
     assert broker.services[b"a"].counts.repeated == 2
     invariants.check(broker)
 
@@ -76,7 +94,11 @@ def test_a_job_that_is_passed_on_fails_if_it_finds_no_room() -> None:
     client.ask(b"a")
     first.forward(b"b")
     assert client.reasons() == ["queue-full"]
-    assert (bench.broker.failed, bench.broker.refused, bench.broker.forwarded) == (1, 0, 1)
+    assert (
+        bench.broker.accounting.totals.failed,
+        bench.broker.accounting.totals.refused,
+        bench.broker.accounting.totals.forwarded,
+    ) == (1, 0, 1)
     invariants.check(bench.broker)
 
 
@@ -89,7 +111,7 @@ def test_a_job_passed_on_to_the_broker_itself_stays_a_job() -> None:
     invariants.check(bench.broker)
     own.answer()
     assert client.finals() == [b"answer"]
-    assert (bench.broker.done, bench.broker.questions) == (1, 0)
+    assert (bench.broker.accounting.totals.done, bench.broker.accounting.questions) == (1, 0)
     invariants.check(bench.broker)
 
 
@@ -98,8 +120,12 @@ def test_cancelled_jobs_are_no_failures() -> None:
     client = bench.client()
     job = client.ask(b"a", options=Options(uid="one"))
     assert job is not None
-    bench.broker.lifecycle.cancel(job)
-    assert (bench.broker.cancelled, bench.broker.failed, STATES[job.state]) == (1, 0, "cancelled")
+    bench.broker.cancel(job)
+    assert (
+        bench.broker.accounting.totals.cancelled,
+        bench.broker.accounting.totals.failed,
+        STATES[job.state],
+    ) == (1, 0, "cancelled")
     invariants.check(bench.broker)
 
 
@@ -109,8 +135,8 @@ def test_made_up_names_share_one_account() -> None:
     for number in range(100):
         client.ask(b"made-up-%d" % number)
     bench.at(10.0)
-    assert not bench.broker.past.named
-    assert bench.broker.past.others.failed == bench.broker.failed == 100
+    assert not bench.broker.services.past.named
+    assert bench.broker.services.past.others.failed == bench.broker.accounting.totals.failed == 100
     invariants.check(bench.broker)
 
 

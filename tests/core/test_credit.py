@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydomo.core.worker import Worker
+from polydomo.core.model import Worker
 from tests.support.core import Bench, FakeWorker
 
 
@@ -148,4 +148,4 @@ def test_credit_counts_over_all_services_of_a_worker() -> None:
     assert len(worker.holds) == 1
     worker.ask_for_more()
     assert len(worker.holds) == 2
-    assert bench.broker.services[b"a"].waiting + bench.broker.services[b"b"].waiting == 1
+    assert bench.broker.services[b"a"].queue.waiting + bench.broker.services[b"b"].queue.waiting == 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from polydomo.core.answers import ANSWERED
-from polydomo.core.job import DONE, FAILED, JOB_COST, RUNNING, WAITING
+from polydomo.core.broker import ANSWERED
+from polydomo.core.model import JOB_COST
+from polydomo.core.states import DONE, FAILED, RUNNING, WAITING
 from tests.support.core import Bench, check_empty
 
 
@@ -19,7 +20,7 @@ def test_a_job_goes_to_an_idle_worker_at_once_and_its_answer_to_the_client() -> 
     assert client.heard == [("final", job.id, b"world")]
     assert client.envelopes == [b"envelope"]
     assert job.state == DONE
-    assert bench.broker.active == 0
+    assert bench.broker.accounting.active == 0
 
 
 def test_a_job_waits_for_the_first_worker_of_its_service() -> None:
@@ -192,15 +193,31 @@ def test_the_books_say_who_did_what() -> None:
     client.ask(b"echo", b"12345")
     client.ask(b"echo", b"123")
     broker, service = bench.broker, bench.broker.services[b"echo"]
-    assert (broker.active, broker.memory, service.running, service.waiting) == (2, 8 + 2 * JOB_COST, 1, 1)
+    assert (broker.accounting.active, broker.accounting.memory, service.running, service.queue.waiting) == (
+        2,
+        8 + 2 * JOB_COST,
+        1,
+        1,
+    )
     assert (client.core.jobs, client.core.size, client.core.total) == (2, 8, 2)
     worker.answer()
     worker.fail()
-    assert (broker.active, broker.memory, service.running, service.waiting) == (0, 0, 0, 0)
+    assert (broker.accounting.active, broker.accounting.memory, service.running, service.queue.waiting) == (
+        0,
+        0,
+        0,
+        0,
+    )
     counts = service.counts
-    assert (broker.done, broker.failed, counts.done, counts.failed, worker.core.done) == (1, 1, 1, 1, 2)
+    assert (
+        broker.accounting.totals.done,
+        broker.accounting.totals.failed,
+        counts.done,
+        counts.failed,
+        worker.core.done,
+    ) == (1, 1, 1, 1, 2)
     assert (client.core.jobs, client.core.size, client.core.total) == (0, 0, 2)
-    assert [job.id for job in broker.recent] == [1, 2]
+    assert [job.id for job in broker.accounting.recent] == [1, 2]
 
 
 def test_what_has_ended_keeps_no_bodies() -> None:
@@ -211,10 +228,10 @@ def test_what_has_ended_keeps_no_bodies() -> None:
         client.ask(b"echo", bytes(1000), bytes(1000))
     worker.answer()
     worker.fail()
-    bench.broker.drain()
+    bench.broker.control.drain()
     client.ask(b"echo", bytes(1000), bytes(1000))
-    assert len(bench.broker.recent) == 3
-    for job in bench.broker.recent:
+    assert len(bench.broker.accounting.recent) == 3
+    for job in bench.broker.accounting.recent:
         assert job.body == job.envelope == b""
         assert job.failure is None or not job.failure.body
     assert client.envelopes == [bytes(1000)] * 3

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core import job as jobs
-from polydomo.core.extras import Extra, Options
-from polydomo.core.job import Failure, Job
+from polydomo.core import failure as reasons
+from polydomo.core.failure import Failure
+from polydomo.core.model import Job
 from polydomo.core.policy import Policy
+from polydomo.core.tracked_job import Options
 from tests.support.core import Bench, FakeClient, QuietKeeper, check_empty
 
 
@@ -15,7 +16,7 @@ class FakeKeeper(QuietKeeper):
     """A disk whose commits happen when the test says so."""
 
     def __init__(self, bench: Bench) -> None:
-        self.lifecycle = bench.broker.lifecycle
+        self.store_events = bench.broker.store_events
         self.added: list[Job] = []
         self.attempts: list[tuple[int, int]] = []
         self.ended: list[Job] = []
@@ -39,12 +40,12 @@ class FakeKeeper(QuietKeeper):
     def commit(self, failure: Failure | None = None) -> None:
         """All that was written so far is safe now, or cannot be."""
         while self.asked:
-            self.lifecycle.looked_up(self.asked.pop(0), None, None)
+            self.store_events.looked_up(self.asked.pop(0), None, None)
         while self.added:
-            self.lifecycle.stored(self.added.pop(0), failure)
+            self.store_events.stored(self.added.pop(0), failure)
         ended, self.ended = self.ended, []
         for job in ended:
-            self.lifecycle.recorded(job, failure)
+            self.store_events.recorded(job, failure)
 
 
 class Listener(FakeClient):
@@ -57,14 +58,14 @@ class Listener(FakeClient):
 @pytest.fixture
 def bench() -> Bench:
     bench = Bench()
-    bench.broker.policies[b"safe"] = Policy(durable=True)
+    bench.broker.services.policies[b"safe"] = Policy(durable=True)
     return bench
 
 
 @pytest.fixture
 def keeper(bench: Bench) -> FakeKeeper:
     keeper = FakeKeeper(bench)
-    bench.broker.lifecycle.keeper = keeper
+    bench.broker.use_store(keeper)
     return keeper
 
 
@@ -108,8 +109,8 @@ def test_a_worker_need_not_wait_for_the_disk(bench: Bench, keeper: FakeKeeper) -
 def test_what_cannot_be_stored_is_refused_with_the_reason(bench: Bench, keeper: FakeKeeper) -> None:
     client = bench.client()
     client.ask(b"safe")
-    keeper.commit(Failure(jobs.STORE, "the disk is full"))
-    assert client.reasons() == [jobs.STORE]
+    keeper.commit(Failure(reasons.STORE, "the disk is full"))
+    assert client.reasons() == [reasons.STORE]
     check_empty(bench.broker)
 
 
@@ -119,7 +120,7 @@ def test_a_result_that_cannot_be_recorded_now_is_recorded_later(bench: Bench, ke
     client.ask(b"safe")
     keeper.commit()
     worker.answer(b"42")
-    keeper.commit(Failure(jobs.STORE, "the disk is full"))
+    keeper.commit(Failure(reasons.STORE, "the disk is full"))
     assert client.heard == []
     bench.at(2.0, worker)
     assert len(keeper.ended) == 1
@@ -135,7 +136,7 @@ def test_a_durable_job_outlives_its_client(bench: Bench, keeper: FakeKeeper) -> 
     worker = bench.worker(b"safe")
     assert worker.jobs == [1]
     worker.answer(b"42")
-    assert [job.extra.result for job in keeper.ended if job.extra] == [b"42"]
+    assert [job.result for job in keeper.ended] == [b"42"]
     keeper.commit()
     assert client.heard == []
     worker.leave()
@@ -157,18 +158,18 @@ def test_unless_it_has_a_deadline(bench: Bench, keeper: FakeKeeper) -> None:
     keeper.commit()
     bench.at(6.0)
     keeper.commit()
-    assert client.reasons() == [jobs.DEADLINE]
+    assert client.reasons() == [reasons.DEADLINE]
 
 
 def test_a_deadline_also_ends_a_running_attempt(bench: Bench, keeper: FakeKeeper) -> None:
-    bench.broker.policies[b"once"] = Policy(durable=True, retries=0)
+    bench.broker.services.policies[b"once"] = Policy(durable=True, retries=0)
     worker = bench.worker(b"once")
     client = bench.client()
     bench.broker.submit(client.core, b"once", b"body", b"", Options(deadline=5))
     keeper.commit()
     bench.at(6.0, worker)
     keeper.commit()
-    assert client.reasons() == [jobs.DEADLINE]
+    assert client.reasons() == [reasons.DEADLINE]
 
 
 def test_a_lost_durable_job_goes_to_another_worker_and_then_to_the_dead(
@@ -183,12 +184,12 @@ def test_a_lost_durable_job_goes_to_another_worker_and_then_to_the_dead(
         worker.leave()
     assert client.heard == []
     keeper.commit()
-    assert client.reasons() == [jobs.EXHAUSTED]
+    assert client.reasons() == [reasons.EXHAUSTED]
     check_empty(bench.broker)
 
 
 def test_retries_pause_longer_each_time(bench: Bench, keeper: FakeKeeper) -> None:
-    bench.broker.policies[b"slowly"] = Policy(durable=True, backoff=4.0, retries=2)
+    bench.broker.services.policies[b"slowly"] = Policy(durable=True, backoff=4.0, retries=2)
     client = bench.client()
     client.ask(b"slowly")
     keeper.commit()
@@ -226,7 +227,7 @@ def test_same_key_later_is_answered_from_the_store(bench: Bench, keeper: FakeKee
     job = bench.broker.submit(client.core, b"safe", b"body", b"", Options(key=b"k"))
     assert keeper.asked == [job]
     assert job is not None
-    bench.broker.lifecycle.looked_up(job, b"41", None)
+    bench.broker.store_events.looked_up(job, b"41", None)
     assert client.finals() == [b"41"]
     assert worker.jobs == []
     worker.leave()
@@ -236,7 +237,7 @@ def test_same_key_later_is_answered_from_the_store(bench: Bench, keeper: FakeKee
 def test_keys_of_different_services_have_nothing_to_do_with_each_other(
     bench: Bench, keeper: FakeKeeper
 ) -> None:
-    bench.broker.policies[b"other"] = Policy(durable=True)
+    bench.broker.services.policies[b"other"] = Policy(durable=True)
     one, other = bench.worker(b"safe"), bench.worker(b"other")
     client = bench.client()
     for name in (b"safe", b"other"):
@@ -256,28 +257,27 @@ def test_a_delayed_job_is_not_dispatched_before_its_time(bench: Bench) -> None:
 
 
 def test_cancelling_a_waiting_a_delayed_and_a_running_job(bench: Bench, keeper: FakeKeeper) -> None:
-    lifecycle = bench.broker.lifecycle
     client = bench.client()
     waiting = client.ask(b"safe")
     delayed = bench.broker.submit(client.core, b"safe", b"body", b"", Options(delay=50))
     keeper.commit()
     assert waiting is not None
     assert delayed is not None
-    assert lifecycle.cancel(waiting)
-    assert lifecycle.cancel(delayed)
+    assert bench.broker.cancel(waiting)
+    assert bench.broker.cancel(delayed)
     worker = bench.worker(b"safe")
     running = client.ask(b"safe")
     assert running is not None
     keeper.commit()
-    assert lifecycle.cancel(running)
+    assert bench.broker.cancel(running)
     keeper.commit()
-    assert client.reasons() == [jobs.CANCELLED] * 3
+    assert client.reasons() == [reasons.CANCELLED] * 3
     token = worker.holds[0]
     worker.answer(b"too late", token)  # and it may work again
     client.ask(b"safe")
     keeper.commit()
     assert len(worker.jobs) == 2
-    assert not lifecycle.cancel(running)
+    assert not bench.broker.cancel(running)
 
 
 def test_one_that_is_cancelled_on_its_way_to_the_disk_never_runs(bench: Bench, keeper: FakeKeeper) -> None:
@@ -285,11 +285,11 @@ def test_one_that_is_cancelled_on_its_way_to_the_disk_never_runs(bench: Bench, k
     client = bench.client()
     job = client.ask(b"safe")
     assert job is not None
-    assert bench.broker.lifecycle.cancel(job)
+    assert bench.broker.cancel(job)
     assert client.reasons() == []
     keeper.commit()
     keeper.commit()
-    assert client.reasons() == [jobs.CANCELLED]
+    assert client.reasons() == [reasons.CANCELLED]
     assert worker.jobs == []
 
 
@@ -297,23 +297,22 @@ def test_a_paused_service_dispatches_nothing_until_it_is_resumed(bench: Bench) -
     worker = bench.worker(b"echo")
     client = bench.client()
     service = bench.broker.services[b"echo"]
-    bench.broker.lifecycle.pause(service)
+    bench.broker.control.pause(service)
     client.ask(b"echo")
     late = bench.worker(b"echo")
     assert worker.jobs == late.jobs == []
-    bench.broker.lifecycle.resume(service)
+    bench.broker.control.resume(service)
     assert worker.jobs + late.jobs == [1]
 
 
 def test_an_unfinished_job_is_queued_again_after_a_restart(bench: Bench, keeper: FakeKeeper) -> None:
-    lifecycle = bench.broker.lifecycle
     restored = [_restored(bench, f"u{number}") for number in range(3)]
     worker = bench.worker(b"safe")
     for _ in restored:
         worker.answer()
     assert worker.jobs == [job.id for job in restored]
     keeper.commit()
-    assert not lifecycle.jobs
+    assert not bench.broker.tracked_jobs()
     worker.leave()
     check_empty(bench.broker)
 
@@ -341,11 +340,10 @@ def test_and_goes_to_another_when_its_grace_time_is_over(bench: Bench, keeper: F
 
 
 def _restored(bench: Bench, uid: str, token: bytes = b"") -> Job:
-    """As the runtime does it for every unfinished record."""
+    """As the server does it for every unfinished record."""
     broker = bench.broker
-    client = broker.lifecycle.absent(b"gone", "fake")
-    job = broker.revive(client, b"safe", b"body", b"")
-    extra = Extra(uid, Options(), True, broker.now, 0)
-    extra.number = 1 if token else 0
-    broker.lifecycle.restore(job, extra, token, b"before")
+    client = broker.store_events.absent_client(b"gone", "fake")
+    job = broker.store_events.revive(client, b"safe", b"body", b"", Options(), uid, 0)
+    job.number = 1 if token else 0
+    broker.store_events.restore(job, token, b"before")
     return job

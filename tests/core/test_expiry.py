@@ -39,9 +39,9 @@ def test_jobs_expire_one_by_one_in_their_own_time() -> None:
         clients[now % 2].ask(b"echo")
     for now in range(8):
         bench.at(now + 9.9)
-        assert bench.broker.services[b"echo"].waiting == 8 - now
+        assert bench.broker.services[b"echo"].queue.waiting == 8 - now
         bench.at(now + 10.0)
-        assert bench.broker.active == 7 - now
+        assert bench.broker.accounting.active == 7 - now
     assert [client.reasons() for client in clients] == [["expired"] * 4] * 2
     check_empty(bench.broker)
 
@@ -63,7 +63,7 @@ def test_a_lost_job_in_front_neither_hides_nor_shares_the_expiry_of_those_behind
     bench.at(15.0)
     assert client.heard[1:] == [("failed", late.id, "expired")]
     bench.at(17.9)
-    assert bench.broker.services[b"echo"].waiting == 1
+    assert bench.broker.services[b"echo"].queue.waiting == 1
     bench.at(18.0)
     assert client.heard[2:] == [("failed", lost.id, "expired")]
     check_empty(bench.broker)
@@ -117,7 +117,7 @@ def test_a_shorter_wait_set_at_run_time_holds_for_who_waits_already_counted_from
     for _ in range(2):
         client.ask(b"echo")
     bench.at(5.0)
-    bench.broker.configure(BrokerLimits(), Policy(wait=10), {})
+    bench.broker.control.configure(BrokerLimits(), Policy(wait=10), {})
     bench.at(6.0)
     client.ask(b"echo")
     bench.at(14.9)
@@ -133,7 +133,7 @@ def test_a_longer_wait_set_at_run_time_does_not_keep_older_jobs_from_expiring() 
     client = bench.client()
     old = client.ask(b"echo")
     assert old is not None
-    bench.broker.configure(BrokerLimits(), Policy(wait=1000), {})
+    bench.broker.control.configure(BrokerLimits(), Policy(wait=1000), {})
     new = client.ask(b"echo")
     assert new is not None
     bench.at(10.0)
@@ -159,7 +159,7 @@ def test_ten_thousand_waiting_jobs_are_not_searched_for_each_that_expires() -> N
     bench = Bench(wait=10)
     client = bench.client()
     for number in range(10_000):
-        bench.broker.now = number / 10_000
+        bench.broker.advance(number / 10_000)
         client.ask(b"echo")
     bench.at(20.0)
     assert len(client.reasons()) == 10_000
@@ -171,10 +171,10 @@ def test_the_jobs_of_ten_thousand_clients_that_expire_one_by_one_are_taken_out_i
     bench = Bench(wait=10)
     looks = []
     for number in range(10_000):
-        bench.broker.now = number / 10_000
+        bench.broker.advance(number / 10_000)
         bench.client().ask(b"echo")
     while (due := bench.broker.tick()) < 12.0:
-        bench.broker.now = due
+        bench.broker.advance(due)
         looks.append(due)
     assert len(looks) < 30
     assert looks[0] == 10.0

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core.answers import ANSWERED, STRAY
-from polydomo.core.extras import Options
-from polydomo.core.job import Job
-from polydomo.core.ports import WakeupPort
-from polydomo.core.service import Service
+from polydomo.core.broker import ANSWERED, STRAY
+from polydomo.core.model import Job, Service, WakeupPort
+from polydomo.core.tracked_job import Options
 from tests.support.core import Bench, FakeWorker
 
 
@@ -90,10 +88,10 @@ def test_a_paused_service_gives_nothing_and_tells_when_it_goes_on(bench: Bench):
     worker = fetcher(bench, b"a")
     told = bell(bench, b"a")
     service = bench.broker.services[b"a"]
-    bench.broker.lifecycle.pause(service)
+    bench.broker.control.pause(service)
     bench.client().ask(b"a")
     assert not bench.broker.fetch(worker.core, worker.core.services)
-    bench.broker.lifecycle.resume(service)
+    bench.broker.control.resume(service)
     assert told.rung == [1, 1]
     assert bench.broker.fetch(worker.core, worker.core.services)
 

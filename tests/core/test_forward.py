@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from polydomo.core.answers import ANSWERED
-from polydomo.core.job import JOB_COST
+from polydomo.core.broker import ANSWERED
+from polydomo.core.model import JOB_COST
 from polydomo.core.policy import BrokerLimits
 from tests.support.core import Bench, check_empty
 
@@ -21,8 +21,8 @@ def test_the_answer_of_the_second_service_reaches_the_first_client() -> None:
     assert client.envelopes == [b"envelope"]
     resize, store = bench.broker.services[b"resize"].counts, bench.broker.services[b"store"].counts
     assert (resize.done, resize.forwarded, store.done, store.forwarded) == (0, 1, 1, 0)
-    assert (bench.broker.done, bench.broker.forwarded) == (1, 1)
-    assert bench.broker.memory == client.core.size == 0
+    assert (bench.broker.accounting.totals.done, bench.broker.accounting.totals.forwarded) == (1, 1)
+    assert bench.broker.accounting.memory == client.core.size == 0
 
 
 def test_who_passed_it_on_is_free_again() -> None:
@@ -42,7 +42,7 @@ def test_a_forwarded_job_waits_for_a_service_nobody_offers_yet_and_expires_there
     assert job is not None
     bench.at(5.0, first)
     first.forward(b"b")
-    assert bench.broker.services[b"b"].waiting == 1
+    assert bench.broker.services[b"b"].queue.waiting == 1
     bench.at(14.9, first)
     assert client.heard == []
     bench.at(15.0, first)
@@ -55,10 +55,10 @@ def test_a_job_is_charged_for_what_it_is_now() -> None:
     first, client = bench.worker(b"a"), bench.client()
     client.ask(b"a", bytes(100))
     first.forward(b"b", bytes(7))
-    assert bench.broker.memory - JOB_COST == client.core.size == 7
+    assert bench.broker.accounting.memory - JOB_COST == client.core.size == 7
     first.leave()
     bench.worker(b"b").answer()
-    assert bench.broker.memory == client.core.size == 0
+    assert bench.broker.accounting.memory == client.core.size == 0
 
 
 def test_a_forwarded_job_has_all_its_attempts_again() -> None:
@@ -85,7 +85,7 @@ def test_a_job_cannot_be_passed_round_for_ever() -> None:
     assert client.heard == []
     (a if a.holds else b).forward(b"b" if a.holds else b"a")
     assert client.reasons() == ["too-many-hops"]
-    assert bench.broker.active == bench.broker.memory == 0
+    assert bench.broker.accounting.active == bench.broker.accounting.memory == 0
     client.ask(b"a")
     client.ask(b"b")
     assert a.holds
@@ -134,7 +134,7 @@ def test_passing_on_to_one_name_too_many_fails_the_job() -> None:
     client.ask(b"a")
     worker.forward(b"c")
     assert client.reasons() == ["too-many-services"]
-    assert bench.broker.active == 0
+    assert bench.broker.accounting.active == 0
 
 
 def test_passing_on_to_a_full_queue_fails_the_job() -> None:
@@ -145,7 +145,7 @@ def test_passing_on_to_a_full_queue_fails_the_job() -> None:
     client.ask(b"a")
     worker.forward(b"b")
     assert client.reasons() == ["queue-full"]
-    assert bench.broker.services[b"b"].waiting == 2
+    assert bench.broker.services[b"b"].queue.waiting == 2
     client.ask(b"a")
     assert len(worker.jobs) == 2
 
@@ -161,15 +161,15 @@ def test_the_job_of_a_client_that_is_gone_goes_no_further() -> None:
     first.forward(b"nowhere")
     assert second.jobs == []
     assert b"nowhere" not in bench.broker.services
-    assert not client.core.lanes
-    assert bench.broker.active == bench.broker.memory == 0
+    assert not client.core.queues
+    assert bench.broker.accounting.active == bench.broker.accounting.memory == 0
 
 
 def test_forwarding_while_draining_still_finishes_the_job() -> None:
     bench = Bench()
     first, second, client = bench.worker(b"a"), bench.worker(b"b"), bench.client()
     client.ask(b"a")
-    bench.broker.drain()
+    bench.broker.control.drain()
     first.forward(b"b")
     second.answer(b"done")
     assert client.finals() == [b"done"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core import job as jobs
-from polydomo.core.extras import Extra, Options
+from polydomo.core import failure as reasons
+from polydomo.core.failure import Failure
+from polydomo.core.model import Job
 from polydomo.core.policy import Policy
-from polydomo.core.result_history import JobResult, Results
+from polydomo.core.result_history import JobResult, ResultHistory
+from polydomo.core.tracked_job import Options, TrackedJob
 from tests.core.listening import Asked, Keeping, Listener
 from tests.support.core import Bench
 from tests.support.invariants import check
@@ -46,7 +48,7 @@ def test_a_failure_is_recalled_too(bench: Bench) -> None:
     ended = recall(bench, "mine")
     assert ended is not None
     assert ended.failure is not None
-    assert (ended.failure.reason, ended.failure.body) == (jobs.WORKER_ERROR, b"plain")
+    assert (ended.failure.reason, ended.failure.body) == (reasons.WORKER_ERROR, b"plain")
 
 
 def test_the_same_again_follows_the_first_and_both_are_answered(bench: Bench) -> None:
@@ -59,7 +61,7 @@ def test_the_same_again_follows_the_first_and_both_are_answered(bench: Bench) ->
     worker.answer(b"both")
     assert (one.finals(), two.finals()) == ([b"both"], [b"both"])
     assert two.kinds() == ["accepted", "assigned", "event", "final"]
-    assert (bench.broker.done, bench.broker.repeated) == (1, 1)
+    assert (bench.broker.accounting.totals.done, bench.broker.accounting.totals.repeated) == (1, 1)
     assert len(worker.jobs) == 1
     check(bench.broker)
 
@@ -80,22 +82,22 @@ def test_something_else_under_the_same_id_is_refused(bench: Bench) -> None:
     client = Listener(bench.broker, b"c")
     client.send(b"s", Options(uid="u"), b"this")
     client.send(b"s", Options(uid="u"), b"that")
-    assert client.reasons() == [jobs.DUPLICATE]
+    assert client.reasons() == [reasons.DUPLICATE]
     worker.answer(b"fine")
     client.send(b"t", Options(uid="u"), b"this")
-    assert client.reasons() == [jobs.DUPLICATE] * 2
+    assert client.reasons() == [reasons.DUPLICATE] * 2
     assert client.finals() == [b"fine"]
     check(bench.broker)
 
 
 def test_what_was_never_taken_may_come_again(bench: Bench) -> None:
-    bench.broker.policies[b"s"] = Policy(durable=True)
+    bench.broker.services.policies[b"s"] = Policy(durable=True)
     keeper = Keeping(bench)
     worker = bench.worker(b"s")
     client = Listener(bench.broker, b"c")
     client.send(b"s", Options(uid="u"))
-    keeper.commit(jobs.Failure(jobs.STORE, "the disk is full"))
-    assert client.reasons() == [jobs.STORE]
+    keeper.commit(Failure(reasons.STORE, "the disk is full"))
+    assert client.reasons() == [reasons.STORE]
     client.send(b"s", Options(uid="u"))
     keeper.commit()
     worker.answer(b"now")
@@ -111,7 +113,7 @@ def test_what_is_not_remembered_is_read_from_the_disk(bench: Bench) -> None:
 
 
 def test_results_are_remembered_within_bounds() -> None:
-    results = Results(count=3, size=4000)
+    results = ResultHistory(count=3, size=4000)
     for number in range(5):
         results.keep(JobResult(f"{number}", b"s", b"", b"x", None, False, until=10.0))
     assert [results.get(f"{number}", 0.0) is not None for number in range(5)] == [
@@ -135,8 +137,8 @@ def test_its_own_timeout_counts(bench: Bench) -> None:
     client = Listener(bench.broker, b"c")
     client.send(b"s", Options(uid="u", timeout=2.0))
     bench.at(2.5, worker)
-    assert worker.core.late
-    assert bench.broker.retried == 1
+    assert worker.core.revoked
+    assert bench.broker.accounting.totals.retried == 1
 
 
 def test_after_a_restart_its_worker_is_asked_for_what_it_had(bench: Bench) -> None:
@@ -173,17 +175,17 @@ def test_a_job_that_its_worker_does_not_come_back_for_goes_to_another(bench: Ben
     assert other.jobs == [job.id]
 
 
-def restored(bench: Bench, token: bytes, holder: bytes) -> jobs.Job:
+def restored(bench: Bench, token: bytes, holder: bytes) -> TrackedJob:
     broker = bench.broker
-    job = broker.revive(broker.lifecycle.absent(b"c", "fake"), b"s", b"body", b"")
-    extra = Extra("u", Options(uid="u"), True, 0.0, 0)
-    extra.number = 1
-    broker.lifecycle.restore(job, extra, token, holder)
+    gone = broker.store_events.absent_client(b"c", "fake")
+    job = broker.store_events.revive(gone, b"s", b"body", b"", Options(uid="u"), "u", 0)
+    job.number = 1
+    broker.store_events.restore(job, token, holder)
     return job
 
 
 def test_a_durable_job_whose_client_has_heard_enough_does_not_count_as_its_own(bench: Bench) -> None:
-    bench.broker.policies[b"s"] = Policy(durable=True)
+    bench.broker.services.policies[b"s"] = Policy(durable=True)
     keeper = Keeping(bench)
     client = Detaching(bench.broker, b"c")
     for number in range(3):
@@ -204,7 +206,7 @@ def test_a_durable_job_whose_client_has_heard_enough_does_not_count_as_its_own(b
 
 
 def test_a_job_may_be_detached_while_it_waits_and_cancelled_afterwards(bench: Bench) -> None:
-    bench.broker.policies[b"s"] = Policy(durable=True)
+    bench.broker.services.policies[b"s"] = Policy(durable=True)
     keeper = Keeping(bench)
     client = Listener(bench.broker, b"c")
     for number in range(3):
@@ -213,14 +215,14 @@ def test_a_job_may_be_detached_while_it_waits_and_cancelled_afterwards(bench: Be
     for number in range(3):
         job = bench.broker.find(f"u{number}")
         assert job is not None
-        bench.broker.lifecycle.detach(job)
+        bench.broker.detach(job)
         check(bench.broker)
     assert client.core.jobs == 0
-    assert bench.broker.services[b"s"].waiting == 3
+    assert bench.broker.services[b"s"].queue.waiting == 3
     for number in range(3):
         job = bench.broker.find(f"u{number}")
         assert job is not None
-        assert bench.broker.lifecycle.cancel(job)
+        assert bench.broker.cancel(job)
     keeper.commit()
     check(bench.broker)
 
@@ -228,6 +230,6 @@ def test_a_job_may_be_detached_while_it_waits_and_cancelled_afterwards(bench: Be
 class Detaching(Listener):
     """Asks for results, and is not told of them."""
 
-    def accepted(self, job: jobs.Job) -> None:
+    def accepted(self, job: Job) -> None:
         super().accepted(job)
-        self.broker.lifecycle.detach(job)
+        self.broker.detach(job)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from polydomo.core.client import Client
-from polydomo.core.job import Job
 from polydomo.core.job_columns import FIELDS, ColumnBuffer, ColumnJournal, ColumnSink
-from polydomo.core.worker import Worker
+from polydomo.core.model import Client, Job, Worker
 from tests.support.core import Bench
 
 
@@ -38,12 +36,12 @@ def numbers(rows: ColumnBuffer, name: str) -> list[float]:
 def test_every_field_has_a_number_for_every_job() -> None:
     bench = Bench()
     batches = Batches(100)
-    bench.broker.journal = batches.journal
+    bench.broker.accounting.journal = batches.journal
     worker = bench.worker(b"echo", name=b"w")
     for number in range(3):
-        bench.broker.now = number + 1.0
+        bench.broker.advance(number + 1.0)
         bench.client(b"c").ask(b"echo", b"12345", b"env")
-        bench.broker.now = number + 1.25
+        bench.broker.advance(number + 1.25)
         worker.answer(b"x" * number)
     rows = batches.journal.rows
     assert list(rows.fields()) == list(FIELDS)
@@ -68,7 +66,7 @@ def test_every_field_has_a_number_for_every_job() -> None:
 def test_rows_are_handed_on_as_soon_as_there_is_no_room_for_more() -> None:
     bench = Bench()
     batches = Batches(2)
-    bench.broker.journal = batches.journal
+    bench.broker.accounting.journal = batches.journal
     worker = bench.worker(b"echo", name=b"w")
     clients = [bench.client(b"c0"), bench.client(b"c1")]
     for number in range(5):
@@ -86,7 +84,7 @@ def test_rows_are_handed_on_as_soon_as_there_is_no_room_for_more() -> None:
 def test_who_took_part_is_listed_anew_in_each_batch() -> None:
     bench = Bench()
     batches = Batches(2)
-    bench.broker.journal = batches.journal
+    bench.broker.accounting.journal = batches.journal
     worker = bench.worker(b"echo", name=b"w")
     clients = [bench.client(b"c%d" % number) for number in range(3)]
     for number in (0, 1, 2, 0, 2, 2):
@@ -100,7 +98,7 @@ def test_who_took_part_is_listed_anew_in_each_batch() -> None:
 def test_who_never_had_a_worker_has_none() -> None:
     bench = Bench()
     batches = Batches(100)
-    bench.broker.journal = batches.journal
+    bench.broker.accounting.journal = batches.journal
     bench.client(b"c").ask(b"", b"nobody offers this")
     rows = batches.journal.rows
     assert numbers(rows, "worker") == [-1]
@@ -111,7 +109,7 @@ def test_who_never_had_a_worker_has_none() -> None:
 def test_all_else_is_told_at_once() -> None:
     bench = Bench()
     batches = Batches(100)
-    bench.broker.journal = batches.journal
+    bench.broker.accounting.journal = batches.journal
     client = bench.client(b"c")
     worker = bench.worker(b"echo", name=b"w")
     client.ask(b"echo")

@@ -127,7 +127,7 @@ def test_beating_while_idle_proves_nothing_about_being_busy() -> None:
 def test_a_strict_service_gives_up_a_busy_worker_that_only_beat_while_idle() -> None:
     """RFC 18 §Heartbeating: three to five intervals, whatever it is doing."""
     bench = Bench(timeout=60)
-    bench.broker.policies[b"a"] = Policy(liveness_busy=4)
+    bench.broker.services.policies[b"a"] = Policy(liveness_busy=4)
     worker, other, client = bench.worker(b"a"), bench.worker(b"a"), bench.client()
     bench.at(10.0, worker, other)
     job = client.ask(b"a")
@@ -143,7 +143,7 @@ def test_a_strict_service_gives_up_a_busy_worker_that_only_beat_while_idle() -> 
 
 def test_a_strict_service_keeps_a_busy_worker_that_beats() -> None:
     bench = Bench(timeout=60)
-    bench.broker.policies[b"a"] = Policy(liveness_busy=2)
+    bench.broker.services.policies[b"a"] = Policy(liveness_busy=2)
     worker, client = bench.worker(b"a"), bench.client()
     client.ask(b"a")
     bench.at(50.0, worker)
@@ -153,7 +153,9 @@ def test_a_strict_service_keeps_a_busy_worker_that_beats() -> None:
 
 def test_the_strictest_of_the_jobs_that_a_worker_holds_decides() -> None:
     bench = Bench(timeout=60)
-    bench.broker.policies.update({b"strict": Policy(liveness_busy=2), b"lax": Policy(liveness_busy=20)})
+    bench.broker.services.policies.update(
+        {b"strict": Policy(liveness_busy=2), b"lax": Policy(liveness_busy=20)}
+    )
     worker, client = bench.worker(b"strict", b"lax"), bench.client()
     worker.core.base_credit = worker.core.credit = 2
     client.ask(b"lax")
@@ -166,7 +168,7 @@ def test_the_strictest_of_the_jobs_that_a_worker_holds_decides() -> None:
 
 def test_a_worker_whose_protocol_has_no_heartbeats_for_it_has_its_jobs_time() -> None:
     bench = Bench(timeout=60)
-    bench.broker.policies[b"a"] = Policy(liveness_busy=2)
+    bench.broker.services.policies[b"a"] = Policy(liveness_busy=2)
     worker, client = bench.worker(b"a"), bench.client()
     worker.core.must_beat = False
     client.ask(b"a")
@@ -190,10 +192,10 @@ def test_partial_answers_are_signs_of_life() -> None:
 def test_a_worker_we_do_not_read_from_is_not_given_up_for_its_silence() -> None:
     bench = Bench()
     worker = bench.worker(b"a")
-    worker.core.set_deaf(True)
+    bench.broker.set_reading_paused(worker.core, True)
     bench.at(100.0)
     assert worker.core in bench.broker.workers
-    worker.core.set_deaf(False)  # what it sent meanwhile is about to be read
+    bench.broker.set_reading_paused(worker.core, False)  # what it sent meanwhile is about to be read
     bench.at(102.9)
     assert worker.core in bench.broker.workers
     bench.at(103.0)
@@ -203,7 +205,7 @@ def test_a_worker_we_do_not_read_from_is_not_given_up_for_its_silence() -> None:
 def test_a_deaf_worker_still_loses_a_job_that_runs_too_long() -> None:
     bench = Bench(timeout=10, retries=0)
     worker, client = bench.worker(b"a"), bench.client()
-    worker.core.set_deaf(True)
+    bench.broker.set_reading_paused(worker.core, True)
     client.ask(b"a")
     bench.at(10.0)
     assert client.reasons() == ["retries-exhausted"]

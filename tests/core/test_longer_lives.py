@@ -1,13 +1,14 @@
-"""core/lifecycle: keys, delays, deadlines and pauses when things go wrong around them."""
+"""core/features: keys, delays, deadlines and pauses when things go wrong around them."""
 
 from __future__ import annotations
 
 import pytest
 
 from polydomo.core.broker import LATE
-from polydomo.core.extras import Options
-from polydomo.core.job import Failure, Job
+from polydomo.core.failure import Failure
+from polydomo.core.model import Job
 from polydomo.core.policy import Policy
+from polydomo.core.tracked_job import Options
 from tests.support import invariants
 from tests.support.core import Bench, FakeClient, QuietKeeper, check_empty, internal
 
@@ -16,8 +17,8 @@ class SlowDisk(QuietKeeper):
     """Answers nothing by itself."""
 
     def __init__(self, bench: Bench) -> None:
-        self.lifecycle = bench.broker.lifecycle
-        self.lifecycle.keeper = self
+        self.store_events = bench.broker.store_events
+        bench.broker.use_store(self)
         self.to_add: list[Job] = []
 
     def add(self, job: Job) -> None:
@@ -30,10 +31,10 @@ class SlowDisk(QuietKeeper):
         pass
 
     def finish(self, job: Job) -> None:
-        self.lifecycle.recorded(job, None)
+        self.store_events.recorded(job, None)
 
     def look_up(self, job: Job) -> None:
-        self.lifecycle.looked_up(job, None, None)
+        self.store_events.looked_up(job, None, None)
 
 
 def ask(client: FakeClient, service: bytes, **options: object) -> Job:
@@ -45,11 +46,11 @@ def ask(client: FakeClient, service: bytes, **options: object) -> Job:
 
 def check_forgotten(bench: Bench) -> None:
     """Nothing of any longer life is left."""
-    lifecycle = bench.broker.lifecycle
-    assert not lifecycle.jobs
-    assert not lifecycle.keys
-    assert not lifecycle.orphans
-    assert lifecycle.writing == 0
+    broker = bench.broker
+    assert not broker.tracked_jobs()
+    assert not broker._dedup.keys
+    assert not broker.orphans()
+    assert broker._tracking.writing == 0
 
 
 @pytest.mark.parametrize("when", ["waiting", "running", "delayed"])
@@ -133,7 +134,7 @@ def test_ten_thousand_jobs_delayed_for_a_day_and_cancelled_leave_no_alarms() -> 
     bench = Bench()
     client = bench.client()
     for _ in range(10_000):
-        assert bench.broker.lifecycle.cancel(ask(client, b"a", delay=86_400.0))
+        assert bench.broker.cancel(ask(client, b"a", delay=86_400.0))
     assert len(bench.broker.timers) < 200
     assert client.reasons() == ["cancelled"] * 10_000
     check_forgotten(bench)
@@ -142,7 +143,7 @@ def test_ten_thousand_jobs_delayed_for_a_day_and_cancelled_leave_no_alarms() -> 
 
 def test_closing_tells_those_whose_job_is_delayed_or_pauses_before_a_retry() -> None:
     bench = Bench()
-    bench.broker.policies[b"slow"] = Policy(backoff=10.0)
+    bench.broker.services.policies[b"slow"] = Policy(backoff=10.0)
     client, worker = bench.client(), bench.worker(b"slow")
     ask(client, b"a", delay=100.0)
     client.ask(b"slow")
@@ -159,7 +160,7 @@ def test_a_deadline_that_passes_while_the_disk_is_slow_is_kept() -> None:
     client, worker = bench.client(), bench.worker(b"a", beat=bench.beat)
     ask(client, b"a", durable=True, deadline=2.0)
     bench.at(3.0, worker)
-    disk.lifecycle.stored(disk.to_add.pop(), None)
+    disk.store_events.stored(disk.to_add.pop(), None)
     assert worker.jobs == []
     assert client.reasons() == ["deadline"]
     check_forgotten(bench)
@@ -167,7 +168,7 @@ def test_a_deadline_that_passes_while_the_disk_is_slow_is_kept() -> None:
 
 def test_a_retry_after_a_pause_is_dropped_if_its_client_has_gone() -> None:
     bench = Bench()
-    bench.broker.policies[b"slow"] = Policy(backoff=2.0)
+    bench.broker.services.policies[b"slow"] = Policy(backoff=2.0)
     client, worker = bench.client(), bench.worker(b"slow")
     client.ask(b"slow")
     worker.leave()
@@ -181,7 +182,7 @@ def test_a_paused_service_with_a_worker_of_several_services() -> None:
     bench = Bench()
     client, worker = bench.client(), bench.worker(b"a", b"b")
     service = bench.broker.services[b"a"]
-    bench.broker.lifecycle.pause(service)
+    bench.broker.control.pause(service)
     client.ask(b"a")
     invariants.check(bench.broker)
     assert worker.jobs == []
@@ -190,7 +191,7 @@ def test_a_paused_service_with_a_worker_of_several_services() -> None:
     worker.answer()
     assert len(worker.jobs) == 1
     invariants.check(bench.broker)
-    bench.broker.lifecycle.resume(service)
+    bench.broker.control.resume(service)
     assert len(worker.jobs) == 2
     invariants.check(bench.broker)
 
@@ -218,7 +219,7 @@ def test_a_durable_job_stays_when_its_client_goes_with_others_that_do_not() -> N
     client = bench.client()
     client.ask(b"a")
     durable = ask(client, b"a", durable=True)
-    disk.lifecycle.stored(disk.to_add.pop(), None)
+    disk.store_events.stored(disk.to_add.pop(), None)
     client.ask(b"a")
     bench.broker.client_gone(client.core)
     invariants.check(bench.broker)
@@ -230,7 +231,7 @@ def test_cancelling_the_job_of_a_worker_that_is_silent_while_busy_does_not_expir
     client, worker = bench.client(), bench.worker(b"a")
     job = ask(client, b"a", deadline=1000.0)
     bench.at(30.0)
-    assert bench.broker.lifecycle.cancel(job)
+    assert bench.broker.cancel(job)
     bench.at(32.9)
     assert worker.core in bench.broker.workers
     assert worker.answer() == LATE
@@ -244,7 +245,7 @@ def test_options_mean_nothing_to_the_brokers_own_services(options: dict[str, obj
     SlowDisk(bench)
     own, client = internal(bench.broker), bench.client()
     own.register(b"mmi.service")
-    bench.broker.fallback = own.core
+    bench.broker.services.fallback = own.core
     known = list(bench.broker.services)
     for name in (b"mmi.service", b"mmi.unknown", b"mmi.unknown"):
         ask(client, name, **options)
@@ -258,10 +259,10 @@ def test_a_durable_job_passed_on_to_the_broker_itself_is_answered_and_leaves_no_
     bench = Bench()
     disk = SlowDisk(bench)
     own, client, worker = internal(bench.broker), bench.client(), bench.worker(b"a")
-    bench.broker.fallback = own.core
+    bench.broker.services.fallback = own.core
     for _ in range(2):
         ask(client, b"a", durable=True)
-        disk.lifecycle.stored(disk.to_add.pop(), None)
+        disk.store_events.stored(disk.to_add.pop(), None)
         worker.forward(b"mmi.unknown")
         own.answer(b"501")
     assert client.finals() == [b"501"] * 2
@@ -274,7 +275,7 @@ def test_closing_tells_followers_of_a_job_that_is_safe() -> None:
     disk = SlowDisk(bench)
     clients = [bench.client(), bench.client()]
     ask(clients[0], b"a", key=b"k", durable=True)
-    disk.lifecycle.stored(disk.to_add.pop(), None)
+    disk.store_events.stored(disk.to_add.pop(), None)
     ask(clients[1], b"a", key=b"k", durable=True)
     bench.broker.close()
     assert clients[0].heard == []

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from polydomo.core import job as jobs
-from polydomo.core.extras import Options
-from polydomo.core.job import DONE, REMEMBERING, Job
-from polydomo.core.memos import ENTRY, Memo, Memos, unpacked
+from polydomo.core import failure as reasons
+from polydomo.core.features.cache import ENTRY, Memo, unpacked
+from polydomo.core.model import Job
 from polydomo.core.policy import Policy
+from polydomo.core.states import DONE, REMEMBERING
+from polydomo.core.tracked_job import Options, TrackedJob
 from tests.core.test_durable import FakeKeeper
 from tests.support.core import Bench, FakeClient, check_empty
 
@@ -18,7 +19,7 @@ from tests.support.core import Bench, FakeClient, check_empty
 @pytest.fixture
 def bench() -> Bench:
     bench = Bench()
-    bench.broker.policies[b"memo"] = Policy(memo=True, memo_ttl=100.0, memo_bytes=4096)
+    bench.broker.services.policies[b"memo"] = Policy(memo=True, memo_ttl=100.0, memo_bytes=4096)
     return bench
 
 
@@ -33,8 +34,8 @@ class Disk(FakeKeeper):
 
     def finish(self, job: Job) -> None:
         super().finish(job)
-        assert job.extra is not None
-        self.finished.append(job.extra.uid)
+        assert isinstance(job, TrackedJob)
+        self.finished.append(job.uid)
 
     def memo(self, service: bytes, digest: bytes, then: Callable[[bytes | None, float], None]) -> None:
         def answer() -> None:
@@ -61,17 +62,17 @@ def over(bench: Bench) -> None:
     for worker in list(bench.broker.workers):
         bench.broker.leave(worker, "test")
     check_empty(bench.broker)
-    assert not bench.broker.memos.flights
+    assert not bench.broker._cache.in_flight
 
 
 def shown(bench: Bench) -> dict[str, object]:
-    return bench.broker.memos.show(b"memo")
+    return bench.broker.control.cache_of(b"memo").show()
 
 
 def test_a_repeated_request_is_answered_without_a_worker(bench: Bench) -> None:
     client, worker = bench.client(), bench.worker(b"memo")
     client.ask(b"memo", b"2+2")
-    bench.broker.now = 3.0
+    bench.broker.advance(3.0)
     worker.answer(b"4")
     other = bench.client()
     other.ask(b"memo", b"2+2")
@@ -102,7 +103,7 @@ def test_a_thousand_at_once_run_once(bench: Bench) -> None:
     for client in clients:
         client.ask(b"memo", b"same")
     worker = bench.worker(b"memo")
-    bench.broker.now = 1.0
+    bench.broker.advance(1.0)
     worker.answer(b"once")
     assert len(worker.jobs) == 1
     assert all(client.finals() == [b"once"] for client in clients)
@@ -130,7 +131,7 @@ def test_the_least_recently_used_answers_make_room(bench: Bench) -> None:
         worker.answer(b"x" * 800)
         client.ask(b"memo", b"0")  # stays, as it is asked for
     assert shown(bench)["entries"] == 4
-    assert shown(bench)["bytes"] == bench.broker.memos.held == 4 * (800 + ENTRY)
+    assert shown(bench)["bytes"] == bench.broker._cache.held == 4 * (800 + ENTRY)
     assert len(worker.jobs) == 8
     client.ask(b"memo", b"1")
     assert len(worker.jobs) == 9
@@ -147,16 +148,16 @@ def test_an_answer_too_large_for_the_shelf_is_not_kept(bench: Bench) -> None:
 
 def test_all_services_together_have_a_bound() -> None:
     bench = Bench()
-    bench.broker.default_policy = Policy(memo=True)
-    bench.broker.memos.memory = 10 * (100 + ENTRY)
+    bench.broker.services.default_policy = Policy(memo=True)
+    bench.broker._cache.memory = 10 * (100 + ENTRY)
     client = bench.client()
     for number in range(30):
         worker = bench.worker(b"service-%d" % (number % 3))
         client.ask(b"service-%d" % (number % 3), b"%d" % number)
         worker.answer(b"x" * 100)
         worker.leave()
-    assert bench.broker.memos.held == 10 * (100 + ENTRY)
-    assert sum(len(shelf.memos) for shelf in bench.broker.memos.shelves.values()) == 10
+    assert bench.broker._cache.held == 10 * (100 + ENTRY)
+    assert sum(len(shelf.memos) for shelf in bench.broker.control.caches().values()) == 10
 
 
 def test_failures_and_answers_in_pieces_are_not_kept(bench: Bench) -> None:
@@ -168,7 +169,7 @@ def test_failures_and_answers_in_pieces_are_not_kept(bench: Bench) -> None:
     worker.answer(b"last")
     client.ask(b"memo", b"q")
     worker.answer(b"whole")
-    assert client.reasons() == [jobs.WORKER_ERROR]
+    assert client.reasons() == [reasons.WORKER_ERROR]
     assert client.finals() == [b"last", b"whole"]
 
 
@@ -177,7 +178,7 @@ def test_who_waited_for_a_failure_shares_it(bench: Bench) -> None:
     first.ask(b"memo", b"q")
     second.ask(b"memo", b"q")
     worker.fail()
-    assert first.reasons() == second.reasons() == [jobs.WORKER_ERROR]
+    assert first.reasons() == second.reasons() == [reasons.WORKER_ERROR]
     over(bench)
 
 
@@ -188,8 +189,8 @@ def test_one_who_cancels_does_not_speak_for_the_others(bench: Bench) -> None:
     second.ask(b"memo", b"q")
     third.ask(b"memo", b"q")
     assert job is not None
-    bench.broker.lifecycle.cancel(job)
-    assert first.reasons() == [jobs.CANCELLED]
+    bench.broker.cancel(job)
+    assert first.reasons() == [reasons.CANCELLED]
     assert len(worker.jobs) == 1
     helper.answer(b"late but right")
     assert second.finals() == third.finals() == [b"late but right"]
@@ -203,9 +204,9 @@ def test_one_who_waits_may_cancel(bench: Bench) -> None:
     waiting = second.ask(b"memo", b"q")
     assert waiting is not None
     assert waiting.state == REMEMBERING
-    bench.broker.lifecycle.cancel(waiting)
+    bench.broker.cancel(waiting)
     worker.answer(b"a")
-    assert second.reasons() == [jobs.CANCELLED]
+    assert second.reasons() == [reasons.CANCELLED]
     assert first.finals() == [b"a"]
     over(bench)
 
@@ -225,20 +226,20 @@ def test_forget_one_forget_all(bench: Bench) -> None:
     for body in (b"a", b"b"):
         client.ask(b"memo", body)
         worker.answer(b"old")
-    assert bench.broker.memos.forget(b"memo", b"a") == 1
+    assert bench.broker.control.forget_results(b"memo", b"a") == 1
     client.ask(b"memo", b"a")
     worker.answer(b"new")
     client.ask(b"memo", b"b")
     assert client.finals() == [b"old", b"old", b"new", b"old"]
-    assert bench.broker.memos.forget(b"memo") == 2
-    assert bench.broker.memos.forget(b"memo") == 0
-    assert bench.broker.memos.held == 0
+    assert bench.broker.control.forget_results(b"memo") == 2
+    assert bench.broker.control.forget_results(b"memo") == 0
+    assert bench.broker._cache.held == 0
 
 
 def test_what_is_forgotten_while_it_is_under_way_is_not_kept(bench: Bench) -> None:
     client, worker = bench.client(), bench.worker(b"memo")
     client.ask(b"memo", b"q")
-    bench.broker.memos.forget(b"memo")
+    bench.broker.control.forget_results(b"memo")
     worker.answer(b"stale")
     client.ask(b"memo", b"q")
     worker.answer(b"fresh")
@@ -264,7 +265,7 @@ def test_the_broker_stops_while_some_wait(bench: Bench) -> None:
     first.ask(b"memo", b"q")
     second.ask(b"memo", b"q")
     bench.broker.close()
-    assert first.reasons() == second.reasons() == [jobs.DRAINING]
+    assert first.reasons() == second.reasons() == [reasons.DRAINING]
     over(bench)
 
 
@@ -272,16 +273,16 @@ class TestDisk:
     @pytest.fixture
     def disk(self, bench: Bench) -> Disk:
         disk = Disk(bench)
-        bench.broker.lifecycle.keeper = disk
+        bench.broker.use_store(disk)
         return disk
 
     def test_an_answer_of_before_the_restart(self, bench: Bench, disk: Disk) -> None:
         client, worker = bench.client(), bench.worker(b"memo")
         client.ask(b"memo", b"q")
         disk.read_all()
-        bench.broker.now = 2.0
+        bench.broker.advance(2.0)
         worker.answer(b"a")
-        bench.broker.memos = bench.broker.lifecycle.memos = Memos(bench.broker.lifecycle)  # nothing in memory
+        bench.broker._cache.services.clear()  # nothing in memory
         worker.leave()
         others = [bench.client(), bench.client()]
         for other in others:
@@ -298,25 +299,25 @@ class TestDisk:
         job = client.ask(b"memo", b"q")
         other.ask(b"memo", b"q")
         assert job is not None
-        bench.broker.lifecycle.cancel(job)
+        bench.broker.cancel(job)
         disk.read_all()
         worker.answer(b"a")
-        assert client.reasons() == [jobs.CANCELLED]
+        assert client.reasons() == [reasons.CANCELLED]
         assert other.finals() == [b"a"]
         over(bench)
 
     def test_the_disk_is_not_asked_when_memory_has_it_all(self, bench: Bench, disk: Disk) -> None:
         client, worker = bench.client(), bench.worker(b"memo")
-        bench.broker.memos.shelf(b"memo").complete = True
+        bench.broker.control.cache_of(b"memo").complete = True
         for number in range(10):  # more than fit in memory
             client.ask(b"memo", b"%d" % number)
             disk.read_all() if number > 4 else None
             worker.answer(b"x" * 800)
-        assert not bench.broker.memos.shelf(b"memo").complete
+        assert not bench.broker.control.cache_of(b"memo").complete
         assert len(worker.jobs) == 10
 
     def test_a_durable_repeat_with_an_id_is_recorded_too(self, bench: Bench, disk: Disk) -> None:
-        bench.broker.policies[b"memo"] = Policy(memo=True, durable=True)
+        bench.broker.services.policies[b"memo"] = Policy(memo=True, durable=True)
         client, worker = bench.client(), bench.worker(b"memo")
         done: list[Job] = []
         for uid in ("one", "two"):
@@ -335,7 +336,7 @@ class TestDisk:
         over(bench)
 
     def test_a_durable_repeat_with_a_key_is_recorded_under_it(self, bench: Bench, disk: Disk) -> None:
-        bench.broker.policies[b"memo"] = Policy(memo=True, durable=True)
+        bench.broker.services.policies[b"memo"] = Policy(memo=True, durable=True)
         client, worker = bench.client(), bench.worker(b"memo")
         for key in (b"k1", b"k2"):
             bench.broker.submit(client.core, b"memo", b"q", b"", Options(key=key))
@@ -350,7 +351,7 @@ class TestDisk:
         over(bench)
 
     def test_a_durable_repeat_without_one_needs_no_record(self, bench: Bench, disk: Disk) -> None:
-        bench.broker.policies[b"memo"] = Policy(memo=True, durable=True)
+        bench.broker.services.policies[b"memo"] = Policy(memo=True, durable=True)
         client, worker = bench.client(), bench.worker(b"memo")
         client.ask(b"memo", b"q")
         disk.commit()

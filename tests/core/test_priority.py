@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core.extras import Options
 from polydomo.core.policy import Policy
 from polydomo.core.targets import NAMES, Target
+from polydomo.core.tracked_job import Options
 from tests.core.listening import Listener
 from tests.support.core import Bench, FakeWorker
 from tests.support.invariants import check
@@ -15,7 +15,7 @@ from tests.support.invariants import check
 @pytest.fixture
 def bench() -> Bench:
     bench = Bench()
-    bench.broker.policies[b"s"] = Policy(ageing=10.0)
+    bench.broker.services.policies[b"s"] = Policy(ageing=10.0)
     return bench
 
 
@@ -40,7 +40,7 @@ def test_higher_ones_come_first(bench: Bench) -> None:
     check(bench.broker)
     assert drain(worker) == [b"first", b"p9", b"p5", b"p5", b"p0", b"p0", b"plain", b"p-1"]
     check(bench.broker)
-    assert bench.broker.services[b"s"].bands == {}
+    assert bench.broker.services[b"s"].queue.bands == {}
 
 
 def test_a_job_that_has_waited_counts_more(bench: Bench) -> None:
@@ -83,11 +83,11 @@ def test_they_expire_and_go_with_their_client_like_others(bench: Bench) -> None:
     check(bench.broker)
     assert client.reasons() == ["expired"]
     assert job is not None
-    assert bench.broker.lifecycle.cancel(job)
+    assert bench.broker.cancel(job)
     check(bench.broker)
     bench.broker.client_gone(client.core)
     check(bench.broker)
-    assert bench.broker.services[b"s"].waiting == 0
+    assert bench.broker.services[b"s"].queue.waiting == 0
 
 
 def test_a_lost_one_is_first_in_its_priority(bench: Bench) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core import job as jobs
-from polydomo.core.extras import Options
+from polydomo.core import failure as reasons
 from polydomo.core.targets import RESOURCES, Target
+from polydomo.core.tracked_job import Options
 from tests.core.listening import Asked, Listener
 from tests.support.core import Bench, check_empty
 from tests.support.invariants import check
@@ -30,7 +30,7 @@ def test_it_reaches_the_worker_that_declared_it(bench: Bench) -> None:
     assert (first.jobs, len(second.jobs)) == ([], 1)
     client.send(b"s", about(b"b", uid="v"))
     assert len(first.jobs) == 1
-    assert bench.broker.holders(b"s", b"b") == [first.core, second.core]
+    assert bench.broker._resources.holders(b"s", b"b") == [first.core, second.core]
     check(bench.broker)
 
 
@@ -44,7 +44,7 @@ def test_it_waits_for_someone_who_has_it(bench: Bench) -> None:
     assert len(worker.jobs) == 1
     worker.answer(b"of a")
     assert client.finals() == [b"of a"]
-    assert bench.broker.services[b"s"].wanted == {}
+    assert bench.broker._resources._wanted == {}
     check(bench.broker)
 
 
@@ -53,8 +53,8 @@ def test_or_expires(bench: Bench) -> None:
     client = Listener(bench.broker, b"c")
     client.send(b"s", about(b"a", wait=2.0))
     bench.at(2.5, worker)
-    assert client.reasons() == [jobs.EXPIRED]
-    assert bench.broker.services[b"s"].wanted == {}
+    assert client.reasons() == [reasons.EXPIRED]
+    assert bench.broker._resources._wanted == {}
 
 
 def test_when_the_resource_moves_so_does_the_job(bench: Bench) -> None:
@@ -82,7 +82,7 @@ def test_several_resources_reach_each_holder_once(bench: Bench) -> None:
 
 def test_the_broker_shares_out_and_tells_each_worker(bench: Bench) -> None:
     names = [b"r%d" % number for number in range(100)]
-    bench.broker.share_out(b"s", names)
+    bench.broker.control.share_out(b"s", names)
     workers = {name: Asked(bench, name, b"s") for name in (b"w1", b"w2", b"w3")}
     bench.at(0.1, *workers.values())
     shares = {name: worker.shares[-1] for name, worker in workers.items()}
@@ -92,7 +92,7 @@ def test_the_broker_shares_out_and_tells_each_worker(bench: Bench) -> None:
     bench.at(0.2, workers[b"w2"], workers[b"w3"])
     for name in (b"w2", b"w3"):
         assert set(shares[name]) < set(workers[name].shares[-1])
-        assert bench.broker.resources_of(workers[name].core) == workers[name].shares[-1]
+        assert bench.broker.control.resources_of(workers[name].core) == workers[name].shares[-1]
     client = Listener(bench.broker, b"c")
     mine = workers[b"w3"].shares[-1][0]
     client.send(b"s", about(mine))
@@ -100,7 +100,7 @@ def test_the_broker_shares_out_and_tells_each_worker(bench: Bench) -> None:
 
 
 def test_jobs_for_a_shared_resource_move_with_it(bench: Bench) -> None:
-    bench.broker.share_out(b"s", [b"r"])
+    bench.broker.control.share_out(b"s", [b"r"])
     first = Asked(bench, b"w1", b"s")
     bench.at(0.1, first)
     client = Listener(bench.broker, b"c")
@@ -119,18 +119,18 @@ def test_jobs_for_a_shared_resource_move_with_it(bench: Bench) -> None:
 
 def test_a_thousand_workers_and_twenty_thousand_resources(bench: Bench) -> None:
     names = [b"resource-%d" % number for number in range(20_000)]
-    bench.broker.share_out(b"s", names)
+    bench.broker.control.share_out(b"s", names)
     workers = [Asked(bench, b"worker-%d" % number, b"s") for number in range(1_000)]
-    while not bench.broker.resources.settle(b"s"):
-        pass
-    shares = bench.broker.resources.shares[b"s"]
-    before = {worker.core.name: set(bench.broker.resources_of(worker.core)) for worker in workers}
+    while bench.broker.tick() < bench.broker.now + 0.01:
+        bench.broker.advance(bench.broker.now + 0.001)
+    shares = bench.broker._resources.shares[b"s"]
+    before = {worker.core.name: set(bench.broker.control.resources_of(worker.core)) for worker in workers}
     assert sum(len(share) for share in before.values()) == 20_000
     leaver = workers.pop(500)
     leaver.leave()
-    while not bench.broker.resources.settle(b"s"):
-        pass
-    after = {worker.core.name: set(bench.broker.resources_of(worker.core)) for worker in workers}
+    while bench.broker.tick() < bench.broker.now + 0.01:
+        bench.broker.advance(bench.broker.now + 0.001)
+    after = {worker.core.name: set(bench.broker.control.resources_of(worker.core)) for worker in workers}
     moved = set().union(*(after[name] - before[name] for name in after))
     assert moved == before[leaver.core.name]
     assert all(before[name] <= after[name] for name in after)
@@ -138,7 +138,7 @@ def test_a_thousand_workers_and_twenty_thousand_resources(bench: Bench) -> None:
     client = Listener(bench.broker, b"c")
     for number in range(0, 20_000, 100):
         name = names[number]
-        (holder,) = bench.broker.holders(b"s", name)
+        (holder,) = bench.broker._resources.holders(b"s", name)
         assert name in after[holder.name]
     client.send(b"s", about(names[7]))
     (asked,) = [worker for worker in workers if worker.jobs]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
-from polydomo.core.registry import RESERVED
-from polydomo.core.worker import Worker
+from polydomo.core.services import RESERVED
 from tests.support.core import Bench, FakeClient, FakeWorker, check_empty, internal, make_broker
 
 
@@ -38,12 +37,12 @@ def test_a_service_that_comes_back_goes_on_with_its_counts() -> None:
     client.ask(b"a")
     worker.answer()
     worker.leave()
-    assert bench.broker.past.named[b"a"].done == 1
+    assert bench.broker.services.past.named[b"a"].done == 1
     again = bench.worker(b"a")
     client.ask(b"a")
     again.answer()
-    assert bench.broker.services[b"a"].counts.done == bench.broker.done == 2
-    assert not bench.broker.past.named
+    assert bench.broker.services[b"a"].counts.done == bench.broker.accounting.totals.done == 2
+    assert not bench.broker.services.past.named
 
 
 def test_a_made_up_service_is_forgotten_with_its_last_job() -> None:
@@ -103,7 +102,7 @@ def test_the_brokers_own_workers_have_no_liveness_and_any_credit() -> None:
 def test_reserved_names_without_a_service_go_to_the_fallback_and_are_not_kept() -> None:
     bench = Bench()
     worker, client = internal(bench.broker), bench.client()
-    bench.broker.fallback = worker.core
+    bench.broker.services.fallback = worker.core
     for number in range(3):
         client.ask(b"mmi.unknown%d" % number)
     assert len(worker.holds) == 3
@@ -119,7 +118,7 @@ def test_a_job_may_be_passed_on_to_the_broker_itself() -> None:
     bench = Bench()
     worker, own, client = bench.worker(b"a"), internal(bench.broker), bench.client()
     own.register(b"mmi.service")
-    bench.broker.fallback = own.core
+    bench.broker.services.fallback = own.core
     client.ask(b"a")
     worker.forward(b"mmi.service")
     client.ask(b"a")
@@ -135,7 +134,7 @@ def test_draining_refuses_new_jobs_and_finishes_old_ones() -> None:
     worker, client = bench.worker(b"a"), bench.client()
     client.ask(b"a")
     client.ask(b"a")
-    bench.broker.drain()
+    bench.broker.control.drain()
     assert client.ask(b"a") is None
     assert client.reasons() == ["draining"]
     assert bench.broker.busy()
@@ -150,9 +149,9 @@ def test_the_brokers_own_services_answer_while_it_drains_and_when_it_is_full() -
     bench = Bench(bounds=BrokerLimits(memory=10))
     own, client = internal(bench.broker), bench.client()
     own.register(b"mmi.service")
-    bench.broker.fallback = own.core
+    bench.broker.services.fallback = own.core
     client.ask(b"a", bytes(100))
-    bench.broker.drain()
+    bench.broker.control.drain()
     assert client.ask(b"a") is None
     assert client.ask(b"mmi.service") is not None
     assert client.ask(b"mmi.unknown") is not None
@@ -165,8 +164,8 @@ def test_draining_does_not_wait_for_jobs_that_nobody_can_take() -> None:
     bench = Bench()
     client = bench.client()
     client.ask(b"a")
-    bench.broker.drain()
-    assert bench.broker.active == 1
+    bench.broker.control.drain()
+    assert bench.broker.accounting.active == 1
     assert not bench.broker.busy()
 
 
@@ -174,7 +173,7 @@ def test_a_job_lost_while_draining_still_goes_to_another_worker() -> None:
     bench = Bench()
     worker, other, client = bench.worker(b"a"), bench.worker(b"a"), bench.client()
     client.ask(b"a")
-    bench.broker.drain()
+    bench.broker.control.drain()
     worker.leave()
     other.answer()
     assert client.finals() == [b"answer"]
@@ -214,20 +213,20 @@ def test_closing_twice_is_closing_once() -> None:
 def test_the_longest_prefix_decides_and_the_name_itself_above_all() -> None:
     bench = Bench()
     exact, long, short, any_ = (Policy(wait=float(number)) for number in range(1, 5))
-    bench.broker.policies = {b"a.b.c": exact, b"a.b.*": long, b"a.*": short, b"*": any_}
-    assert bench.broker.policy_of(b"a.b.c") is exact
-    assert bench.broker.policy_of(b"a.b.cd") is long
-    assert bench.broker.policy_of(b"a.b.") is long
-    assert bench.broker.policy_of(b"a.b") is short
-    assert bench.broker.policy_of(b"b") is any_
-    bench.broker.policies = {b"a.*": short, b"x": exact}
-    assert bench.broker.policy_of(b"a") is bench.broker.default_policy
-    assert bench.broker.policy_of(b"xy") is bench.broker.default_policy
+    bench.broker.services.policies = {b"a.b.c": exact, b"a.b.*": long, b"a.*": short, b"*": any_}
+    assert bench.broker.services.policy_of(b"a.b.c") is exact
+    assert bench.broker.services.policy_of(b"a.b.cd") is long
+    assert bench.broker.services.policy_of(b"a.b.") is long
+    assert bench.broker.services.policy_of(b"a.b") is short
+    assert bench.broker.services.policy_of(b"b") is any_
+    bench.broker.services.policies = {b"a.*": short, b"x": exact}
+    assert bench.broker.services.policy_of(b"a") is bench.broker.services.default_policy
+    assert bench.broker.services.policy_of(b"xy") is bench.broker.services.default_policy
 
 
 def test_a_service_follows_its_policy() -> None:
     bench = Bench(wait=100)
-    bench.broker.policies = {b"hasty.*": Policy(wait=1)}
+    bench.broker.services.policies = {b"hasty.*": Policy(wait=1)}
     client = bench.client()
     client.ask(b"hasty.a")
     client.ask(b"patient")
@@ -242,14 +241,18 @@ def test_new_settings_hold_from_now_on() -> None:
     client.ask(b"a")
     client.ask(b"a")
     assert client.ask(b"a") is None
-    bench.broker.configure(BrokerLimits(client_jobs=3), Policy(timeout=5), {b"a": Policy(queue=2, timeout=5)})
+    bench.broker.control.configure(
+        BrokerLimits(client_jobs=3), Policy(timeout=5), {b"a": Policy(queue=2, timeout=5)}
+    )
     assert client.ask(b"a") is not None
     assert client.ask(b"a") is None
     worker.answer()
     assert client.ask(b"a") is not None
     assert client.ask(b"a") is None
     bench.at(5.0, worker)
-    assert bench.broker.retried == 1  # the job dispatched under the new settings ran for more than 5 s
+    assert (
+        bench.broker.accounting.totals.retried == 1
+    )  # the job dispatched under the new settings ran for more than 5 s
 
 
 def test_policies_are_compared_by_what_they_say() -> None:
@@ -276,16 +279,16 @@ def test_a_broker_without_a_journal_works_the_same() -> None:
 
 def test_a_worker_without_heartbeats_or_goodbyes_needs_neither() -> None:
     """The defaults of the ports: a dialect that has no word for it says nothing."""
-    from polydomo.core.ports import WorkerPort
+    from polydomo.core.model import WorkerPort
 
     class Mute(WorkerPort):
         def dispatch(self, job) -> None:  # type: ignore[no-untyped-def]
             pass
 
     broker = make_broker()
-    worker = Worker(broker, b"mute", "fake", Mute(), Heartbeat(1.0, 3))
+    worker = broker.make_worker(b"mute", "fake", Mute(), Heartbeat(1.0, 3))
     broker.register(worker, b"a")
     for now in range(5):
-        broker.now = float(now)
+        broker.advance(float(now))
         broker.tick()
     check_empty(broker)

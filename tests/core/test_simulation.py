@@ -31,7 +31,14 @@ def test_the_same_dice_give_the_same_history() -> None:
     for _ in range(2):
         world = World(Dice(7))
         world.run(STEPS)
-        histories.append((world.attempts, world.broker.done, world.broker.failed, world.broker.retried))
+        histories.append(
+            (
+                world.attempts,
+                world.broker.accounting.totals.done,
+                world.broker.accounting.totals.failed,
+                world.broker.accounting.totals.retried,
+            )
+        )
     assert histories[0] == histories[1]
 
 
@@ -41,4 +48,4 @@ def test_the_world_is_worth_simulating() -> None:
     for world in worlds:
         world.run(STEPS)
     for count in ("done", "failed", "retried", "refused", "strays"):
-        assert sum(getattr(world.broker, count) for world in worlds) > 50, count
+        assert sum(getattr(world.broker.accounting.totals, count) for world in worlds) > 50, count

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core.extras import Options
-from polydomo.core.job import Failure, Job
+from polydomo.core.failure import Failure
+from polydomo.core.model import Job
 from polydomo.core.policy import BrokerLimits
+from polydomo.core.tracked_job import Options
 from tests.support import invariants
 from tests.support.core import Bench, FakeClient, QuietKeeper
 
@@ -17,8 +18,8 @@ class SlowDisk(QuietKeeper):
     """Writes when it is told to, and is behind while more than two jobs wait."""
 
     def __init__(self, bench: Bench) -> None:
-        self.lifecycle = bench.broker.lifecycle
-        self.lifecycle.keeper = self
+        self.store_events = bench.broker.store_events
+        bench.broker.use_store(self)
         self.waiting: list[Job] = []
 
     def behind(self) -> bool:
@@ -28,7 +29,7 @@ class SlowDisk(QuietKeeper):
         self.waiting.append(job)
 
     def write(self, failure: Failure | None = None) -> None:
-        self.lifecycle.stored(self.waiting.pop(0), failure)
+        self.store_events.stored(self.waiting.pop(0), failure)
 
     def attempt(self, job: Job) -> None:
         pass
@@ -37,10 +38,10 @@ class SlowDisk(QuietKeeper):
         pass
 
     def finish(self, job: Job) -> None:
-        self.lifecycle.recorded(job, None)
+        self.store_events.recorded(job, None)
 
     def look_up(self, job: Job) -> None:
-        self.lifecycle.looked_up(job, None, None)
+        self.store_events.looked_up(job, None, None)
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_a_client_whose_job_makes_the_disk_late_waits_and_others_do_not(bench: B
     assert other.flow == []
     disk.write()
     disk.write()
-    assert bench.broker.unstall(10) is False
+    assert bench.broker.store_events.unstall(10) is False
     assert patient.flow == ["hold", "release"]
     invariants.check(bench.broker)
 
@@ -78,9 +79,9 @@ def test_they_go_on_one_after_the_other_in_the_order_they_came(bench: Bench, dis
     waiting = [bench.client() for _ in range(3)]
     for client in waiting:
         ask(client, 1)
-    assert bench.broker.unstall(2) is True
+    assert bench.broker.store_events.unstall(2) is True
     assert [client.flow[-1] for client in waiting] == ["release", "release", "hold"]
-    assert bench.broker.unstall(2) is False
+    assert bench.broker.store_events.unstall(2) is False
     assert waiting[2].flow == ["hold", "release"]
 
 
@@ -89,7 +90,7 @@ def test_a_client_that_is_held_for_its_own_jobs_stays_held(bench: Bench, disk: S
     ask(client, 5)
     assert client.core.held
     assert client.core.stalled
-    bench.broker.unstall(1)
+    bench.broker.store_events.unstall(1)
     assert "release" not in client.flow
     for _ in range(5):
         disk.write()
@@ -109,7 +110,7 @@ def test_a_stalled_client_is_not_released_for_its_answers(bench: Bench, disk: Sl
         worker.answer()
     assert not client.core.held
     assert "release" not in client.flow
-    bench.broker.unstall(1)
+    bench.broker.store_events.unstall(1)
     assert client.flow[-1] == "release"
 
 
@@ -117,7 +118,7 @@ def test_one_that_is_gone_is_forgotten(bench: Bench, disk: SlowDisk) -> None:
     client = bench.client()
     ask(client, 3)
     bench.broker.client_gone(client.core)
-    assert bench.broker.unstall(10) is False
+    assert bench.broker.store_events.unstall(10) is False
     assert "release" not in client.flow
 
 
@@ -127,5 +128,10 @@ def test_what_the_store_cannot_take_is_refused(bench: Bench, disk: SlowDisk) -> 
     disk.write(Failure("store", "too much is waiting"))
     broker = bench.broker
     assert client.reasons() == ["store"]
-    assert (broker.submitted, broker.accepted, broker.refused, broker.failed) == (1, 0, 1, 0)
+    assert (
+        broker.accounting.submitted,
+        broker.accounting.accepted,
+        broker.accounting.totals.refused,
+        broker.accounting.totals.failed,
+    ) == (1, 0, 1, 0)
     invariants.check(broker)

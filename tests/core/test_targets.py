@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core import job as jobs
-from polydomo.core.extras import Extra, Options
-from polydomo.core.gather import Piece, pack, unpack
-from polydomo.core.job import Failure
+from polydomo.core import failure as reasons
+from polydomo.core.failure import Failure
+from polydomo.core.pieces import Piece, pack, unpack
 from polydomo.core.policy import Policy
 from polydomo.core.targets import ALL, EACH, NAMES, Assignment, Target
+from polydomo.core.tracked_job import Options
 from tests.core.listening import Asked, Keeping, Listener
 from tests.support.core import Bench, check_empty
 from tests.support.invariants import check
@@ -24,7 +24,7 @@ def one(name: bytes) -> Options:
     return Options(uid="u", target=Target(NAMES, [name], single=True))
 
 
-def subscribers(uid: str = "u", **options: float) -> Options:
+def everybody(uid: str = "u", **options: float) -> Options:
     return Options(uid=uid, target=Target(ALL), **options)  # type: ignore[arg-type]
 
 
@@ -66,7 +66,7 @@ def test_and_expires_if_it_never_comes(bench: Bench) -> None:
     bench.at(4.9)
     assert client.reasons() == []
     bench.at(5.1)
-    assert client.reasons() == [jobs.EXPIRED]
+    assert client.reasons() == [reasons.EXPIRED]
     assert job is not None
     assert not bench.broker.services
 
@@ -104,13 +104,13 @@ def test_but_not_one_whose_name_was_made_up(bench: Bench) -> None:
     client = Listener(bench.broker, b"c")
     client.send(b"s", one(b"\0abcd"))
     worker.leave()
-    assert client.reasons() == [jobs.WORKER_GONE]
+    assert client.reasons() == [reasons.WORKER_GONE]
 
 
 def test_a_job_for_all_is_gathered_from_each(bench: Bench) -> None:
     workers = [bench.worker(b"s", name=b"w%d" % number) for number in range(3)]
     client = Listener(bench.broker, b"c")
-    client.send(b"s", subscribers())
+    client.send(b"s", everybody())
     assert client.of("assigned") == [[b"w0", b"w1", b"w2"]]
     for worker in reversed(workers):
         check(bench.broker)
@@ -118,17 +118,17 @@ def test_a_job_for_all_is_gathered_from_each(bench: Bench) -> None:
     assert client.of("gathered") == [(b"w2", b"of w2"), (b"w1", b"of w1"), (b"w0", b"of w0")]
     assert client.whole() == {b"w0": b"of w0", b"w1": b"of w1", b"w2": b"of w2"}
     assert client.kinds()[-1] == "final"
-    assert (bench.broker.done, bench.broker.services[b"s"].counts.done) == (1, 1)
+    assert (bench.broker.accounting.totals.done, bench.broker.services[b"s"].counts.done) == (1, 1)
     check(bench.broker)
 
 
 def test_what_one_of_them_could_not_do_is_part_of_the_result(bench: Bench) -> None:
     good, bad = bench.worker(b"s", name=b"good"), bench.worker(b"s", name=b"bad")
     client = Listener(bench.broker, b"c")
-    client.send(b"s", subscribers())
+    client.send(b"s", everybody())
     bad.fail()
     good.answer(b"yes")
-    assert client.whole() == {b"good": b"yes", b"bad": jobs.WORKER_ERROR}
+    assert client.whole() == {b"good": b"yes", b"bad": reasons.WORKER_ERROR}
 
 
 def test_if_nobody_did_anything_about_it_it_failed(bench: Bench) -> None:
@@ -137,16 +137,16 @@ def test_if_nobody_did_anything_about_it_it_failed(bench: Bench) -> None:
     bench.client().ask(b"s")
     bench.client().ask(b"s")
     client = Listener(bench.broker, b"c")
-    client.send(b"s", subscribers(wait=2.0))
+    client.send(b"s", everybody(wait=2.0))
     bench.at(2.5)
-    assert client.reasons() == [jobs.EXPIRED]
-    assert client.of("gathered") == [(b"w1", jobs.EXPIRED), (b"w2", jobs.EXPIRED)]
+    assert client.reasons() == [reasons.EXPIRED]
+    assert client.of("gathered") == [(b"w1", reasons.EXPIRED), (b"w2", reasons.EXPIRED)]
     check(bench.broker)
 
 
 def test_for_all_of_a_service_that_has_none_it_waits_for_the_first_and_a_moment_longer(bench: Bench) -> None:
     client = Listener(bench.broker, b"c")
-    client.send(b"s", subscribers())
+    client.send(b"s", everybody())
     assert client.kinds() == ["accepted"]
     check(bench.broker)
     bench.at(3.0)
@@ -159,9 +159,9 @@ def test_for_all_of_a_service_that_has_none_it_waits_for_the_first_and_a_moment_
 
 def test_or_until_it_expires(bench: Bench) -> None:
     client = Listener(bench.broker, b"c")
-    client.send(b"s", subscribers(wait=5.0))
+    client.send(b"s", everybody(wait=5.0))
     bench.at(5.1)
-    assert client.reasons() == [jobs.EXPIRED]
+    assert client.reasons() == [reasons.EXPIRED]
     assert not bench.broker.services
 
 
@@ -187,14 +187,14 @@ def test_every_worker_of_every_service(bench: Bench) -> None:
     client.send(b"all", Options(uid="w", target=Target(NAMES, [b"b2"], single=True, everywhere=True)))
     assert len(workers[2].jobs) == 2
     client.send(b"all", Options(uid="x", target=Target(NAMES, [b"nobody"], single=True, everywhere=True)))
-    assert client.reasons() == [jobs.BAD_TARGET]
+    assert client.reasons() == [reasons.BAD_TARGET]
     check(bench.broker)
 
 
 def test_a_job_for_nobody_is_refused(bench: Bench) -> None:
     client = Listener(bench.broker, b"c")
     client.send(b"s", Options(uid="u", target=Target(NAMES, [])))
-    assert client.reasons() == [jobs.BAD_TARGET]
+    assert client.reasons() == [reasons.BAD_TARGET]
     assert not bench.broker.services
 
 
@@ -203,10 +203,10 @@ def test_cancelling_it_reaches_every_worker(bench: Bench) -> None:
     waiting = Asked(bench, b"w2", b"s")
     client = Listener(bench.broker, b"c")
     client.send(b"s", Options(uid="before", target=Target(NAMES, [b"w2"], single=True)))
-    job = client.send(b"s", subscribers())
+    job = client.send(b"s", everybody())
     assert job is not None
-    assert bench.broker.lifecycle.cancel(job)
-    assert client.reasons() == [jobs.CANCELLED]
+    assert bench.broker.cancel(job)
+    assert client.reasons() == [reasons.CANCELLED]
     assert (len(busy.cancelled), waiting.cancelled) == (1, [])
     check(bench.broker)
     waiting.answer()
@@ -218,20 +218,20 @@ def test_without_its_client_the_parts_that_wait_are_dropped(bench: Bench) -> Non
     bench.worker(b"s", name=b"w1")
     bench.client().ask(b"s")
     client = Listener(bench.broker, b"c")
-    client.send(b"s", subscribers())
-    assert bench.broker.services[b"s"].targeted == 1
+    client.send(b"s", everybody())
+    assert bench.broker.services[b"s"].pinned_jobs == 1
     bench.broker.client_gone(client.core)
-    assert bench.broker.services[b"s"].targeted == 0
+    assert bench.broker.services[b"s"].pinned_jobs == 0
     check(bench.broker)
 
 
 def test_events_and_input_pass_between_client_and_each_worker(bench: Bench) -> None:
     workers = [Asked(bench, b"w%d" % number, b"s") for number in range(2)]
     client = Listener(bench.broker, b"c")
-    job = client.send(b"s", subscribers())
+    job = client.send(b"s", everybody())
     assert job is not None
     broker = bench.broker
-    broker.taken(workers[0].core, workers[0].holds[0], b"got it")
+    broker.acknowledged(workers[0].core, workers[0].holds[0], b"got it")
     broker.event(workers[1].core, workers[1].holds[0], "progress", b"50 %")
     broker.stream(workers[1].core, workers[1].holds[0], b"data")
     workers[0].partial(b"some")
@@ -247,7 +247,7 @@ def test_events_and_input_pass_between_client_and_each_worker(bench: Bench) -> N
 def test_a_part_whose_worker_was_lost_waits_for_it(bench: Bench) -> None:
     worker, other = bench.worker(b"s", name=b"w1"), bench.worker(b"s", name=b"w2")
     client = Listener(bench.broker, b"c")
-    client.send(b"s", subscribers())
+    client.send(b"s", everybody())
     other.answer(b"two")
     worker.leave()
     check(bench.broker)
@@ -256,17 +256,17 @@ def test_a_part_whose_worker_was_lost_waits_for_it(bench: Bench) -> None:
 
 
 def test_a_durable_one_tells_of_each_piece_only_when_it_is_on_disk(bench: Bench) -> None:
-    bench.broker.policies[b"s"] = Policy(durable=True)
+    bench.broker.services.policies[b"s"] = Policy(durable=True)
     keeper = Keeping(bench)
     workers = [bench.worker(b"s", name=b"w%d" % number) for number in range(2)]
     client = Listener(bench.broker, b"c")
-    client.send(b"s", subscribers())
+    client.send(b"s", everybody())
     assert client.heard == []
     keeper.commit()
     assert client.kinds() == ["accepted", "assigned"]
     workers[1].answer(b"two")
     assert client.of("gathered") == []
-    keeper.commit(Failure(jobs.STORE, "full"))
+    keeper.commit(Failure(reasons.STORE, "full"))
     assert client.of("gathered") == []
     bench.at(2.0, *workers)
     keeper.commit()
@@ -282,11 +282,10 @@ def test_a_durable_one_tells_of_each_piece_only_when_it_is_on_disk(bench: Bench)
 def test_after_a_restart_only_the_missing_parts_are_done(bench: Bench) -> None:
     keeper = Keeping(bench)
     broker = bench.broker
-    gone = broker.lifecycle.absent(b"c", "fake")
-    job = broker.revive(gone, b"s", b"body", b"")
-    extra = Extra("u", subscribers(), True, 0.0, 0)
-    extra.places = [Assignment(b"s", b"w0"), Assignment(b"s", b"w1")]
-    broker.lifecycle.restore(job, extra, b"", b"", {0: Piece(b"w0", b"one", "", "", b"")})
+    gone = broker.store_events.absent_client(b"c", "fake")
+    job = broker.store_events.revive(gone, b"s", b"body", b"", everybody(), "u", 0)
+    job.assignments = [Assignment(b"s", b"w0"), Assignment(b"s", b"w1")]
+    broker.store_events.restore(job, b"", b"", {0: Piece(b"w0", b"one", "", "", b"")})
     first, second = bench.worker(b"s", name=b"w0"), bench.worker(b"s", name=b"w1")
     assert (first.jobs, len(second.jobs)) == ([], 1)
     second.answer(b"two")
@@ -301,8 +300,8 @@ def test_after_a_restart_only_the_missing_parts_are_done(bench: Bench) -> None:
 def test_packed_pieces_come_out_as_they_went_in() -> None:
     pieces = [
         Piece(b"one", b"x" * 300, "", "", b""),
-        Piece(b"two", None, jobs.EXPIRED, "none came", b""),
-        Piece(b"three", b"", jobs.WORKER_ERROR, "no", b'{"a": 1}'),
+        Piece(b"two", None, reasons.EXPIRED, "none came", b""),
+        Piece(b"three", b"", reasons.WORKER_ERROR, "no", b'{"a": 1}'),
     ]
     for before, after in zip(pieces, unpack(pack(pieces)), strict=True):
         for name in ("name", "body", "reason", "message", "detail"):
@@ -313,7 +312,7 @@ def test_packed_pieces_come_out_as_they_went_in() -> None:
 def test_nothing_remains(bench: Bench) -> None:
     workers = [bench.worker(b"s", name=b"w%d" % number) for number in range(3)]
     client = Listener(bench.broker, b"c")
-    client.send(b"s", subscribers())
+    client.send(b"s", everybody())
     for worker in workers:
         worker.answer()
     for worker in workers:

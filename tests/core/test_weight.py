@@ -14,9 +14,9 @@ MEASURE = f"""
 import gc
 from random import random
 from polydomo.core.broker import Broker
-from polydomo.core.extras import Options
-from polydomo.core.policy import Bounds, Policy
-from polydomo.server.uuid7 import Uids
+from polydomo.core.tracked_job import Options
+from polydomo.core.policy import BrokerLimits, Policy
+from polydomo.server.uuid7 import Uuid7Source
 from polydomo.wire.frames import frame
 from tests.support.core import FakeClient
 
@@ -24,15 +24,15 @@ def resident():
     with open("/proc/self/statm") as figures:
         return int(figures.read().split()[1]) * 4096
 
-bounds, policy = Bounds(client_jobs=10**9), Policy(queue=10**9)
-broker = Broker(bounds, policy, first_token=0, new_uid=Uids(), random=random)
+limits, policy = BrokerLimits(client_jobs=10**9), Policy(queue=10**9)
+broker = Broker(limits, policy, first_token=0, new_uid=Uuid7Source(), random=random)
 client = FakeClient(broker, b"anna")
 gc.collect()
 before = resident()
 for number in range({JOBS}):
-    broker.now += 0.001
+    broker.advance(broker.now + 0.001)
     client.ask(b"echo", frame(b"%d" % number), options={{options}})
-print(broker.memory, resident() - before)
+print(broker.accounting.memory, resident() - before)
 """
 
 

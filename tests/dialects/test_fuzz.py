@@ -88,7 +88,7 @@ def test_bodies_go_from_each_dialect_to_the_other(body: list[bytes], answer: lis
     assert request[7:] == (body or [b""])
     dcp.send(*DCP, b"\5", request[4], b"", b"", *answer)
     assert mdp.take() == [[b"MDPC02", b"\3", b"of-dcp", *(answer or [b""])]]
-    assert desk.broker.active == 0
+    assert desk.broker.accounting.active == 0
 
 
 @given(st.data())

@@ -111,7 +111,7 @@ def test_a_dcp_workers_own_name_may_look_like_a_token() -> None:
     request = second.take()[0]
     second.send(*DCP, b"\5", request[4], b"", b"meta", b"", b"done")
     assert client.take()[0][-1] == b"done"
-    assert desk.broker.active == 0
+    assert desk.broker.accounting.active == 0
 
 
 def test_dcp_metadata_is_returned_though_the_worker_left_it_out() -> None:
@@ -129,10 +129,10 @@ def test_huge_dcp_metadata_counts_against_the_memory_of_the_broker() -> None:
     desk = Desk()
     client = desk.seat()
     client.send(*DCP, b"\4", b"nobody", b"", bytes(1) * 50_000, b"", b"tiny")
-    assert desk.broker.memory > 50_000
+    assert desk.broker.accounting.memory > 50_000
     client.drop()
-    assert desk.broker.memory == 0
-    assert all(not job.envelope for job in desk.broker.recent)
+    assert desk.broker.accounting.memory == 0
+    assert all(not job.envelope for job in desk.broker.accounting.recent)
 
 
 @pytest.mark.parametrize(

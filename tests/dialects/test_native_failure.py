@@ -7,8 +7,8 @@ import json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from polydomo.core.gather import Piece
-from polydomo.core.job import EXHAUSTED, WORKER_ERROR, Failure
+from polydomo.core.failure import EXHAUSTED, WORKER_ERROR, Failure
+from polydomo.core.pieces import Piece
 from polydomo.dialects.native_failure import MARK, to_client
 from polydomo.dialects.nfp import json_bodies, worker_info
 from polydomo.wire.frames import frame, split

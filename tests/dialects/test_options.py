@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core.extras import Options
 from polydomo.core.policy import FOREVER
+from polydomo.core.tracked_job import Options
 from polydomo.dialects.options import read, read_json
 from tests.support.dialects import Desk
 
@@ -99,7 +99,7 @@ def test_a_dcp_request_with_bad_options_is_dropped(part: bytes):
     assert client.call(*DCP, b"\4", b"svc", b"", part, b"", b"data") == []
     assert len(client.complaints) == 1
     assert "option" in client.complaints[0]
-    assert desk.broker.active == 0
+    assert desk.broker.accounting.active == 0
 
 
 @pytest.mark.parametrize("part", [b"polydomo", b"polydomo:", b'x polydomo:{"x":1}', b"polydomo:[]"])
@@ -108,4 +108,4 @@ def test_other_metadata_is_none_of_our_business(part: bytes):
     client = desk.seat()
     client.send(*DCP, b"\4", b"svc", b"", part, b"", b"data")
     assert client.complaints == []
-    assert desk.broker.active == 1
+    assert desk.broker.accounting.active == 1

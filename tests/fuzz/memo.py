@@ -151,7 +151,7 @@ def memo_sessions(data: bytes) -> None:
     for _ in range(14):
         desk.wait(1.0)
     invariants.check(desk.broker)
-    assert desk.broker.active == 0
+    assert desk.broker.accounting.active == 0
     assert not desk.broker.clients
     assert not desk.memo.workers.by_id
     assert not desk.memo.interrupted.requests

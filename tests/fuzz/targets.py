@@ -363,7 +363,7 @@ def _sessions(data: bytes, heads: list[list[bytes]], words: list[bytes]) -> None
         elif what == 14:
             seat.feed(bytes(dice.below(256) for _ in range(dice.below(4))))
         else:
-            desk.broker.now += 0.5
+            desk.broker.advance(desk.broker.now + 0.5)
         invariants.check(desk.broker)
         for seat in seats:
             _look_at(seat)
@@ -372,7 +372,7 @@ def _sessions(data: bytes, heads: list[list[bytes]], words: list[bytes]) -> None
     for _ in range(12):
         desk.wait(1.0)
     invariants.check(desk.broker)
-    assert desk.broker.active == 0
+    assert desk.broker.accounting.active == 0
     assert not desk.parked
     assert not desk.broker.clients
     assert all(worker.internal for worker in desk.broker.workers)
@@ -404,7 +404,7 @@ def management(data: bytes) -> None:
             assert len(answer) == 4 or answer[3] == b"\0polydomo:failed"
         else:
             assert answer[3:] in ([b"200"], [b"404"], [b"501"])
-    assert desk.broker.active == 0
+    assert desk.broker.accounting.active == 0
     invariants.check(desk.broker)
 
 

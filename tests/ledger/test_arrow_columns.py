@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polydomo.core.extras import Options
-from polydomo.core.job import Job
 from polydomo.core.job_columns import ColumnBuffer
+from polydomo.core.model import Job, Worker
 from polydomo.core.ports import Journal
 from polydomo.core.targets import ALL, Target
-from polydomo.core.worker import Worker
+from polydomo.core.tracked_job import Options
 from polydomo.ledger.arrow_columns import arrow_schema, batch_of, table_of
 from polydomo.ledger.job_batch import job_batch
 from polydomo.ledger.schema import EVENTS, JOBS
@@ -60,7 +59,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def ends(bench: Bench) -> Ends:
-    bench.broker.journal = ends = Ends()
+    bench.broker.accounting.journal = ends = Ends()
     return ends
 
 
@@ -70,13 +69,13 @@ def at(seconds: float) -> datetime:
 
 def test_a_job_that_went_well(bench: Bench, ends: Ends) -> None:
     client = bench.client(b"\x00\xffme")
-    bench.broker.now = 1.0
+    bench.broker.advance(1.0)
     client.ask(b"echo", b"12345", b"env")
-    bench.broker.now = 1.5
+    bench.broker.advance(1.5)
     worker = bench.worker(b"echo", name=b"w")
-    bench.broker.now = 1.75
+    bench.broker.advance(1.75)
     worker.partial(b"part")
-    bench.broker.now = 2.0
+    bench.broker.advance(2.0)
     worker.answer(b"answer")
     (row,) = ends.rows()
     assert row == {
@@ -119,11 +118,11 @@ def test_a_job_that_went_well(bench: Bench, ends: Ends) -> None:
 
 def test_a_job_that_was_passed_on_counts_for_the_service_that_ended_it(bench: Bench, ends: Ends) -> None:
     first, second = bench.worker(b"first"), bench.worker(b"second", name=b"two")
-    bench.broker.now = 1.0
+    bench.broker.advance(1.0)
     bench.client().ask(b"first")
-    bench.broker.now = 3.0
+    bench.broker.advance(3.0)
     first.forward(b"second")
-    bench.broker.now = 4.0
+    bench.broker.advance(4.0)
     second.answer()
     (row,) = ends.rows()
     assert (row["asked"], row["service"], row["worker"]) == ("first", "second", "two")
@@ -134,15 +133,15 @@ def test_a_retried_job_waited_until_its_first_dispatch_and_ran_since_its_last(
     bench: Bench, ends: Ends
 ) -> None:
     client = bench.client()
-    bench.broker.now = 1.0
+    bench.broker.advance(1.0)
     client.ask(b"echo")
-    bench.broker.now = 2.0
+    bench.broker.advance(2.0)
     lost = bench.worker(b"echo")
-    bench.broker.now = 4.0
+    bench.broker.advance(4.0)
     lost.leave()
-    bench.broker.now = 5.0
+    bench.broker.advance(5.0)
     worker = bench.worker(b"echo")
-    bench.broker.now = 5.5
+    bench.broker.advance(5.5)
     worker.answer()
     (row,) = ends.rows()
     assert (row["attempts"], row["waited_us"], row["ran_us"]) == (2, 1_000_000, 500_000)
@@ -159,7 +158,7 @@ def test_a_job_that_nobody_took(bench: Bench, ends: Ends) -> None:
 
 def test_a_job_that_was_refused() -> None:
     bench = Bench(queue=0)
-    bench.broker.journal = ends = Ends()
+    bench.broker.accounting.journal = ends = Ends()
     bench.client().ask(b"full")
     (row,) = ends.rows()
     assert (row["outcome"], row["error"]) == ("refused", "queue-full")
@@ -168,7 +167,7 @@ def test_a_job_that_was_refused() -> None:
 def test_jobs_with_options_and_those_without_in_one_batch(bench: Bench, ends: Ends) -> None:
     client = bench.client()
     worker = bench.worker(b"echo")
-    bench.broker.now = 1.0
+    bench.broker.advance(1.0)
     client.ask(b"echo")
     worker.answer()
     options = Options(key=b"key", deadline=10.0, uid="mine", priority=3)
@@ -229,7 +228,7 @@ def test_jobs_of_different_peers_on_different_batches(bench: Bench, ends: Ends) 
 def test_a_clock_that_steps_moves_only_the_batches_behind_it(bench: Bench, ends: Ends) -> None:
     worker = bench.worker(b"echo")
     for now in (1.0, 2.0):
-        bench.broker.now = now
+        bench.broker.advance(now)
         bench.client().ask(b"echo")
         worker.answer()
     batches = [job_batch(rows_of([job]), EPOCH + 100 * place) for place, job in enumerate(ends.jobs)]
@@ -245,9 +244,9 @@ KINDS = st.sampled_from(["plain", "partial", "keyed", "deadline", "forwarded", "
 @given(kinds=st.lists(KINDS, min_size=1, max_size=12), cuts=st.sets(st.integers(1, 20), max_size=4))
 def test_how_jobs_are_put_on_batches_makes_no_difference(kinds: list[str], cuts: set[int]) -> None:
     bench = Bench()
-    bench.broker.journal = ends = Ends()
+    bench.broker.accounting.journal = ends = Ends()
     for number, kind in enumerate(kinds):
-        bench.broker.now += 0.25
+        bench.broker.advance(bench.broker.now + 0.25)
         _live_through(bench, kind, number)
     assert len(ends.jobs) >= len(kinds)
     whole = table_of([job_batch(rows_of(ends.jobs), EPOCH)], "house", "run")
@@ -276,7 +275,7 @@ def _live_through(bench: Bench, kind: str, number: int) -> None:
         bench.broker.submit(client.core, service, b"body", b"", Options(target=Target(ALL)))
     else:
         client.ask(service, b"x" * number)
-    bench.broker.now += 0.125
+    bench.broker.advance(bench.broker.now + 0.125)
     if kind == "partial":
         worker.partial(b"part")
     elif kind == "forwarded":
@@ -286,7 +285,7 @@ def _live_through(bench: Bench, kind: str, number: int) -> None:
     elif kind == "lost":
         worker.leave()
         worker = bench.worker(service, name=b"v%d" % number)
-    bench.broker.now += 0.125
+    bench.broker.advance(bench.broker.now + 0.125)
     worker.answer(b"\x00\x01a")
     worker.leave()
 

@@ -15,10 +15,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from polydomo.core.client import Client
-from polydomo.core.job import Job
 from polydomo.core.job_columns import ColumnJournal, ColumnSink
-from polydomo.core.worker import Worker
+from polydomo.core.model import Client, Job, Worker
 from polydomo.ledger import segments as module
 from polydomo.ledger.arrow_columns import batch_of
 from polydomo.ledger.job_batch import job_batch
@@ -366,7 +364,7 @@ def test_every_table_can_be_written(desk: Desk) -> None:
 def test_live_jobs_and_rows_from_the_store_share_a_segment(desk: Desk) -> None:
     bench = Bench()
     taken = Taken()
-    bench.broker.journal = taken.journal
+    bench.broker.accounting.journal = taken.journal
     worker = bench.worker(b"echo")
     bench.client(b"c").ask(b"echo")
     worker.answer()

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from polydomo.core.job import Failure
+from polydomo.core.failure import Failure
 from polydomo.dialects import native_failure as wire
 from polydomo.errors import JobFailed, Refused, WorkerError
 from polydomo.sdk import failures

@@ -70,7 +70,7 @@ async def test_the_worker_that_has_a_resource(url: str, client: Client):
 async def test_resources_that_the_broker_shares_out(local: LocalBroker, url: str, client: Client):
     server = local._server
     assert server is not None
-    server.broker.share_out(b"has", [b"a", b"b", b"c", b"d", b"e", b"f"])
+    server.broker.control.share_out(b"has", [b"a", b"b", b"c", b"d", b"e", b"f"])
     told: dict[str, list[str]] = {}
 
     def having(name: str) -> Worker:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import zmq
 
-from polydomo.core.gather import Piece, pack
+from polydomo.core.pieces import Piece, pack
 from polydomo.errors import JobFailed, WorkerError
 from polydomo.sdk import Client, Context, SyncContext, Worker
 from polydomo.wire.frames import frame, split

@@ -56,7 +56,11 @@ async def test_our_own_client_is_told(
     async with Client(url) as client:
         with pytest.raises(Refused, match="wait to be written"):
             await client.call("kept", b"x", timeout=20)
-    assert (server.broker.refused, server.broker.failed, server.broker.accepted) == (1, 0, 0)
+    assert (
+        server.broker.accounting.totals.refused,
+        server.broker.accounting.totals.failed,
+        server.broker.accounting.accepted,
+    ) == (1, 0, 0)
     assert [words for words, _ in lines] == ["durable jobs refused: the store cannot keep up"]
 
 
@@ -64,22 +68,22 @@ async def test_http_says_so(server: BrokerServer, lines: list[tuple[str, object]
     site = Site(server.endpoints()["http"][0])
     answer = await asyncio.to_thread(site.post, "/v1/services/kept/jobs", b"x")
     is_problem(answer, 503, "store")
-    assert (server.broker.refused, server.broker.failed) == (1, 0)
+    assert (server.broker.accounting.totals.refused, server.broker.accounting.totals.failed) == (1, 0)
 
 
 async def test_a_flood_of_refusals_is_a_line_or_two(
     server: BrokerServer, lines: list[tuple[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A foreign MDP client cannot be told; the log has how many there were."""
-    server.broker.lifecycle.keeper.behind = lambda: False  # type: ignore[union-attr, method-assign]
+    server.keeper.behind = lambda: False  # type: ignore[union-attr, method-assign]
     client = MdpClient(server.zmq.bound[0])
     for _ in range(50):
         client.request(b"kept", b"x")
-    await asyncio.wait_for(_until(lambda: server.broker.refused == 50), 20)
+    await asyncio.wait_for(_until(lambda: server.broker.accounting.totals.refused == 50), 20)
     assert [jobs for _, jobs in lines] == [1]
     monkeypatch.setattr(store_adapter, "LOG_INTERVAL", 0.0)
     client.request(b"kept", b"x")
-    await asyncio.wait_for(_until(lambda: server.broker.refused == 51), 20)
+    await asyncio.wait_for(_until(lambda: server.broker.accounting.totals.refused == 51), 20)
     assert [jobs for _, jobs in lines] == [1, 50]
     client.close()
 

@@ -56,17 +56,17 @@ def test_sizes_are_totals_and_released_ones_count_no_more(broker: Broker) -> Non
 
 def test_jobs_may_use_what_transit_leaves_but_not_its_reserve(broker: Broker) -> None:
     budget = MemoryBudget(broker, 800)
-    assert broker.memory_limit == 700
+    assert broker.accounting.memory_limit == 700
     one = Holding()
     budget.hold(one, 300)
-    assert broker.memory_limit == 500
+    assert broker.accounting.memory_limit == 500
     budget.release(one)
-    assert broker.memory_limit == 700
+    assert broker.accounting.memory_limit == 700
 
 
 def test_jobs_that_fill_the_broker_do_not_cut_small_holders(broker: Broker) -> None:
     budget = MemoryBudget(broker, 800)
-    broker.memory = 790
+    broker.accounting.memory = 790
     one = Holding()
     budget.hold(one, 100)
     assert one.reasons == []

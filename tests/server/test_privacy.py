@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from polydomo import Client, Worker
-from polydomo.core.job import WORKER_ERROR, Failure
+from polydomo.core.failure import WORKER_ERROR, Failure
 from polydomo.errors import WorkerError
 from polydomo.sdk.persistence import ClientStore
 from polydomo.server import tracebacks

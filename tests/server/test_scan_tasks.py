@@ -26,7 +26,9 @@ class Scanner:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self.broker = SimpleNamespace(recent=[], lifecycle=SimpleNamespace(wall=lambda at: int(at * SECOND)))
+        self.broker = SimpleNamespace(
+            accounting=SimpleNamespace(recent=[]), clock=SimpleNamespace(wall=lambda at: int(at * SECOND))
+        )
         management: Any = SimpleNamespace(tasks={}, broker=self.broker)
         ScanTasks(desk.store, management)
         self.tasks = management.tasks
@@ -203,7 +205,7 @@ def test_what_has_just_ended_is_traced_in_memory(scanner):
 
     scanner.add(1)
     asked_again = ended(name(1), durable=False, number=0)  # it got the answer of the first
-    scanner.broker.recent = [SimpleNamespace(extra=None), ended("known"), asked_again]
+    scanner.broker.accounting.recent = [SimpleNamespace(extra=None), ended("known"), asked_again]
     found = scanner.ask("trace_jobs", client="me", ids=["known", name(1)])
     assert found == [["known", 2, NOW, 7 * SECOND], [name(1), 0, NOW + 1, None]]
 

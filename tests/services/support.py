@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from polydomo.core.broker import Broker
-from polydomo.core.client import Client
-from polydomo.core.job import Failure, Job
-from polydomo.core.ports import ClientPort, Publisher
+from polydomo.core.failure import Failure
+from polydomo.core.model import Client, ClientPort, Job
+from polydomo.core.ports import Publisher
 from polydomo.services.thread_pool import ThreadPool
 from polydomo.wire.frames import join, split
 

@@ -58,7 +58,7 @@ class FakeProcess:
 class Set:
     def __init__(self, own_process: bool = True) -> None:
         self.bench = Bench()
-        self.bench.broker.now = 100.0
+        self.bench.broker.advance(100.0)
         self.management = ManagementService(self.bench.broker, "house")
         self.process = FakeProcess(own_process)
         self.administration = Administration(self.management, self.process)
@@ -143,7 +143,7 @@ def test_get_status_and_version(stage: Set) -> None:
     assert (status["name"], status["role"], status["status"]) == ("house", "broker", "active")
     assert status["directories"] == {"base_dir": "/here"}
     assert status["security"]["zmq_auth"] is False
-    stage.bench.broker.drain()
+    stage.bench.broker.control.drain()
     assert stage.ask("get_status")["status"] == "stopping"
     version = stage.ask("show_broker_version")
     assert version["polydomo"] == __version__

@@ -150,7 +150,7 @@ def test_a_file_that_has_changed(asker: Asker, hand: ByHand, tmp_path: Path) -> 
 )
 def test_wrong_wishes(asker: Asker, hand: ByHand, kwargs: dict[str, object], words: str) -> None:
     assert words in asker.refused(hand, NAME, "fetch_file", **kwargs)
-    assert asker.broker.active == 0
+    assert asker.broker.accounting.active == 0
     invariants.check(asker.broker)
 
 

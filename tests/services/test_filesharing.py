@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from polydomo.core.extras import Options
-from polydomo.core.gather import unpack
-from polydomo.core.job import Job
+from polydomo.core.model import Job
+from polydomo.core.pieces import unpack
 from polydomo.core.targets import ALL, NAMES, Target
+from polydomo.core.tracked_job import Options
 from polydomo.services.files import Files
 from polydomo.services.filesharing import MOST_REQUESTED, SERVICE, WORKER, FileSharing
 from polydomo.services.folder import Folder
@@ -51,7 +51,7 @@ class Set:
     def check_over(self) -> None:
         assert self.files.transfers == 0
         assert not self.sharing.transfers
-        assert self.broker.active == 0
+        assert self.broker.accounting.active == 0
         invariants.check(self.broker)
 
 
@@ -198,7 +198,7 @@ def test_a_cancelled_transfer(stage: Set) -> None:
             job = stage.broker.submit(stage.asker.core, SERVICE, body, b"", Options(uid="u2"))
             assert job is not None
             stage.hand.settle()
-        assert stage.broker.lifecycle.cancel(job)
+        assert stage.broker.cancel(job)
         stage.hand.settle()
         assert stage.asker.failures == ["it was cancelled"] * (1 + settled)
         assert stage.sharing.worker.free() == 2, "it does not count as late"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from polydomo.core.counts import MEANINGS
-from polydomo.core.job import JOB_COST, Failure, Job
+from polydomo.core.failure import Failure
+from polydomo.core.model import JOB_COST, ClientPort, Job
 from polydomo.core.policy import BrokerLimits, Policy
-from polydomo.core.ports import ClientPort
 from polydomo.services.management import ManagementService
 from polydomo.wire.frames import join, split
 from tests.support import invariants
@@ -58,7 +58,7 @@ class Asker(ClientPort):
 @pytest.fixture
 def bench() -> Bench:
     bench = Bench()
-    bench.broker.now = 100.0
+    bench.broker.advance(100.0)
     ManagementService(bench.broker, "house")
     return bench
 
@@ -114,7 +114,7 @@ def test_strange_bodies_do_not_hurt(bench: Bench, asker: Asker, frames: list[byt
     assert asker.ask(b"mmi.service", *frames) == [b"404"]
     asker.refused(*frames)
     invariants.check(bench.broker)
-    assert bench.broker.active == 0
+    assert bench.broker.accounting.active == 0
 
 
 def test_a_task_by_its_bare_name_or_as_json(asker: Asker) -> None:
@@ -135,12 +135,12 @@ def test_show_broker_counts(bench: Bench, asker: Asker) -> None:
     worker, client = bench.worker(b"echo"), bench.client()
     client.ask(b"echo", bytes(10))
     client.ask(b"echo", bytes(5))
-    bench.broker.now = 103.5
+    bench.broker.advance(103.5)
     shown = asker.task("show_broker")
     assert shown["uptime"] == 3.5
     assert (shown["services"], shown["workers"], shown["clients"]) == (1, 1, 1)
     assert (shown["active"], shown["done"]) == (2, 0)
-    assert shown["memory"] == bench.broker.memory >= 15
+    assert shown["memory"] == bench.broker.accounting.memory >= 15
     worker.answer()
     worker.fail()
     shown = asker.task("show_broker")
@@ -158,7 +158,11 @@ def test_what_the_broker_is_asked_itself_is_not_counted(bench: Bench, asker: Ask
     assert asker.task("show_clients") == []
     asker.broker.submit(asker.core, b"echo", join([b"12345"]), b"")
     [row] = asker.task("show_clients")
-    assert (row["unanswered"], row["submitted"], row["bytes"]) == (1, 1, asker.broker.memory - JOB_COST)
+    assert (row["unanswered"], row["submitted"], row["bytes"]) == (
+        1,
+        1,
+        asker.broker.accounting.memory - JOB_COST,
+    )
     worker.answer()
     shown = asker.task("show_broker")
     assert (shown["active"], shown["clients"], shown["done"], shown["failed"]) == (0, 1, 1, 0)
@@ -189,10 +193,10 @@ def test_show_workers_says_how_they_are(bench: Bench, asker: Asker) -> None:
     client.ask(b"once")
     busy.register(b"echo")
     client.ask(b"echo")
-    bench.broker.now = 159.5
+    bench.broker.advance(159.5)
     idle.register(b"echo")
     busy.core.running[busy.holds[0]].due = 1000.0
-    bench.broker.now = 160.0
+    bench.broker.advance(160.0)
     bench.broker.tick()
     rows = {row["name"]: row for row in asker.task("show_workers")}
     assert {name: row["state"] for name, row in rows.items()} == {
@@ -206,7 +210,7 @@ def test_show_workers_says_how_they_are(bench: Bench, asker: Asker) -> None:
 
 
 def test_show_clients_says_what_they_wait_for(bench: Bench, asker: Asker) -> None:
-    bench.broker.bounds = BrokerLimits(client_jobs=1)
+    bench.broker.services.limits = BrokerLimits(client_jobs=1)
     client = bench.client(b"anna")
     for _ in range(2):
         client.ask(b"echo", bytes(7))
@@ -266,7 +270,7 @@ def test_a_wrong_task_is_a_failure_that_says_why(bench: Bench, asker: Asker, bod
     assert words in message
     assert json.loads(split(plain)[0])["error"] == message
     assert json.loads(account)["message"] == message
-    assert bench.broker.active == 0
+    assert bench.broker.accounting.active == 0
     assert asker.ask(b"mmi.service", b"mmi.service") == [b"200"]
     invariants.check(bench.broker)
 
@@ -274,13 +278,13 @@ def test_a_wrong_task_is_a_failure_that_says_why(bench: Bench, asker: Asker, bod
 def test_a_deeply_nested_task_is_a_failure_too(bench: Bench, asker: Asker) -> None:
     body = b'{"task": "show_broker", "args": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     asker.refused(body)
-    assert bench.broker.active == 0
+    assert bench.broker.accounting.active == 0
 
 
 def test_the_brokers_own_services_need_no_queue(bench: Bench, asker: Asker) -> None:
-    bench.broker.configure(BrokerLimits(), Policy(queue=0), {})
+    bench.broker.control.configure(BrokerLimits(), Policy(queue=0), {})
     for _ in range(2000):
         assert asker.ask(b"mmi.service", b"x") == [b"404"]
         assert asker.ask(b"mmi.nonsense", b"x") == [b"501"]
-    assert bench.broker.active == 0
-    assert bench.broker.refused == 0
+    assert bench.broker.accounting.active == 0
+    assert bench.broker.accounting.totals.refused == 0

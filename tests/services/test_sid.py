@@ -154,12 +154,12 @@ def test_resources_are_shared_out(stage: Set, main: Path) -> None:
     worker = stage.bench.worker(b"w", name=b"w-1").core
     worker.reading_paused = True
     stage.bench.at(1.0)
-    assert sorted(broker.resources_of(worker)) == [b"a", b"b"]
+    assert sorted(broker.control.resources_of(worker)) == [b"a", b"b"]
     stage.write(main, "services: {w: {resources: [b, c]}}")
     stage.look(2.1)
     stage.bench.at(3.0)
-    assert sorted(broker.resources_of(worker)) == [b"b", b"c"]
+    assert sorted(broker.control.resources_of(worker)) == [b"b", b"c"]
     stage.write(main, "workers: {}")
     stage.look(4.2)
     stage.bench.at(5.0)
-    assert broker.resources_of(worker) == []
+    assert broker.control.resources_of(worker) == []

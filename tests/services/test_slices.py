@@ -41,7 +41,7 @@ class Turns:
 @pytest.fixture
 def bench() -> Bench:
     bench = Bench()
-    bench.broker.configure(BrokerLimits(client_jobs=10**9, services=10**9), Policy(queue=10**9), {})
+    bench.broker.control.configure(BrokerLimits(client_jobs=10**9, services=10**9), Policy(queue=10**9), {})
     return bench
 
 

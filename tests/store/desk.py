@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from polydomo.deferred import Deferred
 from polydomo.store import Store, open_store
 from polydomo.store.errors import StoreError, StoreRefusal
 from polydomo.store.memory import MemoryStore

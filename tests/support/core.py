@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Callable
 
 from polydomo.core.broker import Broker
-from polydomo.core.extras import Options
-from polydomo.core.gather import Piece
-from polydomo.core.job import Failure, Job
-from polydomo.core.lifecycle import Lifecycle
+from polydomo.core.failure import Failure
+from polydomo.core.model import ClientPort, Job, Worker, WorkerPort
+from polydomo.core.pieces import Piece
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
-from polydomo.core.ports import ClientPort, JobStorePort, Journal, WorkerPort
+from polydomo.core.ports import JobStorePort, Journal
 from polydomo.core.result_history import JobResult
-from polydomo.core.worker import Worker
+from polydomo.core.store_events import StoreEvents
+from polydomo.core.tracked_job import Options
 
 
 def half() -> float:
@@ -85,14 +85,14 @@ class FakeWorker(WorkerPort):
         self.holds: list[bytes] = []
         self.beats: list[float] = []
         self.dismissals: list[str] = []
-        self.core = Worker(broker, name, "fake", self, beat)
+        self.core = broker.make_worker(name, "fake", self, beat)
 
     def dispatch(self, job: Job) -> None:
         self.given.append((job.token, job.id))
         self.bodies.append(job.body)
         self.holds.append(job.token)
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         self.beats.append(self.broker.now)
 
     def dismiss(self, reason: str) -> None:
@@ -154,13 +154,13 @@ class Ledger(Journal):
 class QuietKeeper(JobStorePort):
     """A disk that forgets what fakes are not interested in."""
 
-    lifecycle: Lifecycle
+    store_events: StoreEvents
 
     def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
         pass
 
     def alias(self, leader: Job, job: Job) -> None:
-        self.lifecycle.aliased(job, None)
+        self.store_events.aliased(job, None)
 
     def convened(self, job: Job) -> None:
         pass
@@ -187,7 +187,7 @@ class Bench:
     ) -> None:
         self.broker = make_broker(bounds, Policy(wait, timeout, retries, queue))
         self.ledger = Ledger()
-        self.broker.journal = self.ledger
+        self.broker.accounting.journal = self.ledger
         self.beat = beat or Heartbeat(1.0, 3)
         self._names = 0
 
@@ -206,18 +206,18 @@ class Bench:
             due = self.broker.timers.next()
             if due > now:
                 break
-            self.broker.now = max(due, self.broker.now)
+            self.broker.advance(max(due, self.broker.now))
             for worker in alive:
                 worker.seen()
             self.broker.tick()
-        self.broker.now = now
+        self.broker.advance(now)
         for worker in alive:
             worker.seen()
         return self.broker.tick()
 
     def jump(self, now: float) -> float:
         """Go to this time at once, as a loop does that was busy until then."""
-        self.broker.now = now
+        self.broker.advance(now)
         return self.broker.tick()
 
     def _name(self, kind: bytes) -> bytes:
@@ -227,13 +227,13 @@ class Bench:
 
 def check_empty(broker: Broker) -> None:
     """Nothing is left of what happened but the counters."""
-    assert broker.active == broker.memory == 0
+    assert broker.accounting.active == broker.accounting.memory == 0
     assert not broker.workers
     assert not broker.services
     assert not broker.busy()
     for client in broker.clients:
         assert client.jobs == client.size == 0
-        assert not client.lanes
+        assert not client.queues
         assert not client.held
 
 

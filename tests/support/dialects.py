@@ -38,7 +38,7 @@ class Desk:
         limits: ConnectionLimits | None = None,
     ) -> None:
         self.broker = make_broker(bounds, policy)
-        self.broker.now = 1000.0
+        self.broker.advance(1000.0)
         self.limits = limits or ConnectionLimits()
         self.context = SessionContext(self.broker, Outbox(), SESSION_FACTORIES, beat or Heartbeat(1.0, 3), 4)
         self.management = Management(self.broker, "desk")
@@ -82,7 +82,7 @@ class Desk:
 
     def wait(self, seconds: float) -> None:
         """Advance the time and fire due timers."""
-        self.broker.now += seconds
+        self.broker.advance(self.broker.now + seconds)
         self.broker.tick()
         self.settle()
 

@@ -5,49 +5,36 @@ from __future__ import annotations
 from collections import Counter
 
 from polydomo.core.broker import Broker
-from polydomo.core.client import Client
 from polydomo.core.counts import MEANINGS
-from polydomo.core.job import (
-    DELAYED,
-    ENDS,
-    EXTRA_COST,
-    GATHERING,
-    JOB_COST,
-    RECORDING,
-    RUNNING,
-    STORING,
-    WAITING,
-    Job,
-)
+from polydomo.core.model import JOB_COST, Client, Job, Service
 from polydomo.core.queue import FairQueue
-from polydomo.core.registry import RESERVED, is_question
-from polydomo.core.service import Service
+from polydomo.core.scheduler import expiry_pause
+from polydomo.core.services import RESERVED, is_question
+from polydomo.core.states import DELAYED, ENDS, HELD, RECORDING, RUNNING, STORING, WAITING
 from polydomo.core.timers import NEVER, SLACK
+from polydomo.core.tracked_job import TRACKED_COST, TrackedJob, survives_client
 from polydomo.dialects.wmp.wakeup import WakeScheduler
 
 
-def check_wakeups(broker: Broker) -> None:
-    """Each open WAKE belongs to a worker of the service, and is counted once."""
+def check_herds(broker: Broker) -> None:
+    """Who is counted on to come was woken, is here, and is counted once."""
     for service in broker.services.values():
-        scheduler = service.wakeup
-        if not isinstance(scheduler, WakeScheduler):
+        herd = service.wakeup
+        if not isinstance(herd, WakeScheduler):
             continue
-        assert scheduler.members, "a scheduler without workers"
-        for wake in scheduler.open:
-            assert wake.open
-            assert wake.scheduler is scheduler
-            assert wake.worker in scheduler.members
-        for worker in scheduler.members:
-            assert scheduler in worker.schedulers
+        assert herd.members, "a herd of nobody"
+        assert all(wake.open and wake.herd is herd and wake.worker in herd.members for wake in herd.open)
+        for worker in herd.members:
+            assert herd in worker.herds
             assert worker.core in service.workers
             counted = [wake for wake in worker.wakes.values() if wake.open]
             assert list(worker._open.values()) == counted
-            assert all(wake in wake.scheduler.open for wake in counted)
+            assert all(wake in wake.herd.open for wake in counted)
 
 
 def check(broker: Broker) -> None:
     """The books agree with what is there."""
-    check_wakeups(broker)
+    check_herds(broker)
     jobs: list[Job] = []
     running: Counter[Service] = Counter()
     elsewhere = 0  # with the disk, or delayed
@@ -55,8 +42,8 @@ def check(broker: Broker) -> None:
         # Those that fetch their jobs themselves have none: they are given nothing unasked.
         fetches = worker.dialect == "wmp"
         assert fetches or len(worker.running) <= worker.credit, "a worker holds more than its credit"
-        assert not worker.running.keys() & worker.late.keys()
-        if not worker.running and not worker.late:
+        assert not worker.running.keys() & worker.revoked.keys()
+        if not worker.running and not worker.revoked:
             assert worker.credit == worker.base_credit, "credit asked for was not given back"
         assert worker.internal or worker.fires_at < NEVER, "nobody looks at this worker any more"
         assert len(set(worker.services)) == len(worker.services)
@@ -71,64 +58,73 @@ def check(broker: Broker) -> None:
             assert job.worker is worker
             assert job.state == RUNNING
             assert fetches or job.service in worker.services
-            assert worker.internal or worker.fires_at <= job.due, "nobody looks when this job overruns"
+            assert worker.internal or worker.fires_at <= job.attempt_deadline, (
+                "nobody looks when this job overruns"
+            )
             running[job.service] += 1
             jobs.append(job)
     for name, service in broker.services.items():
         assert service.name == name
-        assert not service.unused(), "a service nothing uses is kept"
-        elsewhere += service.elsewhere
+        assert service.is_used(), "a service nothing uses is kept"
+        elsewhere += service.held
         assert service.running == running.pop(service, 0)
         assert set(service.idle) <= set(service.workers) <= set(broker.workers)
-        assert not (service.waiting and service.idle), "a job waits though a worker is idle"
-        assert service.targeted == sum(line.waiting for line in service.named.values())
-        for line in [service, *service.named.values()]:
+        assert not (service.queue.waiting and service.idle), "a job waits though a worker is idle"
+        assert service.pinned_jobs == sum(line.waiting for line in service.pinned.values())
+        for line in service.queues():
             jobs += _check_line(broker, service, line)
-        for name in service.named:
+        for name in service.pinned:
             worker = service.names.get(name)
             assert worker is None or worker not in service.idle, "a job waits for a worker that is idle"
     assert not running, "jobs run for services that are not known"
-    jobs += _check_lifecycle(broker)
-    assert broker.memory == sum(job.size + JOB_COST + (EXTRA_COST if job.extra else 0) for job in jobs)
-    away = [job for job in jobs if job.state in (STORING, DELAYED, RECORDING, GATHERING)]
-    jobs = [job for job in jobs if job.extra is None or job.extra.parent is None]  # only the whole is counted
-    assert len({job.id for job in jobs}) == len(jobs) == broker.active
+    jobs += _check_held(broker)
+    assert broker.accounting.memory == sum(
+        job.size + JOB_COST + (TRACKED_COST if job.tracked else 0) for job in jobs
+    )
+    away = [job for job in jobs if job.state in HELD]
+    jobs = [
+        job for job in jobs if not isinstance(job, TrackedJob) or job.parent is None
+    ]  # only the whole is counted
+    assert len({job.id for job in jobs}) == len(jobs) == broker.accounting.active
     assert elsewhere == sum(broker.services.get(job.service.name) is job.service for job in away)
     _check_clients(broker, jobs)
     _check_counts(broker, jobs)
     live = 2 * len(jobs) + sum(
-        thing.fires_at < NEVER for things in (broker.workers, broker.services.values()) for thing in things
+        thing.fires_at < NEVER
+        for things in (
+            broker.workers,
+            [queue for service in broker.services.values() for queue in service.queues()],
+        )
+        for thing in things
     )
     live += sum(client.fires_at < NEVER for client in broker.clients)
     assert len(broker.timers) <= 2 * live + SLACK, "alarms of things that are gone pile up"
     assert broker.timers.soonest <= broker.timers.next()
-    assert len(broker.recent) <= 1000
-    assert not any(job.body or job.envelope for job in broker.recent)
+    assert len(broker.accounting.recent) <= 1000
+    assert not any(job.body or job.envelope for job in broker.accounting.recent)
 
 
 def _check_line(broker: Broker, service: Service, line: FairQueue) -> list[Job]:
     """One line and its levels."""
     found: list[Job] = []
-    assert line is service or line.waiting, "an empty line is kept"
+    assert line is service.queue or line.waiting, "an empty line is kept"
     for ring in line.rings():
         assert ring is line or ring.rotation, "an empty level is kept"
-        assert set(ring.lanes.values()) == set(ring.rotation)
-        assert len(ring.lanes) == len(ring.rotation)
-        for client, lane in ring.lanes.items():
+        assert set(ring.client_queues.values()) == set(ring.rotation)
+        assert len(ring.client_queues) == len(ring.rotation)
+        for client, lane in ring.client_queues.items():
             assert lane.client is client
-            assert client.lanes[ring] is lane
+            assert client.queues[ring] is lane
             assert lane.jobs, "an empty lane is kept"
             for job in lane.jobs:
                 assert job.client is client
-                assert not client.gone or broker.lifecycle.survives_client(job), (
-                    "a job of a client that is gone waits"
-                )
+                assert not client.gone or survives_client(job), "a job of a client that is gone waits"
                 assert job.service is service
                 assert job.state == WAITING
                 assert job.worker is None
-                assert (job.extra.priority if job.extra else 0) == ring.priority
-                soon = max(job.expires, broker.now + broker.expiry_pause(line))
-                assert line.fires_at <= soon, "nobody looks when this job expires"
+                assert job.rank() == ring.priority
+                soon = max(job.expires, broker.now + expiry_pause(line))
+                assert line.whole().fires_at <= soon, "nobody looks when this job expires"
                 found.append(job)
     assert line.waiting == len(found)
     return found
@@ -141,54 +137,68 @@ def check_time(broker: Broker) -> None:
     for worker in broker.workers:
         if worker.internal:
             continue
-        assert all(job.due > now for job in worker.running.values()), "a job overran"
+        assert all(job.attempt_deadline > now for job in worker.running.values()), "a job overran"
         if not worker.reading_paused and (not worker.running or worker.beats_busy):
             silence = now - worker.last_seen
-            assert silence < worker.beat.interval * worker.beat.liveness + 1e-6, "a silent worker is kept"
-        assert worker.last_sent + worker.beat.interval > now - 1e-6, "a heartbeat is owed"
+            assert silence < worker.heartbeat.interval * worker.heartbeat.liveness + 1e-6, (
+                "a silent worker is kept"
+            )
+        assert worker.last_sent + worker.heartbeat.interval > now - 1e-6, "a heartbeat is owed"
     for service in broker.services.values():
-        for line in [service, *service.named.values()]:
-            late = now - broker.expiry_pause(line)
+        for line in service.queues():
+            late = now - expiry_pause(line)
             assert all(job.expires > late for job in line.jobs()), "a job should have expired"
 
 
-def _check_lifecycle(broker: Broker) -> list[Job]:
-    """The jobs that are in no queue and with no worker."""
-    lifecycle = broker.lifecycle
-    found = {job for job in lifecycle.jobs.values() if job.state in (STORING, DELAYED, RECORDING, GATHERING)}
-    found |= set(lifecycle.delayed)
-    found |= {follower for job in lifecycle.jobs.values() if job.extra for follower in job.extra.followers}
-    assert all(job.state == DELAYED for job in lifecycle.delayed)
-    assert lifecycle.writing == sum(job.state not in (DELAYED, GATHERING) for job in found)
-    for uid, job in lifecycle.jobs.items():
-        assert job.extra is not None
-        assert job.extra.uid == uid
+def _check_held(broker: Broker) -> list[Job]:
+    """Return the jobs that a feature holds: they are in no queue and with no worker."""
+    tracked = broker.tracked_jobs()
+    found: set[Job] = {job for job in tracked.values() if job.state in HELD}
+    found |= set(broker._delay.held)
+    found |= {follower for job in tracked.values() for follower in job.followers}
+    assert all(job.state == DELAYED for job in broker._delay.held)
+    assert broker._tracking.writing == sum(job.state in (STORING, RECORDING) for job in found)
+    for uid, job in tracked.items():
+        assert job.uid == uid
         assert job.state not in ENDS, "an ended job is kept"
-    for (name, key), job in lifecycle.keys.items():
-        assert job.extra is not None
-        assert (job.asked, job.extra.key) == (name, key)
-        assert lifecycle.jobs[job.extra.uid] is job, "a key belongs to a job that has ended"
-        assert all(follower.state == STORING for follower in job.extra.followers)
-    for job in found:
-        assert job.worker is None or job.state == RECORDING
-        if not job.service.name.startswith(RESERVED):
-            assert broker.services[job.service.name] is job.service
+    for (name, key), job in broker._dedup.keys.items():
+        assert (job.requested_service, job.key) == (name, key)
+        assert tracked[job.uid] is job, "a key belongs to a job that has ended"
+        assert all(follower.state == STORING for follower in job.followers)
+    for one in found:
+        assert one.worker is None or one.state == RECORDING
+        if not one.service.name.startswith(RESERVED):
+            assert broker.services[one.service.name] is one.service
     return list(found)
 
 
 def _check_counts(broker: Broker, jobs: list[Job]) -> None:
     """Every job is in one count, and the services' counts add up to the broker's."""
-    ends = broker.done + broker.failed + broker.cancelled + broker.dead + broker.repeated
-    assert broker.asked == sum(is_question(job) for job in jobs)
-    assert broker.undecided == sum(job.extra is not None and not job.extra.accepted for job in jobs)
-    assert broker.submitted == broker.accepted + broker.refused + broker.undecided
-    assert broker.accepted == ends + broker.active - broker.asked - broker.undecided
-    past = broker.past
-    assert not past.named.keys() & broker.services.keys()
+    ends = (
+        broker.accounting.totals.done
+        + broker.accounting.totals.failed
+        + broker.accounting.totals.cancelled
+        + broker.accounting.totals.dead
+        + broker.accounting.totals.repeated
+    )
+    assert broker.accounting.open_questions == sum(is_question(job) for job in jobs)
+    assert broker.accounting.undecided == sum(
+        isinstance(job, TrackedJob) and not job.accepted for job in jobs
+    )
+    assert (
+        broker.accounting.submitted
+        == broker.accounting.accepted + broker.accounting.totals.refused + broker.accounting.undecided
+    )
+    assert (
+        broker.accounting.accepted
+        == ends + broker.accounting.active - broker.accounting.open_questions - broker.accounting.undecided
+    )
+    past = broker.services.past
+    assert not past.named.keys() & set(broker.services)
     every = [service.counts for service in broker.services.values()]
     shown = [counts.show() for counts in [*every, *past.named.values(), past.others]]
     for name in MEANINGS:
-        assert sum(counts[name] for counts in shown) == getattr(broker, name), name
+        assert sum(counts[name] for counts in shown) == getattr(broker.accounting.totals, name), name
 
 
 def _check_clients(broker: Broker, jobs: list[Job]) -> None:
@@ -200,10 +210,9 @@ def _check_clients(broker: Broker, jobs: list[Job]) -> None:
     for client in {*broker.clients, *counts}:
         assert client.jobs == counts[client]
         assert client.size == sizes[client]
-        for line, lane in client.lanes.items():
-            assert line.lanes[client] is lane
-            service = line.top().service()
-            assert broker.services[service.name] is service
+        for line, lane in client.queues.items():
+            assert line.client_queues[client] is lane
+            assert lane.jobs[0].service is broker.services[lane.jobs[0].service.name]
         if client.held and not client.gone:
-            bounds = broker.bounds
+            bounds = broker.services.limits
             assert client.jobs * 2 > bounds.client_jobs or client.size * 2 > bounds.client_bytes

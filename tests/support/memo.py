@@ -70,7 +70,7 @@ class Desk:
         self, *, bounds: BrokerLimits | None = None, policy: Policy | None = None, limit: int = 100_000
     ) -> None:
         self.broker = make_broker(bounds, policy)
-        self.broker.now = 1000.0
+        self.broker.advance(1000.0)
         self.outbox = Outbox()
         numbers = itertools.count(1)
         self.memo = MemoContext(self.broker, self.outbox, lambda size: next(numbers).to_bytes(size, "big"))
@@ -106,7 +106,7 @@ class Desk:
 
     def wait(self, seconds: float) -> None:
         """Advance the time and fire due timers."""
-        self.broker.now += seconds
+        self.broker.advance(self.broker.now + seconds)
         self.broker.tick()
         self.settle()
 

@@ -18,38 +18,39 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from polydomo.core import job as jobs
-from polydomo.core.answers import ANSWERED, LATE, STRAY
-from polydomo.core.extras import Options
-from polydomo.core.gather import Piece, unpack
-from polydomo.core.job import Failure, Job
+from polydomo.core import failure as reasons
+from polydomo.core import states
+from polydomo.core.broker import ANSWERED, LATE, STRAY
+from polydomo.core.failure import Failure
+from polydomo.core.model import ClientPort, Job, Worker, WorkerPort
+from polydomo.core.pieces import Piece, unpack
 from polydomo.core.policy import FOREVER, BrokerLimits, Heartbeat, Policy
-from polydomo.core.ports import ClientPort, Journal, WorkerPort
-from polydomo.core.registry import is_question
+from polydomo.core.ports import Journal
+from polydomo.core.services import is_question
 from polydomo.core.targets import ALL, NAMES, RESOURCES, Target
 from polydomo.core.timers import NEVER
-from polydomo.core.worker import Worker
+from polydomo.core.tracked_job import Options, TrackedJob, survives_client
 from tests.support import invariants
 from tests.support.core import QuietKeeper, make_broker
 
 SERVICES = (b"a", b"b", b"once", b"forever", b"safe", b"patient")
 ANYWHERE = (*SERVICES, b"made-up", b"mmi.service", b"mmi.unknown", b"", b"x" * 256)
 REASONS = {
-    jobs.EXPIRED,
-    jobs.EXHAUSTED,
-    jobs.WORKER_ERROR,
-    jobs.QUEUE_FULL,
-    jobs.NO_MEMORY,
-    jobs.DRAINING,
-    jobs.TOO_MANY_HOPS,
-    jobs.BAD_SERVICE,
-    jobs.TOO_MANY_SERVICES,
-    jobs.CANCELLED,
-    jobs.DEADLINE,
-    jobs.STORE,
-    jobs.DUPLICATE,
-    jobs.BAD_TARGET,
-    jobs.WORKER_GONE,
+    reasons.EXPIRED,
+    reasons.EXHAUSTED,
+    reasons.WORKER_ERROR,
+    reasons.QUEUE_FULL,
+    reasons.NO_MEMORY,
+    reasons.DRAINING,
+    reasons.TOO_MANY_HOPS,
+    reasons.BAD_SERVICE,
+    reasons.TOO_MANY_SERVICES,
+    reasons.CANCELLED,
+    reasons.DEADLINE,
+    reasons.STORE,
+    reasons.DUPLICATE,
+    reasons.BAD_TARGET,
+    reasons.WORKER_GONE,
 }
 
 POLICIES = {
@@ -110,7 +111,7 @@ class SimClient(ClientPort):
 
     def ask(self, service: bytes, size: int, options: Options | None = None) -> None:
         broker = self.world.broker
-        number = broker.numbered + 1
+        number = broker.accounting.numbered + 1
         envelope = b"%d" % number
         self.open[number] = envelope
         job = broker.submit(self.core, service, bytes(size), envelope, options)
@@ -131,7 +132,7 @@ class SimClient(ClientPort):
 
     def final(self, job: Job, body: bytes) -> None:
         self._ends(job)
-        if job.extra is not None and job.extra.several():
+        if isinstance(job, TrackedJob) and job.is_gathered():
             pieces = unpack(body)
             assert all(piece.reason or piece.body in self.world.tokens for piece in pieces)
             assert len({piece.name for piece in pieces}) == len(pieces)
@@ -160,14 +161,12 @@ class SimClient(ClientPort):
         assert not self.core.gone
         assert job.client is self.core
         assert self.open.pop(job.id) == job.envelope, "another job's envelope"
-        if job.extra is not None and job.extra.durable:
-            assert job.extra.uid in self.world.disk.ended or self.world.disk.led(job), (
-                "told before it was on disk"
-            )
+        if isinstance(job, TrackedJob) and job.durable:
+            assert job.uid in self.world.disk.ended or self.world.disk.led(job), "told before it was on disk"
 
     def _from_current_attempt(self, job: Job, body: bytes) -> None:
         # Another's answer to the same question is as good, and of several workers any may speak.
-        if job.extra is not None and (job.extra.key or job.extra.named or job.extra.several()):
+        if isinstance(job, TrackedJob) and (job.key or job.user_named or job.is_gathered()):
             assert body in self.world.tokens
         else:
             assert self.world.attempts[job.id] == body, "an answer of a superseded attempt"
@@ -182,7 +181,7 @@ class SimWorker(WorkerPort):
         self.answered: list[bytes] = []
         self.frozen = False
         self.dismissed = False
-        self.core = Worker(world.broker, name, "sim", self, Heartbeat(1.0, 3))
+        self.core = world.broker.make_worker(name, "sim", self, Heartbeat(1.0, 3))
         self.core.base_credit = self.core.credit = credit
         self.core.anonymous = world.dice.below(4) == 0
         self.core.parallel = world.dice.below(4) == 0
@@ -190,15 +189,15 @@ class SimWorker(WorkerPort):
     def dispatch(self, job: Job) -> None:
         core = self.core
         assert not self.dismissed, "a job for a worker that was dismissed"
-        assert len(core.running) + len(core.late) <= core.credit
-        assert core.parallel or not core.late, "a job for a worker that owes a late answer"
+        assert len(core.running) + len(core.revoked) <= core.credit
+        assert core.parallel or not core.revoked, "a job for a worker that owes a late answer"
         assert core.running[job.token] is job
-        assert not job.client.gone or self.world.broker.lifecycle.survives_client(job)
-        if job.extra is not None and job.extra.durable:
-            assert job.extra.uid in self.world.disk.added, "dispatched before it was on disk"
-            assert job.extra.uid not in self.world.disk.ended
-            assert not job.extra.worker or job.extra.worker == core.name, "a job for somebody else"
-            assert job.extra.deadline > self.world.broker.now or not self.world.ticked
+        assert not job.client.gone or survives_client(job)
+        if isinstance(job, TrackedJob) and job.durable:
+            assert job.uid in self.world.disk.added, "dispatched before it was on disk"
+            assert job.uid not in self.world.disk.ended
+            assert not job.pinned_worker or job.pinned_worker == core.name, "a job for somebody else"
+            assert job.deadline > self.world.broker.now or not self.world.ticked
         assert not job.service.paused
         assert job.attempt <= job.service.policy.retries + 1 or self.world.reconfigured
         assert job.token not in self.world.tokens, "a token given twice"
@@ -206,7 +205,7 @@ class SimWorker(WorkerPort):
         self.world.attempts[job.id] = job.token
         self.tokens.append(job.token)
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         assert not self.dismissed
 
     def dismiss(self, reason: str) -> None:
@@ -219,7 +218,7 @@ class Instant(WorkerPort):
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.core = Worker(world.broker, b"broker", "internal", self, Heartbeat())
+        self.core = world.broker.make_worker(b"broker", "internal", self, Heartbeat())
         self.core.internal = True
         self.core.base_credit = self.core.credit = 1 << 30
 
@@ -227,7 +226,7 @@ class Instant(WorkerPort):
         self.world.tokens.add(job.token)
         self.world.attempts[job.id] = job.token
         if len(job.token) % 2:
-            self.world.broker.fail(self.core, job.token, Failure(jobs.WORKER_ERROR, "no"))
+            self.world.broker.fail(self.core, job.token, Failure(reasons.WORKER_ERROR, "no"))
         else:
             self.world.broker.final(self.core, job.token, job.token)
 
@@ -237,7 +236,7 @@ class Disk(QuietKeeper):
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.lifecycle = world.broker.lifecycle
+        self.store_events = world.broker.store_events
         self.queue: list[tuple[str, Job]] = []
         self.added: set[str] = set()
         self.ended: set[str] = set()
@@ -248,15 +247,15 @@ class Disk(QuietKeeper):
         self.queue.append(("add", job))
 
     def attempt(self, job: Job) -> None:
-        assert job.extra is not None
-        assert job.extra.uid in self.added
+        assert isinstance(job, TrackedJob)
+        assert job.uid in self.added
 
     def partial(self, job: Job, body: bytes) -> None:
-        assert job.extra is not None
-        assert job.extra.uid in self.added
+        assert isinstance(job, TrackedJob)
+        assert job.uid in self.added
 
     def finish(self, job: Job) -> None:
-        assert (job.extra is not None and job.extra.result is not None) != (job.failure is not None)
+        assert (job.result is not None) != (job.failure is not None)
         self.queue.append(("finish", job))
 
     def look_up(self, job: Job) -> None:
@@ -266,44 +265,42 @@ class Disk(QuietKeeper):
         self.queue.append((f"piece {index}", job))
 
     def convened(self, job: Job) -> None:
-        assert job.extra is not None
-        assert job.extra.uid in self.added
+        assert isinstance(job, TrackedJob)
+        assert job.uid in self.added
 
     def work(self, full: bool) -> None:
         """The oldest thing it was told is done, or cannot be."""
         if not self.queue:
             return
         what, job = self.queue.pop(0)
-        extra = job.extra
-        assert extra is not None
-        failure = Failure(jobs.STORE, "the disk is full") if full else None
+        failure = Failure(reasons.STORE, "the disk is full") if full else None
         if what == "add":
-            assert extra.uid not in self.added
+            assert job.uid not in self.added
             if not full:
-                self.added.add(extra.uid)
-            self.lifecycle.stored(job, failure)
+                self.added.add(job.uid)
+            self.store_events.stored(job, failure)
         elif what == "finish":
-            assert extra.uid not in self.ended, "recorded twice"
+            assert job.uid not in self.ended, "recorded twice"
             if not full:
-                self.ended.add(extra.uid)
-                if extra.key and extra.result is not None:
-                    self.results[(job.asked, extra.key)] = (extra.result, extra.several())
-            self.lifecycle.recorded(job, failure)
+                self.ended.add(job.uid)
+                if job.key and job.result is not None:
+                    self.results[(job.requested_service, job.key)] = (job.result, job.is_gathered())
+            self.store_events.recorded(job, failure)
         elif what.startswith("piece"):
-            assert (extra.uid, what) not in self.pieces, "a piece recorded twice"
+            assert (job.uid, what) not in self.pieces, "a piece recorded twice"
             if not full:
-                self.pieces.add((extra.uid, what))
-            self.lifecycle.gathers.kept(job, int(what.split()[1]), failure)
+                self.pieces.add((job.uid, what))
+            self.store_events.piece_stored(job, int(what.split()[1]), failure)
         else:
-            found = None if full else self.results.get((job.asked, extra.key))
+            found = None if full else self.results.get((job.requested_service, job.key))
             body, gathered = (None, False) if found is None else found
-            self.lifecycle.looked_up(job, body, failure, b"", gathered)
+            self.store_events.looked_up(job, body, failure, b"", gathered)
 
     def led(self, job: Job) -> bool:
         """Does it only follow another with its key or id?"""
-        assert job.extra is not None
-        leader = self.lifecycle.jobs.get(job.extra.uid)
-        return (bool(job.extra.key) or leader is not job) and job.extra.uid not in self.added
+        assert isinstance(job, TrackedJob)
+        leader = self.world.broker.find(job.uid)
+        return (bool(job.key) or leader is not job) and job.uid not in self.added
 
 
 class Chronicle(Journal):
@@ -314,15 +311,15 @@ class Chronicle(Journal):
         self.counts: Counter[str] = Counter()
 
     def finished(self, job: Job) -> None:
-        if job.extra is not None and job.extra.parent is not None:
+        if isinstance(job, TrackedJob) and job.parent is not None:
             return  # one part of it
         assert job.id not in self.ended, "a job ended twice"
-        assert job.state in jobs.ENDS
-        assert (job.state != jobs.DONE) == (job.failure is not None)
+        assert job.state in states.ENDS
+        assert (job.state != states.DONE) == (job.failure is not None)
         self.ended.add(job.id)
         if not is_question(job):
-            repeat = job.extra is not None and job.extra.repeats and job.state != jobs.REFUSED
-            self.counts["repeated" if repeat else jobs.STATES[job.state]] += 1
+            repeat = isinstance(job, TrackedJob) and job.repeats and job.state != states.REFUSED
+            self.counts["repeated" if repeat else states.STATES[job.state]] += 1
 
     def event(self, kind: str, worker: Worker, reason: str) -> None:
         assert kind in ("joined", "left", "expired")
@@ -334,10 +331,10 @@ class World:
     def __init__(self, dice: Dice) -> None:
         self.dice = dice
         self.broker = make_broker(BOUNDS[0], DEFAULTS[0])
-        self.broker.policies = dict(POLICIES)
-        self.broker.now = 1000.0
+        self.broker.services.policies = dict(POLICIES)
+        self.broker.advance(1000.0)
         self.chronicle = Chronicle()
-        self.broker.journal = self.chronicle
+        self.broker.accounting.journal = self.chronicle
         self.clients: list[SimClient] = []
         self.workers: list[SimWorker] = []
         self.tokens: set[bytes] = set()
@@ -345,12 +342,12 @@ class World:
         self.reconfigured = False
         self.ticked = False
         self.disk = Disk(self)
-        self.broker.lifecycle.keeper = self.disk
+        self.broker.use_store(self.disk)
         self.steps = 0
         self._names = 0
         instant = Instant(self)
         self.broker.register(instant.core, b"mmi.service")
-        self.broker.fallback = instant.core
+        self.broker.services.fallback = instant.core
         deeds: list[tuple[int, Callable[[], None]]] = [
             (20, self._ask),
             (3, self._new_client),
@@ -395,7 +392,7 @@ class World:
         """Everybody goes home; nothing is left."""
         broker = self.broker
         if self.dice.below(2):
-            broker.drain()
+            broker.control.drain()
         if self.dice.below(4) == 0:
             self._close()
             return
@@ -403,8 +400,8 @@ class World:
             for worker in self.workers:
                 self._leave(worker)
         for service in list(broker.services.values()):
-            broker.lifecycle.resume(service)
-        broker.configure(BOUNDS[0], DEFAULTS[0], {})
+            broker.control.resume(service)
+        broker.control.configure(BOUNDS[0], DEFAULTS[0], {})
         self.reconfigured = True
         for _ in range(30):
             self._tick(1.0)
@@ -417,8 +414,8 @@ class World:
         for _ in range(30):
             self._tick(1.0)
             self._empty_disk()
-        for job in list(broker.lifecycle.jobs.values()):  # what would wait for ever, or for hours
-            broker.lifecycle.cancel(job)
+        for job in list(broker.tracked_jobs().values()):  # what would wait for ever, or for hours
+            broker.cancel(job)
         self._tick(2.0)
         self._empty_disk()
         for client in self.clients:
@@ -427,27 +424,26 @@ class World:
         for client in list(self.clients):
             broker.client_gone(client.core)
         self._tick(10.0)
-        lifecycle = broker.lifecycle
-        assert not lifecycle.jobs
-        assert not lifecycle.keys
-        assert not lifecycle.delayed
-        assert broker.active == broker.memory == lifecycle.writing == 0
+        assert not broker.tracked_jobs()
+        assert not broker._dedup.keys
+        assert not broker._delay.held
+        assert broker.accounting.active == broker.accounting.memory == broker._tracking.writing == 0
         assert list(broker.services) == [b"mmi.service"]
         assert not broker.clients
         assert all(worker.internal for worker in broker.workers)
         assert broker.timers.next() == NEVER
         assert self.disk.ended == self.disk.added, "a durable job was lost"
-        assert self.chronicle.ended == set(range(1, broker.numbered + 1)), "a job vanished"
+        assert self.chronicle.ended == set(range(1, broker.accounting.numbered + 1)), "a job vanished"
         for name in ("done", "failed", "cancelled", "dead", "refused", "repeated"):
-            assert self.chronicle.counts[name] == getattr(broker, name), name
+            assert self.chronicle.counts[name] == getattr(broker.accounting.totals, name), name
 
     def _close(self) -> None:
         """The broker stops: whoever waits for something that is not safe on disk is told."""
         self.broker.close()
         self._empty_disk()
         unsafe = {number for client in self.clients for number in client.open}
-        for job in self.broker.lifecycle.jobs.values():
-            if self.broker.lifecycle.kept(job):
+        for job in self.broker.tracked_jobs().values():
+            if job.is_durable():
                 unsafe.discard(job.id)
         assert not unsafe, "not told, and not safe"
         assert all(worker.dismissed for worker in self.workers)
@@ -506,30 +502,32 @@ class World:
 
     def _shares_out(self) -> None:
         count = self.dice.below(5)
-        self.broker.share_out(self._pick(SERVICES), [self._pick(RESOURCE_NAMES) for _ in range(count)])
+        self.broker.control.share_out(
+            self._pick(SERVICES), [self._pick(RESOURCE_NAMES) for _ in range(count)]
+        )
 
     def _disk_works(self) -> None:
         for _ in range(1 + self.dice.below(4)):
             self.disk.work(self.dice.below(10) == 0)
 
     def _cancels(self) -> None:
-        alive = list(self.broker.lifecycle.jobs.values())
+        alive = list(self.broker.tracked_jobs().values())
         if alive:
             job = self._pick(alive)
             state = job.state
-            follows = job.extra is not None and job.extra.leader is not None
-            done = self.broker.lifecycle.cancel(job)
-            at_once = (jobs.WAITING, jobs.RUNNING, jobs.DELAYED, jobs.GATHERING)
-            assert done == (state in at_once or (state == jobs.STORING and not follows))
+            follows = job.leader is not None
+            done = self.broker.cancel(job)
+            at_once = (states.WAITING, states.RUNNING, states.DELAYED, states.GATHERING)
+            assert done == (state in at_once or (state == states.STORING and not follows))
 
     def _pauses_or_resumes(self) -> None:
         own = [service for service in self.broker.services.values() if not service.name.startswith(b"mmi.")]
         if own:
             service = self._pick(own)
             if service.paused:
-                self.broker.lifecycle.resume(service)
+                self.broker.control.resume(service)
             else:
-                self.broker.lifecycle.pause(service)
+                self.broker.control.pause(service)
 
     def _new_client(self) -> None:
         if len(self.clients) < 6:
@@ -546,10 +544,10 @@ class World:
             client = self._pick(self.clients)
             if client.away:
                 client.away = False
-                self.broker.client_back(client.core)
+                self.broker.client_reconnected(client.core)
             else:
                 client.away = True
-                self.broker.client_away(client.core)
+                self.broker.client_disconnected(client.core)
 
     def _new_worker(self) -> None:
         if len(self.workers) < 8:
@@ -574,7 +572,7 @@ class World:
     def _answer(self, worker: SimWorker, token: bytes) -> None:
         self._gave_up(worker, token)
         held = token in worker.core.running
-        late = token in worker.core.late
+        late = token in worker.core.revoked
         known = self.broker.final(worker.core, token, token)
         assert known == (ANSWERED if held else LATE if late else STRAY)
 
@@ -589,7 +587,7 @@ class World:
         if worker is not None and worker.tokens:
             token = self._pick(worker.tokens)
             self._gave_up(worker, token)
-            self.broker.fail(worker.core, token, Failure(jobs.WORKER_ERROR, "no", b"plain", b"{}"))
+            self.broker.fail(worker.core, token, Failure(reasons.WORKER_ERROR, "no", b"plain", b"{}"))
 
     def _passes_on(self) -> None:
         worker = self._some_worker()
@@ -604,11 +602,11 @@ class World:
             strange = [b"", b"nonsense", *worker.answered[-3:]]
             strange += [token for other in self.workers if other is not worker for token in other.tokens[:1]]
             token = self._pick(strange)
-            strays = self.broker.strays
+            strays = self.broker.accounting.strays
             assert self.broker.final(worker.core, token, b"forged") == STRAY
             assert self.broker.partial(worker.core, token, b"forged") == STRAY
             assert self.broker.forward(worker.core, token, b"a", b"forged") == STRAY
-            assert self.broker.strays == strays + 3
+            assert self.broker.accounting.strays == strays + 3
 
     def _beats(self) -> None:
         for worker in self.workers:
@@ -633,24 +631,26 @@ class World:
     def _deaf_or_not(self) -> None:
         if self.workers:
             worker = self._pick(self.workers)
-            worker.core.set_deaf(not worker.core.reading_paused)
+            self.broker.set_reading_paused(worker.core, not worker.core.reading_paused)
 
     def _time_passes(self) -> None:
         step = self._pick((0.0, 0.1, 0.5, 1.0, 1.0, 2.5, 6.0, 40.0))
         if self.dice.below(4):
             self._tick(step)
         else:
-            self.broker.now += step  # the loop was busy: others come first, and the tick late
+            self.broker.advance(
+                self.broker.now + step
+            )  # the loop was busy: others come first, and the tick late
 
     def _settings_change(self) -> None:
         self.reconfigured = True
         policies = dict(POLICIES) if self.dice.below(2) else {}
-        self.broker.configure(self._pick(BOUNDS), self._pick(DEFAULTS), policies)
+        self.broker.control.configure(self._pick(BOUNDS), self._pick(DEFAULTS), policies)
 
     # Inside
 
     def _tick(self, step: float) -> None:
-        self.broker.now += step
+        self.broker.advance(self.broker.now + step)
         assert self.broker.tick() > self.broker.now
         self.ticked = True
         invariants.check(self.broker)

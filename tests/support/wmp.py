@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import cbor2
 
-from polydomo.core.job import Failure, Job
+from polydomo.core.failure import Failure
+from polydomo.core.model import ClientPort, Job
 from polydomo.core.policy import Heartbeat, Policy
-from polydomo.core.ports import ClientPort
 from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import Outbox, PeerConnection, SessionContext, Transport
 from polydomo.dialects.wmp import messages
@@ -120,7 +120,7 @@ class Manager(ClientPort):
         self.world = world
         self.name = name
         self.broker = make_broker(None, policy, world.dice.random)
-        self.broker.now = world.now
+        self.broker.advance(world.now)
         self.context = SessionContext(self.broker, Outbox(), SESSION_FACTORIES, Heartbeat())
         self.context.broker_id = name
         self.client = self.broker.join_client(b"client", "test", self)
@@ -133,7 +133,7 @@ class Manager(ClientPort):
         world.managers.append(self)
 
     def ask(self, service: bytes = b"echo", body: bytes = b"x") -> Job | None:
-        self.broker.now = self.world.now
+        self.broker.advance(self.world.now)
         job = self.broker.submit(self.client, service, join([body]), b"")
         self.flush()
         return job
@@ -148,7 +148,7 @@ class Manager(ClientPort):
 
     def close(self, link: PeerConnection) -> None:
         """Handle the loss of a connection."""
-        self.broker.now = self.world.now
+        self.broker.advance(self.world.now)
         for session in link.sessions():
             session.lost()
         self.links.remove(link)
@@ -156,7 +156,7 @@ class Manager(ClientPort):
 
     def receive(self, link: PeerConnection, message: Message) -> None:
         if link in self.links:
-            self.broker.now = self.world.now
+            self.broker.advance(self.world.now)
             link.message(message)
             self.flush()
 
@@ -183,7 +183,7 @@ class Manager(ClientPort):
         if when != self._alarm:
             return
         self._alarm = float("inf")
-        self.broker.now = self.world.now
+        self.broker.advance(self.world.now)
         following = self.broker.tick()
         self.flush()
         if following < float("inf"):

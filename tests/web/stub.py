@@ -15,7 +15,7 @@ class StubServer:
 
     def __init__(self, bounds: BrokerLimits | None = None) -> None:
         self.broker = make_broker(bounds)
-        self.broker.now = 100.0
+        self.broker.advance(100.0)
         self.loop = asyncio.get_running_loop()
         self.settings = Settings()
         self.store: Any = None
@@ -24,5 +24,5 @@ class StubServer:
         pass  # the test says what time it is
 
     def pass_time(self, seconds: float) -> None:
-        self.broker.now += seconds
+        self.broker.advance(self.broker.now + seconds)
         self.broker.tick()

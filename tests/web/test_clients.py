@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from polydomo.core.extras import Options
-from polydomo.core.job import CANCELLED
+from polydomo.core.failure import CANCELLED
 from polydomo.core.policy import BrokerLimits
+from polydomo.core.tracked_job import Options
 from polydomo.web import job_events
 from polydomo.web.clients import IDLE, TOO_MANY, WebClients
 from polydomo.web.polling import PollingWorkers
@@ -53,7 +53,7 @@ async def test_a_wait_that_is_over_gives_nothing_and_the_job_goes_on() -> None:
     pending.detach()
     assert not client.pending
     room.worker.result(room.take(), frame(b"y"))
-    assert room.broker.lifecycle.results.get(pending.uid, room.broker.now) is not None
+    assert room.broker.remembered(pending.uid) is not None
 
 
 async def test_who_leaves_takes_the_job_along_unless_somebody_else_wants_it() -> None:
@@ -61,7 +61,7 @@ async def test_who_leaves_takes_the_job_along_unless_somebody_else_wants_it() ->
     client = room.clients.get(b"c")
     alone = client.submit(b"s", frame(b"x"))
     alone.abandon()
-    assert room.broker.active == 0
+    assert room.broker.accounting.active == 0
     shared = client.submit(b"s", frame(b"x"), Options(key=b"k"))
     other = room.clients.get(b"d").submit(b"s", frame(b"x"), Options(key=b"k"))
     shared.abandon()
@@ -120,7 +120,7 @@ async def test_the_end_of_anybody_s_job_is_waited_for() -> None:
     assert not await room.clients.wait_ended(pending.job, 0.01)
     waits = [asyncio.ensure_future(room.clients.wait_ended(pending.job, 10)) for _ in range(3)]
     await asyncio.sleep(0)
-    assert room.broker.lifecycle.cancel(pending.job)
+    assert room.broker.cancel(pending.job)
     assert await asyncio.gather(*waits) == [True] * 3
     assert await room.clients.wait_ended(pending.job, 0)
     assert pending.ended is not None

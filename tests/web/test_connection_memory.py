@@ -164,11 +164,11 @@ async def test_bodies_are_in_the_budget_until_the_core_has_them(server: BrokerSe
     peer = Peer(server)
     await peer.send(UPLOAD % (b"/v1/services/s/jobs?durable=false", BODY) + bytes(BODY - 1))
     await until(lambda: server.budget.transit >= BODY - 1)
-    assert server.broker.memory == 0
+    assert server.broker.accounting.memory == 0
     await peer.send(b"x")
     assert b" 202 " in await peer.receive()
     assert server.budget.transit == 0
-    assert server.broker.memory >= BODY
+    assert server.broker.accounting.memory >= BODY
     peer.close()
 
 

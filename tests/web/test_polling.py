@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from polydomo.core.job import WORKER_ERROR, Failure, Job
+from polydomo.core.failure import WORKER_ERROR, Failure
+from polydomo.core.model import Job
 from polydomo.web.clients import WebClients
 from polydomo.web.pending import PendingJob
 from polydomo.web.polling import OfferRefused, Poll, PollingWorker, PollingWorkers, TooManyPolls
@@ -188,7 +189,7 @@ async def test_nobody_is_given_what_he_did_not_ask_for_and_every_job_ends_once(s
             known = room.workers.find(name)
             if known is not None:
                 core = known.core
-                assert core.credit == len(core.running) + len(core.late) + known.polls
+                assert core.credit == len(core.running) + len(core.revoked) + known.polls
                 open_polls = [poll for worker, poll in polls if worker is known]
                 assert known.polls == len(open_polls)
                 assert all(token in known.tokens for token in core.running)

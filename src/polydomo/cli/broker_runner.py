@@ -25,7 +25,9 @@ def run(flags: list[Flag], file: str | None) -> None:
     """Run a broker until it is stopped or restarted."""
     settings = prepare(flags, file)
     reread = ConfigReloader(settings, flags, file)
-    if serve.run(serve.serve(settings, started=announce, reread=reread, own_process=True, extensions=JOINERS)):
+    if serve.run(
+        serve.serve(settings, started=announce, reread=reread, own_process=True, extensions=JOINERS)
+    ):
         serve.restart_process()
 
 

@@ -9,8 +9,8 @@ import typer
 
 from polydomo.cli import broker_client, common
 from polydomo.cli.bodies import ReplyBody, encode, encode_own, read_argument
-from polydomo.core.gather import unpack
 from polydomo.core.names import printable
+from polydomo.core.pieces import unpack
 from polydomo.errors import Timeout
 from polydomo.sdk import Client, gather_codec
 from polydomo.sdk.options import is_single, target_frame

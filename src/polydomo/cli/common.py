@@ -38,7 +38,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from polydomo.core.job import EXPIRED
+from polydomo.core.failure import EXPIRED
 from polydomo.errors import ConfigError, JobFailed, PolydomoError, Timeout, UnknownService, Unreachable
 from polydomo.redaction import redact
 from polydomo.safe_text import safe, safe_json

@@ -14,7 +14,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from polydomo.cli import broker_client, common
-from polydomo.core.job import STATES
+from polydomo.core.states import STATES
 from polydomo.sdk import Client
 
 Rows = list[dict[str, Any]]

@@ -1,110 +1,153 @@
-"""The broker: who gets which job next, and what happens when somebody is lost.
+"""The broker: the one object that dialects, server and web call.
 
-A job's life: `submit` → dispatched at once or queued → its worker answers (`partial`*, `final`), fails it (`fail`),
-passes it on (`forward`), or loses it (gone, expired, too slow) → it is dispatched to another, up to the service's
-retries → its client is answered or told why not. Everything here runs to its end without waiting; `now` is set by
-the owner before each call.
+It has parts, each with its own state: `services`, `workers`, `clients`, `accounting`, the scheduler, and the tracking of
+jobs that features apply to. This file wires them together and holds the path of a plain job: `submit` → dispatched at
+once or queued → its worker replies (`partial`*, `final`), fails it (`fail`), forwards it (`forward`), or loses it (gone,
+expired, too slow) → another worker gets it, up to the service's retries → its client is answered or told why not.
+
+Every call runs to its end without waiting for anything. The owner moves the time (`advance`) before each call.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Final
 
-from polydomo.core import job as jobs
-from polydomo.core.answers import ANSWERED, LATE, STRAY
-from polydomo.core.attendance import Attendance
-from polydomo.core.client import Client
-from polydomo.core.dispatch import DISOWNED
-from polydomo.core.extras import Options
-from polydomo.core.job import JOB_COST, RUNNING, WAITING, Failure, Job
-from polydomo.core.lifecycle import Lifecycle
-from polydomo.core.policy import BrokerLimits, Policy
-from polydomo.core.ports import ClientPort, Publisher
+from polydomo.core import failure as reasons
+from polydomo.core.accounting import Accounting
+from polydomo.core.clients import Clients
+from polydomo.core.control import Control
+from polydomo.core.failure import Failure
+from polydomo.core.features.cache import Cache
+from polydomo.core.features.deadline import Deadline
+from polydomo.core.features.dedup import Dedup
+from polydomo.core.features.delay import Delay
+from polydomo.core.features.durability import Durability
+from polydomo.core.features.fanout import Fanout
+from polydomo.core.features.feature import Feature
+from polydomo.core.features.recovery import Recovery
+from polydomo.core.features.resources import Resources
+from polydomo.core.model import Client, ClientPort, Job, Service, Worker, WorkerPort
+from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
+from polydomo.core.ports import JobStorePort, Publisher
 from polydomo.core.queue import FairQueue
-from polydomo.core.resources import Resources
-from polydomo.core.worker import Worker
+from polydomo.core.result_history import JobResult
+from polydomo.core.scheduler import CLIENT_WENT, DECLINED, DISOWNED, Scheduler
+from polydomo.core.services import Services
+from polydomo.core.states import NEXT, RELEASE, RUNNING
+from polydomo.core.store_events import StoreEvents
+from polydomo.core.timers import Clock, TimerHeap
+from polydomo.core.tracked_job import Options, TrackedJob, is_durable, survives_client
+from polydomo.core.tracking import Tracking
+from polydomo.core.workers import Workers
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+# Status of a worker's reply.
+ANSWERED: Final = 0
+LATE: Final = 1  # the attempt had been taken from this worker; its reply is dropped and it may work again
+STRAY: Final = 2  # this worker never had such an attempt
 
-    from polydomo.core.result_history import JobResult
-    from polydomo.core.service import Service
 
+class Broker:
+    """The core's façade.
 
-class Broker(Attendance):
-    """See the module's text.
-
-    - `first_token`: where the tokens of attempts begin; random in production, so that an answer from before a restart
+    - `first_token`: where the tokens of attempts begin; random in production, so that a reply from before a restart
       fits no job of this start.
-    - `new_uid`: makes the unique IDs of jobs whose clients give none.
+    - `new_uid`: makes the unique ids of jobs whose clients give none.
     - `random`: gives numbers from 0 up to 1, for back-off and load balancing.
     """
 
     def __init__(
         self,
-        bounds: BrokerLimits | None = None,
+        limits: BrokerLimits | None = None,
         policy: Policy | None = None,
         *,
         first_token: int,
         new_uid: Callable[[], str],
         random: Callable[[], float],
     ) -> None:
-        super().__init__(bounds or BrokerLimits(), policy or Policy(), first_token)
-        self.new_uid = new_uid
+        limits = limits or BrokerLimits()
         self.random = random
-        self.clients: dict[Client, None] = {}
-        self.lifecycle = Lifecycle(self)
-        self.memos = self.lifecycle.memos
-        self.resources = Resources(self)
+        self.start_id = first_token  # tells this start of the broker from others
+        self.clock = clock = Clock()
+        self.timers = timers = TimerHeap()
+        self.services = services = Services(
+            limits, policy or Policy(), timers, self._expire_queue, self._has_features
+        )
+        self.accounting = accounting = Accounting(limits, clock, services)
+        self._tracking = tracking = Tracking(clock, timers, services, accounting, new_uid)
+        self._scheduler = scheduler = Scheduler(clock, timers, services, accounting, tracking, first_token)
+        tracking.scheduler = scheduler
+        self._dedup = Dedup(tracking)
+        self._resources = Resources(tracking)
+        self._fanout = Fanout(tracking, self._resources)
+        self._cache = Cache(tracking)
+        self._delay = Delay(tracking, random)
+        durability, deadline = Durability(tracking), Deadline(tracking)
+        self._recovery = Recovery(
+            tracking, self._dedup, deadline, self._cache, self._fanout, self._end_grace_period
+        )
+        tracking.features += [
+            self._dedup,
+            deadline,
+            self._cache,
+            self._resources,
+            self._fanout,
+            self._delay,
+            self._recovery,
+            durability,  # the last one before a job is accepted
+        ]
+        self.workers = Workers(clock, timers, services, accounting, scheduler, tracking)
+        self.clients = Clients(clock, timers, services, accounting, scheduler, tracking, self._recovery)
+        self.store_events = StoreEvents(tracking, durability, self._dedup, self._fanout, self._recovery)
+        self.control = Control(
+            clock, services, accounting, scheduler, self.clients, self._cache, self._resources
+        )
         self.publisher: Publisher | None = None
         self.on_failure: Callable[[Failure], None] | None = (
-            None  # may change what a worker says of its failure
+            None  # may change a worker's report of its failure
         )
+
+    def add_feature(self, make: Callable[[Tracking], Feature]) -> None:
+        """Add a feature, for services that are opened from now on. Jobs pass it before they are written to disk."""
+        self._tracking.features.insert(-1, make(self._tracking))
+
+    def use_store(self, store: JobStorePort) -> None:
+        """Keep durable jobs in `store`."""
+        self._tracking.store = store
+
+    # Time
+
+    @property
+    def now(self) -> float:
+        """Return the core's time."""
+        return self.clock.now
+
+    def advance(self, now: float) -> None:
+        """Set the core's time."""
+        self.clock.now = now
+
+    def tick(self) -> float:
+        """Do what is due. Return when to call this again."""
+        self.timers.fire(self.clock.now)
+        return self.timers.next()
 
     # Clients
 
     def join_client(self, name: bytes, dialect: str, port: ClientPort) -> Client:
-        """A client that may submit jobs from now on. One that had some before the broker's restart goes on with them,
-        if its dialect can."""
-        client = self.lifecycle.returned(name, dialect, port) if port.resumes() else None
-        if client is None:
-            client = Client(self, name, dialect, port)
-        self.clients[client] = None
-        if self.journal is not None:
-            self.journal.client("joined", client, "")
-        return client
+        """Return a client that may submit jobs."""
+        return self.clients.join(name, dialect, port)
 
-    def client_away(self, client: Client) -> None:
-        """It dropped off but has a name of its own: keep its jobs for a while."""
-        self.timers.set(client, self.now + self.bounds.client_grace)
+    def client_disconnected(self, client: Client) -> None:
+        """Keep a disconnected client's jobs for the grace period."""
+        self.clients.disconnected(client)
 
-    def client_back(self, client: Client) -> None:
-        """It is back in time."""
-        self.timers.clear(client)
+    def client_reconnected(self, client: Client) -> None:
+        """End the grace period: the client is back."""
+        self.clients.reconnected(client)
 
     def client_gone(self, client: Client) -> None:
-        """For good: its waiting jobs are dropped, the answers of its running ones will be."""
-        client.gone = True
-        client.stalled = False
-        self.stalled.pop(client, None)
-        self.timers.clear(client)
-        if self.journal is not None and client in self.clients:
-            self.journal.client("left", client, "")
-        self.clients.pop(client, None)
-        for line in list(client.lanes):
-            service = line.top().service()
-            dropped: list[Job] = []
-            for job in line.drop_lane(client):
-                if self.lifecycle.survives_client(job):
-                    self.place(job, False)
-                else:
-                    dropped.append(job)
-            for job in dropped:
-                self._fail(job, Failure(jobs.CLIENT_GONE, "its client went away"))
-            self._sweep(service)
-        for job in list(client.gathers):
-            if not self.lifecycle.survives_client(job):
-                self.lifecycle.cancel(job, Failure(jobs.CLIENT_GONE, "its client went away"))
+        """Drop a client for good."""
+        self.clients.gone(client)
 
     def submit(
         self,
@@ -113,102 +156,39 @@ class Broker(Attendance):
         body: bytes,
         envelope: bytes,
         options: Options | None = None,
-        limit: float = 0.0,
+        attempt_timeout: float = 0.0,
     ) -> Job | None:
-        """A request; `limit`: how long one attempt may run, if its client says so without further options. None means
-        refused; the client has been told then, if its dialect can."""
-        service = self.services.get(name)
+        """Take a request. None: it is refused, and the client has been told, if its dialect can.
+
+        `attempt_timeout`: how long one attempt may run, if the client says so without further options.
+        """
+        services = self.services
+        service = services.known.get(name)
         if service is None:
-            service = self._open(name)
-        self.numbered += 1
-        job = Job(self.numbered, client, service, body, envelope, self.now)
-        job.limit = limit
-        if (
-            # The broker's own services are answered at once and in every state: people want to see why it is full.
-            ((self.draining or self.memory > self.memory_limit) and not service.internal)
-            or (
-                service.waiting + service.targeted >= service.policy.queue
-                and (not service.idle or (options is not None and options.target is not None))
-            )
-            or (not service.workers and not self._may_open(service))
-        ):
-            self._refuse(job)
+            service = services.open(name)
+        accounting = self.accounting
+        accounting.numbered += 1
+        if (options is not None or service.tracked) and not service.internal:
+            return self._submit_tracked(client, service, body, envelope, options, attempt_timeout)
+        job = Job(accounting.numbered, client, service, body, envelope, self.clock.now)
+        job.attempt_timeout = attempt_timeout
+        if accounting.is_full_for(service, False):
+            accounting.refuse(job)
             return None
-        self.active += 1
-        self.memory += job.size + JOB_COST
-        client.total += 1
-        client.jobs += 1
-        client.size += job.size
-        if client.jobs > self.bounds.client_jobs or client.size > self.bounds.client_bytes:
-            client.held = True
-            client.port.hold()
+        accounting.began(job)
         if service.internal:
-            self._ask(service, job)
-        elif options is not None or service.policy.durable or service.policy.memo:
-            self.lifecycle.begin(job, options)
-        elif service.idle:
-            worker = service.idle.popitem(False)[0]
-            self._dispatch(worker, job)
+            accounting.asked(job)
+        if service.idle:
+            self._scheduler.dispatch(service.idle.popitem(False)[0], job)
         else:
-            self._queue(service, job)
+            self._scheduler.queue(service, job)
         return job
 
-    # Answers
-
-    def partial(self, worker: Worker, token: bytes, body: bytes) -> int:
-        """One of several answers."""
-        job = worker.running.get(token)
-        if job is None:
-            return self._stray(worker, token, False)
-        worker.last_seen = self.now
-        job.partials += 1
-        if job.partials == 1:
-            job.first_partial = self.now
-        job.size_out += len(body)
-        if job.extra is not None:
-            self.lifecycle.partial(job, body)
-        elif not job.client.gone:
-            job.client.port.partial(job, body)
-        return ANSWERED
-
-    def taken(self, worker: Worker, token: bytes, body: bytes) -> int:
-        """It says that it has got the job."""
-        job = worker.running.get(token)
-        if job is None:
-            return self._stray(worker, token, False)
-        worker.last_seen = self.now
-        for one in self.lifecycle.subscribers(job):
-            one.client.port.taken(one, worker.name, body)
-        return ANSWERED
-
-    def stream(self, worker: Worker, token: bytes, body: bytes) -> int:
-        """A piece of data that belongs to the job."""
-        job = worker.running.get(token)
-        if job is None:
-            return self._stray(worker, token, False)
-        worker.last_seen = self.now
-        job.size_out += len(body)
-        for one in self.lifecycle.subscribers(job):
-            one.client.port.stream(one, worker.name, body)
-        return ANSWERED
-
-    def event(self, worker: Worker, token: bytes, kind: str, body: bytes) -> int:
-        """It says how the job goes on, or (without a token) how it goes itself."""
-        job = worker.running.get(token)
-        if job is None and token:
-            return self._stray(worker, token, False)
-        worker.last_seen = self.now
-        if job is not None:
-            self.lifecycle.event(job, worker.name, kind, body)
-        if self.publisher is not None and worker.services:
-            service = worker.services[0] if job is None else job.service
-            self.publisher.published(service.name, worker.name, kind, body)
-        return ANSWERED
-
     def put(self, job: Job, names: list[bytes], body: bytes) -> int:
-        """Its client has something to add: for these workers, or for all that have it. How many were reached."""
-        gather = None if job.extra is None else job.extra.gather
-        parts = [job] if gather is None else list(gather.parts.values())
+        """Forward input to the workers that run a job, all or those named. Return how many were reached."""
+        parts: list[Job] = [job]
+        if isinstance(job, TrackedJob) and job.is_gathered():
+            parts = list(self._fanout.parts_of(job))
         reached = 0
         for part in parts:
             worker = part.worker
@@ -216,247 +196,350 @@ class Broker(Attendance):
                 reached += worker.port.put(part, body)
         return reached
 
-    def report_unknown(self, worker: Worker, token: bytes) -> int:
-        """It does not know the job it was asked about: others may have it."""
-        job = worker.running.pop(token, None)
+    def cancel(self, job: Job, failure: Failure | None = None) -> bool:
+        """End a job that is not wanted any more. False: it is too late."""
+        return self._tracking.cancel(job, failure)
+
+    # Jobs by their ids
+
+    def find(self, uid: str) -> TrackedJob | None:
+        """Return a tracked job that has not ended."""
+        return self._tracking.jobs.get(uid)
+
+    def tracked_jobs(self) -> dict[str, TrackedJob]:
+        """Return all tracked jobs that have not ended. A job may be there under several ids."""
+        return self._tracking.jobs
+
+    def find_by_key(self, service: bytes, key: bytes) -> TrackedJob | None:
+        """Return the job with this idempotency key that has not ended."""
+        return self._dedup.keys.get((service, key))
+
+    def recall(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
+        """Call `then` with how a job ended, now or when the disk has been read."""
+        self._dedup.recall(uid, then)
+
+    def remembered(self, uid: str) -> JobResult | None:
+        """Return how a job ended, if that is in memory."""
+        return self._dedup.history.get(uid, self.clock.now)
+
+    def watch(self, client: Client, job: TrackedJob) -> TrackedJob:
+        """Let a client hear of a job that is not its own. Return what stands for it in those calls."""
+        return self._tracking.watch(client, job)
+
+    def unwatch(self, watching: TrackedJob) -> None:
+        """Stop notifying a watcher."""
+        self._tracking.unwatch(watching)
+
+    def when_ended(self, job: Job, then: Callable[[], None]) -> None:
+        """Call `then` when a job has ended, and that is safe."""
+        self._tracking.when_ended(job, then)
+
+    def detach(self, job: Job) -> None:
+        """Take a durable job from a client that has heard all it will be told unasked."""
+        if isinstance(job, TrackedJob):
+            self._recovery.detach(job)
+
+    # Workers
+
+    def make_worker(self, name: bytes, dialect: str, port: WorkerPort, heartbeat: Heartbeat) -> Worker:
+        """Return a worker that may register."""
+        return self.workers.create(name, dialect, port, heartbeat)
+
+    def may_register(self, worker: Worker, name: bytes) -> bool:
+        """Return whether `worker` may offer the service `name`."""
+        return self.workers.may_register(worker, name)
+
+    def register(self, worker: Worker, name: bytes) -> bool:
+        """Let `worker` offer the service `name`, and give it what waits there. False: it may not."""
+        return self.workers.register(worker, name)
+
+    def withdraw(self, worker: Worker, service: Service) -> None:
+        """Let `worker` offer a service no longer. It stays, and may finish what it holds."""
+        self.workers.withdraw(worker, service)
+
+    def leave(self, worker: Worker, reason: str) -> None:
+        """Remove a worker and requeue its jobs."""
+        self.workers.leave(worker, reason)
+
+    def seen(self, worker: Worker) -> None:
+        """Note a sign of life that is no reply."""
+        self.workers.seen(worker)
+
+    def set_reading_paused(self, worker: Worker, paused: bool) -> None:
+        """Note whether the worker's connection is being read."""
+        self.workers.set_reading_paused(worker, paused)
+
+    def ask_for_more(self, worker: Worker, bound: int) -> None:
+        """Let `worker` hold one more job at once, up to `bound` in all."""
+        self.workers.ask_for_more(worker, bound)
+
+    def set_credit(self, worker: Worker, credit: int) -> None:
+        """Let `worker` hold so many jobs at once."""
+        self.workers.set_credit(worker, credit)
+
+    def set_resources(self, worker: Worker, names: list[bytes]) -> None:
+        """Note which resources a worker declares to have."""
+        self._resources.declare(worker, names)
+
+    def fetch(self, worker: Worker, services: list[Service]) -> bool:
+        """Give one job of these services to a worker that asks for it. False: there is none."""
+        return self._scheduler.fetch(worker, services)
+
+    # Replies
+
+    def partial(self, worker: Worker, token: bytes, body: bytes) -> int:
+        """Take one of several replies."""
+        job = worker.running.get(token)
         if job is None:
-            return self._stray(worker, token, True)
-        self._lost([job], DISOWNED)
-        self._offer(worker)
+            return self._stray(worker, token, False)
+        now = self.clock.now
+        worker.last_seen = now
+        job.partials += 1
+        if job.partials == 1:
+            job.first_partial = now
+        job.size_out += len(body)
+        if isinstance(job, TrackedJob):
+            self._tracking.partial(job, body)
+        elif not job.client.gone:
+            job.client.port.partial(job, body)
+        return ANSWERED
+
+    def acknowledged(self, worker: Worker, token: bytes, body: bytes) -> int:
+        """Take a worker's word that it has received the job."""
+        job = worker.running.get(token)
+        if job is None:
+            return self._stray(worker, token, False)
+        worker.last_seen = self.clock.now
+        for one in _subscribers(job):
+            one.client.port.acknowledged(one, worker.name, body)
+        return ANSWERED
+
+    def stream(self, worker: Worker, token: bytes, body: bytes) -> int:
+        """Take a piece of data that belongs to the job."""
+        job = worker.running.get(token)
+        if job is None:
+            return self._stray(worker, token, False)
+        worker.last_seen = self.clock.now
+        job.size_out += len(body)
+        for one in _subscribers(job):
+            one.client.port.stream(one, worker.name, body)
+        return ANSWERED
+
+    def event(self, worker: Worker, token: bytes, kind: str, body: bytes) -> int:
+        """Take a report of the job's progress, or (without a token) of the worker's own state."""
+        job = worker.running.get(token)
+        if job is None and token:
+            return self._stray(worker, token, False)
+        worker.last_seen = self.clock.now
+        if isinstance(job, TrackedJob):
+            self._tracking.event(job, worker.name, kind, body)
+        elif job is not None and not job.client.gone:
+            job.client.port.event(job, worker.name, kind, body)
+        if self.publisher is not None and worker.services:
+            service = worker.services[0] if job is None else job.service
+            self.publisher.published(service.name, worker.name, kind, body)
         return ANSWERED
 
     def final(self, worker: Worker, token: bytes, body: bytes) -> int:
-        """The answer. Its client gets it, the worker gets its next job."""
+        """Take the last reply. The client gets it, the worker gets its next job."""
         job = worker.running.pop(token, None)
         if job is None:
-            return self._claimed(worker, token, body)
-        worker.last_seen = self.now
+            return self._late_final(worker, token, body)
+        now = self.clock.now
+        worker.last_seen = now
         worker.done += 1
         service = job.service
         service.running -= 1
         job.size_out += len(body)
-        if job.extra is not None:
-            self.lifecycle.answered(job, body)
+        if isinstance(job, TrackedJob):
+            self._tracking.replied(job, body)
         else:
             client = job.client
             if not client.gone:
                 client.port.final(job, body)
-            self._end(job, None)
+            self.accounting.ended(job, None)
+        queue = service.queue
         if (
-            service.waiting
+            queue.waiting
             and not service.paused
             and len(worker.services) == 1
-            and not worker.late
-            and not service.named
+            and not worker.revoked
+            and not service.pinned
             and worker.credit > len(worker.running)
         ):
-            self._dispatch(worker, service.next())  # the usual case of _offer, without the calls
+            self._scheduler.dispatch(worker, queue.next(now))  # the usual case of `offer`, without its calls
         else:
-            self._offer(worker)
+            self._scheduler.offer(worker)
         return ANSWERED
 
     def fail(self, worker: Worker, token: bytes, failure: Failure) -> int:
-        """The worker says it could not do it. Not tried again: its code decided, nothing was lost."""
+        """Take a worker's report that the job failed. It is not tried again: the worker's code decided so."""
         job = worker.running.pop(token, None)
         if job is None:
             return self._stray(worker, token, True)
-        worker.last_seen = self.now
+        worker.last_seen = self.clock.now
         worker.done += 1
         job.service.running -= 1
         if self.on_failure is not None:
             self.on_failure(failure)
-        self._fail(job, failure)
-        self._offer(worker)
+        self._scheduler.fail(job, failure)
+        self._scheduler.offer(worker)
         return ANSWERED
 
     def forward(self, worker: Worker, token: bytes, name: bytes, body: bytes) -> int:
-        """The worker did its part and passes the job on to another service; the answer goes to the first client."""
+        """Pass a job on to another service, as its worker wants. The reply goes to the same client."""
         job = worker.running.pop(token, None)
         if job is None:
             return self._stray(worker, token, True)
-        worker.last_seen = self.now
+        worker.last_seen = self.clock.now
         worker.done += 1
         left = job.service
         left.running -= 1
-        self.forwarded += 1
-        left.counts.forwarded += 1
-        service = self.services.get(name) or self._open(name)
-        job.service = service
-        size = len(body) + len(job.envelope)
-        self.memory += size - job.size
-        job.client.size += size - job.size
-        if job.client.held:
-            self._ease(job.client)
-        job.size = size
+        self.accounting.forwarded(job)
+        job.state = NEXT[job.state][RELEASE]
+        service = job.service = self.services.find(name)
+        self.accounting.resized(job, len(body) + len(job.envelope))
         job.body = body
         job.hops += 1
         job.attempt = 0
-        job.queued = self.now
+        job.queued_at = self.clock.now
         job.worker = None
-        if job.extra is not None:
-            job.extra.worker = job.extra.resource = b""  # whom it was for at the service it leaves
-        if job.client.gone and not self.lifecycle.survives_client(job):
-            self._fail(job, Failure(jobs.CLIENT_GONE, "its client went away"))
-        elif job.hops > self.bounds.hops:
-            self._fail(job, Failure(jobs.TOO_MANY_HOPS, f"passed on more than {self.bounds.hops} times"))
+        if isinstance(job, TrackedJob):
+            job.pinned_worker = job.resource = b""  # of the service that it leaves
+        hops = self.services.limits.hops
+        if job.client.gone and not survives_client(job):
+            self._scheduler.fail(job, Failure(reasons.CLIENT_GONE, CLIENT_WENT))
+        elif job.hops > hops:
+            self._scheduler.fail(job, Failure(reasons.TOO_MANY_HOPS, f"passed on more than {hops} times"))
         elif service.idle:
-            self._dispatch(service.idle.popitem(False)[0], job)
-        elif service.waiting >= service.policy.queue or (not service.workers and not self._may_open(service)):
-            self._fail(job, self._why_not_queued(service))
+            self._scheduler.dispatch(service.idle.popitem(False)[0], job)
+        elif service.queue.waiting >= service.policy.queue or (
+            not service.workers and not self.services.may_wait(service)
+        ):
+            self._scheduler.fail(job, self.accounting.why_not_queued(service))
         else:
-            job.state = WAITING
-            self._queue(service, job)
-        self._offer(worker)
-        self._sweep(left)
+            self._scheduler.queue(service, job)
+        self._scheduler.offer(worker)
+        self.services.drop_if_unused(left)
         return ANSWERED
 
-    # Time
+    def report_unknown(self, worker: Worker, token: bytes) -> int:
+        """Requeue a job that its worker was asked about (`WorkerPort.reclaim`) and does not know."""
+        job = worker.running.pop(token, None)
+        if job is None:
+            return self._stray(worker, token, True)
+        self._scheduler.requeue([job], DISOWNED)
+        self._scheduler.offer(worker)
+        return ANSWERED
 
-    def tick(self) -> float:
-        """Do what is due; returns when to come again."""
-        self.timers.fire(self.now)
-        return self.timers.next()
+    def decline(self, worker: Worker, token: bytes) -> int:
+        """Requeue a job for which its worker had no room after all. It was not begun, so that was no attempt."""
+        job = worker.running.pop(token, None)
+        if job is None:
+            return STRAY
+        job.attempt -= 1
+        self._scheduler.requeue([job], DECLINED)
+        return ANSWERED
 
-    def expire_queue(self, line: FairQueue) -> None:
-        """Its alarm rang: jobs may have waited too long."""
-        service = line.service()
-        for job in line.take_expired(self.now):
-            waited = self.patience(job)
-            self._fail(job, Failure(jobs.EXPIRED, f"no worker took it within {waited:g} s"))
-        if line.waiting:
-            self.timers.set(line, max(line.next_expiry(), self.now + self.expiry_pause(line)))
-        else:
-            self._sweep(service)
+    def orphans(self) -> dict[bytes, TrackedJob]:
+        """Return the jobs that were running before the restart and whose workers may come back, by token."""
+        return self._recovery.orphans
 
-    def expiry_pause(self, line: FairQueue) -> float:
-        """Seconds before looking for expired jobs again. Each look goes through all clients that wait there, so jobs
-        of many clients that expire one by one must be taken out in batches."""
-        return 0.05 + 0.00002 * len(line.rotation)
+    def take_up(self, worker: Worker, token: bytes) -> bool:
+        """Let `worker` go on with a job that it had before the restart. False: it is too late."""
+        job = self._recovery.claim(token)
+        if job is None:
+            return False
+        self._scheduler.reattach(worker, job)
+        return True
 
-    def drain(self) -> None:
-        """Take no new jobs; finish those that are here."""
-        self.draining = True
+    # Stopping
 
     def busy(self) -> bool:
-        """Is there a job that may still be finished: running, or waiting for a worker that is here?"""
-        lifecycle = self.lifecycle
-        return lifecycle.writing + lifecycle.gathers.writing > 0 or any(
+        """Return whether a job may still be finished: it is running, or waits for a worker that is here."""
+        return self._tracking.is_writing() or any(
             service.running
-            or (service.waiting and service.workers)
-            or (service.targeted and any(name in service.names for name in service.named))
+            or (service.queue.waiting and service.workers)
+            or any(name in service.names for name in service.pinned)
             for service in self.services.values()
         )
 
     def close(self) -> int:
-        """The end: workers are dismissed, and whoever still waits is told. Returns how many jobs that were."""
-        self.draining = True
-        self.closing = True
-        unfinished = self.active
+        """Dismiss all workers, and tell all clients that wait. Return how many jobs were unfinished."""
+        self.accounting.draining = True
+        self._scheduler.closing = True
+        unfinished = self.accounting.active
         leaving = [worker for worker in self.workers if not worker.internal]
         for worker in leaving:
             for service in worker.services:
                 service.idle.pop(worker, None)  # what the others held is not for those that leave next
         for worker in leaving:
             worker.port.dismiss("the broker stops")
-            self.leave(worker, "the broker stops")
+            self.workers.leave(worker, "the broker stops")
         for service in list(self.services.values()):
-            for job in self._take_all(service):
-                if not self.lifecycle.kept(job):
-                    self._fail(job, Failure(jobs.DRAINING, "the broker stopped before a worker took it"))
-        self.lifecycle.close()
+            for job in self._scheduler.take_all(service):
+                if not is_durable(job):
+                    failure = Failure(reasons.DRAINING, "the broker stopped before a worker took it")
+                    self._scheduler.fail(job, failure)
+        self._tracking.close()
         return unfinished
-
-    def configure(self, bounds: BrokerLimits, policy: Policy, policies: dict[bytes, Policy]) -> None:
-        """New settings, for what comes from now on; a shorter wait also for what waits, counted from now."""
-        self.bounds = bounds
-        self.memory_limit = bounds.memory
-        self.default_policy = policy
-        self.policies = policies
-        for service in self.services.values():
-            service.policy = self.policy_of(service.name)
-            if service.waiting:
-                service.shorten(self.now + service.policy.wait)
-                self.timers.set(service, service.next_expiry())
-        for client in self.clients:
-            if client.held:
-                self._ease(client)
-
-    # For the lifecycle of jobs that are more than a queue's entry
-
-    def find(self, uid: str) -> Job | None:
-        """A job that has not ended, by its id."""
-        return self.lifecycle.jobs.get(uid)
-
-    def recall(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
-        """How a job ended, now or when the disk has been read."""
-        self.lifecycle.recall(uid, then)
-
-    def watch(self, client: Client, job: Job) -> Job:
-        """`client`, whose job it is not, hears what becomes of it; returns what stands for it in those calls."""
-        return self.lifecycle.watch(client, job)
-
-    def unwatch(self, watching: Job) -> None:
-        """It has heard enough."""
-        self.lifecycle.unwatch(watching)
-
-    def set_resources(self, worker: Worker, names: list[bytes]) -> None:
-        """A worker declares what it has."""
-        self.resources.declare(worker, names)
-
-    def share_out(self, service: bytes, names: list[bytes]) -> None:
-        """Share these out among the service's workers."""
-        self.resources.share_out(service, names)
-
-    def resources_of(self, worker: Worker) -> list[bytes]:
-        """What a worker has now."""
-        return self.resources.of(worker)
-
-    def holders(self, service: bytes, resource: bytes) -> list[Worker]:
-        """Who has a resource now."""
-        return self.resources.holders(service, resource)
-
-    def revive(self, client: Client, name: bytes, body: bytes, envelope: bytes) -> Job:
-        """A job of before the restart: accepted then, so no limit refuses it now."""
-        service = self.services.get(name) or self._open(name)
-        self.numbered += 1
-        job = Job(self.numbered, client, service, body, envelope, self.now)
-        self.active += 1
-        self.memory += job.size + JOB_COST
-        client.jobs += 1
-        client.size += job.size
-        return job
 
     # Inside
 
-    def _ask(self, service: Service, job: Job) -> None:
-        """A question to the broker itself: its own services have an idle worker at all times."""
-        self.questions += 1
-        self.asked += 1
-        job.client.questions += 1
-        if service.idle:
-            self._dispatch(service.idle.popitem(False)[0], job)
-        else:
-            self._queue(service, job)
+    def _submit_tracked(
+        self,
+        client: Client,
+        service: Service,
+        body: bytes,
+        envelope: bytes,
+        options: Options | None,
+        attempt_timeout: float,
+    ) -> Job | None:
+        accounting = self.accounting
+        number = accounting.numbered
+        job = self._tracking.create(number, client, service, body, envelope, options)
+        job.attempt_timeout = attempt_timeout
+        if accounting.is_full_for(service, options is not None and options.target is not None):
+            accounting.refuse(job)
+            return None
+        accounting.began(job)
+        self._tracking.submit(job)
+        return job
 
-    def _claimed(self, worker: Worker, token: bytes, body: bytes) -> int:
-        """An answer to an attempt this worker does not hold, unless it held it before the broker was restarted."""
-        job = self.lifecycle.claim(token) if self.lifecycle.orphans else None
+    def _late_final(self, worker: Worker, token: bytes, body: bytes) -> int:
+        """Take a reply to an attempt that this worker does not hold, unless it held it before the restart."""
+        job = self._recovery.claim(token) if self._recovery.orphans else None
         if job is None:
             return self._stray(worker, token, True)
-        worker.last_seen = self.now
+        worker.last_seen = self.clock.now
         worker.done += 1
         job.worker = worker
         job.size_out += len(body)
-        self.lifecycle.answered(job, body)
+        self._tracking.replied(job, body)
         return ANSWERED
 
     def _stray(self, worker: Worker, token: bytes, ended: bool) -> int:
-        """An answer to an attempt this worker does not hold."""
-        if token in worker.late:
-            worker.last_seen = self.now
+        """Drop a reply to an attempt that this worker does not hold."""
+        if token in worker.revoked:
+            worker.last_seen = self.clock.now
             if ended:
-                del worker.late[token]
-                self._offer(worker)
+                del worker.revoked[token]
+                self._scheduler.offer(worker)
             return LATE
-        self.strays += 1
+        self.accounting.strays += 1
         return STRAY
+
+    def _expire_queue(self, queue: FairQueue[Job]) -> None:
+        self._scheduler.expire_queue(queue)
+
+    def _end_grace_period(self, client: Client) -> None:
+        self.clients.grace_over(client)
+
+    def _has_features(self, service: Service) -> bool:
+        return self._tracking.applies(service)
+
+
+def _subscribers(job: Job) -> list[TrackedJob] | list[Job]:
+    if isinstance(job, TrackedJob):
+        return job.subscribers()
+    return [] if job.client.gone else [job]

@@ -15,12 +15,10 @@ from typing import Final
 from librt.strings import BytesWriter, write_f64_le, write_i32_le, write_i64_le
 from mypy_extensions import mypyc_attr
 
-from polydomo.core.client import Client
-from polydomo.core.job import Job
+from polydomo.core.model import Client, Job, Service, Worker
 from polydomo.core.ports import Journal
-from polydomo.core.registry import is_question
-from polydomo.core.service import Service
-from polydomo.core.worker import Worker
+from polydomo.core.services import is_question
+from polydomo.core.tracked_job import TrackedJob
 
 # What is noted of every job, and as which kind of number (numpy's names). `service`, `client` and `worker` are places
 # in the lists of those (-1: none).
@@ -63,7 +61,7 @@ class ColumnBuffer:
         self.aliases: dict[int, bytes] = {}  # what clients called the service, if it was not its name
         self.first_partials: dict[int, float] = {}
         self.failed: dict[int, Job] = {}
-        self.special: dict[int, Job] = {}  # durable, or with options
+        self.special: dict[int, TrackedJob] = {}  # durable, or with options
         # The number that its keeper gave to the latest end of a durable job; they come in order.
         self.ending = 0
         self._id = BytesWriter()
@@ -108,24 +106,23 @@ class ColumnBuffer:
         place = self.count
         self.count = place + 1
         finished = job.finished
-        if job.asked is not service.name:
-            self.aliases[place] = job.asked
+        if job.requested_service is not service.name:
+            self.aliases[place] = job.requested_service
         if job.partials:
             self.first_partials[place] = job.first_partial
         if job.failure is not None:
             self.failed[place] = job
-        extra = job.extra
-        if extra is not None:
+        if isinstance(job, TrackedJob):
             self.special[place] = job
-            if extra.durable and extra.added:
-                self.ending = extra.ending
-            if extra.answered:
-                finished = extra.answered  # that an end is being recorded is no work of its worker's
+            if job.durable and job.added:
+                self.ending = job.ending
+            if job.answered:
+                finished = job.answered  # that an end is being recorded is no work of its worker's
         write_i64_le(self._id, job.id)
         write_i64_le(self._bytes_in, job.size)
         write_i64_le(self._bytes_out, job.size_out)
         write_f64_le(self._submitted, job.submitted)
-        write_f64_le(self._queued, job.queued)
+        write_f64_le(self._queued, job.queued_at)
         write_f64_le(self._started, job.started)
         write_f64_le(self._dispatched, job.dispatched)
         write_f64_le(self._finished, finished)

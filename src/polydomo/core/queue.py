@@ -1,261 +1,322 @@
-"""Waiting jobs: fair between clients, higher priorities first, and nobody waits for ever behind them.
+"""Queues that are fair between clients, with priorities and ageing.
 
-A line is a ring of lanes, one lane per client: each turn takes one job of the next client, so one client's 10,000
-waiting requests do not starve another's one (MDP §Overall Topology: fairness SHOULD be). Jobs of another priority than
-0 have a ring of their own beside it, a `level`; whose turn it is then depends on priority and age: a job that has
-waited for `ageing` seconds counts like one of the next higher priority. The age of a level is that of its first job.
+A `FairQueue` is a rotation of client queues: each turn takes one job of the next client, so 10,000 waiting jobs of one
+client do not starve another's single one (MDP §Overall Topology: fairness SHOULD be). Jobs of another priority than 0
+are in a `PriorityBand`, a rotation of its own. Which band is next depends on priority and age: a job that has waited for
+`ageing` seconds counts like one of the next higher priority. The age of a band is that of its first job.
+
+Queues know nothing of jobs but `QueueEntry`, and nothing of clients but `Submitter`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from polydomo.core.policy import FOREVER
 from polydomo.core.timers import Timer
 
-if TYPE_CHECKING:
-    from polydomo.core.client import Client
-    from polydomo.core.job import Job
-    from polydomo.core.registry import Registry
-    from polydomo.core.service import Service
+
+class QueueEntry:
+    """What a queue must know of a waiting job."""
+
+    __slots__ = ("attempt", "expires", "submitted", "tracked")
+
+    def __init__(self, submitted: float, tracked: bool) -> None:
+        self.submitted = submitted
+        self.attempt = 0
+        self.expires = 0.0  # waiting longer than this fails the job
+        self.tracked = tracked  # the methods below may say something else than the defaults
+
+    def rank(self) -> int:
+        """Return the job's priority."""
+        return 0
+
+    def has_own_wait(self) -> bool:
+        """Return whether the job's client chose how long it may wait."""
+        return False
+
+    def entered(self, queue: FairQueue[Any]) -> None:
+        """Note which queue, or which band of it, the job waits in."""
 
 
-class ClientQueue:
-    """The waiting jobs of one client in one line, oldest first."""
+EntryT = TypeVar("EntryT", bound=QueueEntry)
+
+
+class Submitter(Timer):
+    """A client as its queues see it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relay = False  # another broker, whose jobs are not passed on to a third
+        self.queues: dict[FairQueue[Any], ClientQueue[Any]] = {}  # those in which it has waiting jobs
+
+
+class ClientQueue(Generic[EntryT]):
+    """The waiting jobs of one client in one queue, oldest first."""
 
     __slots__ = ("client", "jobs")
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Submitter) -> None:
         self.client = client
-        self.jobs: deque[Job] = deque()
+        self.jobs: deque[EntryT] = deque()
 
 
-class FairQueue(Timer):
-    """See the module's text. A service is a line itself (its jobs for any worker); `OneWorkersLine` is for jobs that
-    only one worker may do."""
+class FairQueue(Timer, Generic[EntryT]):
+    """The jobs that wait for the same thing. As a timer it is due when the first of them may expire: `on_expiry`."""
 
-    def __init__(self, broker: Registry, priority: int = 0) -> None:
+    def __init__(
+        self, on_expiry: Callable[[FairQueue[EntryT]], None], ageing: float, priority: int = 0
+    ) -> None:
         super().__init__()
-        self.broker = broker
+        self.ageing = ageing
         self.priority = priority
-        self.lanes: dict[Client, ClientQueue] = {}
-        self.rotation: deque[ClientQueue] = deque()
-        self.waiting = 0  # with all levels
-        self.bands: dict[int, PriorityBand] = {}  # those that have jobs
-        self.uneven = False  # some here have a wait of their own, so a later one may expire earlier
+        self.client_queues: dict[Submitter, ClientQueue[EntryT]] = {}
+        self.rotation: deque[ClientQueue[EntryT]] = deque()
+        self.waiting = 0  # with all bands
+        self.bands: dict[int, PriorityBand[EntryT]] = {}  # those that have jobs
+        self.uneven = False  # some jobs here have a wait of their own, so a later one may expire earlier
+        self._on_expiry = on_expiry
 
-    def top(self) -> FairQueue:
-        """The line that counts these jobs."""
+    def fire(self, now: float) -> None:
+        self._on_expiry(self)
+
+    def whole(self) -> FairQueue[EntryT]:
+        """Return the queue that counts these jobs: a band's is the one it belongs to."""
         return self
 
-    def service(self) -> Service:
-        """Whose jobs these are."""
-        raise NotImplementedError
-
     def shrunk(self, count: int) -> None:
-        """So many jobs wait here no longer."""
+        """Hear that `count` jobs left the queue."""
 
-    def add(self, job: Job) -> None:
-        """Queue a job behind its client's others."""
-        line = self if job.extra is None else self._seat(job)
-        client = job.client
-        lane = line.lanes.get(client)
-        if lane is None:
-            lane = line._open_lane(client)
-            line.rotation.append(lane)
-        lane.jobs.append(job)
+    def add(self, job: EntryT, client: Submitter) -> None:
+        """Queue a job after its client's others."""
+        ring = self if not job.tracked else self._band_of(job)
+        queue = ring.client_queues.get(client)
+        if queue is None:
+            queue = ring._open(client)
+            ring.rotation.append(queue)
+        queue.jobs.append(job)
         self.waiting += 1
 
-    def add_first(self, job: Job) -> None:
-        """Queue a job that lost its worker: it has waited already, so it is next."""
-        line = self if job.extra is None else self._seat(job)
-        lane = line.lanes.get(job.client)
-        if lane is None:
-            lane = line._open_lane(job.client)
+    def add_first(self, job: EntryT, client: Submitter) -> None:
+        """Queue a job that lost its worker. It has waited already, so it is next."""
+        ring = self if not job.tracked else self._band_of(job)
+        queue = ring.client_queues.get(client)
+        if queue is None:
+            queue = ring._open(client)
         else:
-            line.rotation.remove(lane)
-        line.rotation.appendleft(lane)
-        lane.jobs.appendleft(job)
+            ring.rotation.remove(queue)
+        ring.rotation.appendleft(queue)
+        queue.jobs.appendleft(job)
         self.waiting += 1
 
-    def next(self) -> Job:
-        """The job whose turn it is. Only when `waiting` is not 0."""
-        line = self if not self.bands else self._first_level()
-        ring = line.rotation
-        lane = ring[0]
-        job = lane.jobs.popleft()
-        if lane.jobs:
-            ring.rotate(-1)
+    def next(self, now: float) -> EntryT:
+        """Take out the job whose turn it is. Only when `waiting` is not 0."""
+        if self.bands:
+            return self._best_band(now)._next()
+        # The usual case of `_next`, without its calls; `PinnedQueue`, which has to hear of it, overrides this.
+        rotation = self.rotation
+        queue = rotation[0]
+        job = queue.jobs.popleft()
+        if queue.jobs:
+            rotation.rotate(-1)
         else:
-            ring.popleft()
-            line._close_lane(lane)
-        line._less(1)
+            rotation.popleft()
+            self._close(queue)
+            if not rotation:
+                self.uneven = False
+        self.waiting -= 1
         return job
 
-    def next_of_ours(self) -> Job | None:
-        """The same among the jobs of our own clients: other brokers' keep their places. None: there are only those."""
+    def next_of_ours(self, now: float) -> EntryT | None:
+        """Take out the next job of a client that is no broker; None if there is none. The others keep their places."""
         if not self.bands and self.rotation and not self.rotation[0].client.relay:
-            return self.next()
-        best: tuple[FairQueue, ClientQueue] | None = None
+            return self.next(now)
+        best: tuple[FairQueue[EntryT], ClientQueue[EntryT]] | None = None
         most = -FOREVER
-        for line in self.rings():
-            for lane in line.rotation:
-                if not lane.client.relay:
-                    weight = line._weight(lane.jobs[0])
+        for ring in self.rings():
+            for queue in ring.rotation:
+                if not queue.client.relay:
+                    weight = ring._weight(queue.jobs[0], now)
                     if weight > most:
-                        best = line, lane
+                        best = ring, queue
                         most = weight
                     break
         if best is None:
             return None
-        line, lane = best
-        job = lane.jobs.popleft()
-        line.rotation.remove(lane)
-        if lane.jobs:
-            line.rotation.append(lane)
+        ring, queue = best
+        job = queue.jobs.popleft()
+        ring.rotation.remove(queue)
+        if queue.jobs:
+            ring.rotation.append(queue)
         else:
-            line._close_lane(lane)
-        line._less(1)
+            ring._close(queue)
+        ring._left(1)
         return job
 
-    def drop_lane(self, client: Client) -> deque[Job]:
-        """Take out everything a client has waiting in this ring."""
-        lane = self.lanes[client]
-        self.rotation.remove(lane)
-        self._close_lane(lane)
-        self._less(len(lane.jobs))
-        return lane.jobs
+    def drop_client(self, client: Submitter) -> deque[EntryT]:
+        """Take out all jobs that a client has in this ring."""
+        queue = self.client_queues[client]
+        self.rotation.remove(queue)
+        self._close(queue)
+        self._left(len(queue.jobs))
+        return queue.jobs
 
-    def remove(self, job: Job) -> None:
-        """Take out one job that waits in this ring."""
-        lane = self.lanes[job.client]
-        lane.jobs.remove(job)
-        if not lane.jobs:
-            self.rotation.remove(lane)
-            self._close_lane(lane)
-        self._less(1)
+    def remove(self, job: EntryT, client: Submitter) -> None:
+        """Take out one job of this ring."""
+        queue = self.client_queues[client]
+        queue.jobs.remove(job)
+        if not queue.jobs:
+            self.rotation.remove(queue)
+            self._close(queue)
+        self._left(1)
 
-    def rings(self) -> list[FairQueue]:
-        """This line and its levels."""
+    def rings(self) -> list[FairQueue[EntryT]]:
+        """Return this queue and its bands."""
         return [self, *self.bands.values()]
 
-    def take_expired(self, now: float) -> list[Job]:
-        """Take out what has waited too long."""
-        expired: list[Job] = []
+    def take_expired(self, now: float) -> list[EntryT]:
+        """Take out all jobs that have waited too long."""
+        expired: list[EntryT] = []
         for ring in self.rings():
             found = ring._take_expired(now)
             if found:
                 expired += found
-                ring._less(len(found))
+                ring._left(len(found))
         return expired
 
     def next_expiry(self) -> float:
-        """When the first waiting job expires. Only when `waiting` is not 0."""
+        """Return when the first waiting job expires. Only when `waiting` is not 0."""
         earliest = FOREVER
         for ring in self.rings():
-            for lane in ring.rotation:
-                for job in lane.jobs:
+            for queue in ring.rotation:
+                for job in queue.jobs:
                     earliest = min(earliest, job.expires)
-                    if not job.attempt and job.extra is None and not ring.uneven:
+                    if not job.attempt and not job.tracked and not ring.uneven:
                         break
         return earliest
 
     def shorten(self, latest: float) -> None:
-        """Nobody here waits beyond `latest`. So jobs stay in the order of their expiry if the wait gets shorter."""
-        for lane in self.rotation:
-            for job in lane.jobs:
-                if job.extra is None:
+        """Let no plain job wait beyond `latest`. So jobs stay in the order of their expiry if the wait gets shorter."""
+        for queue in self.rotation:
+            for job in queue.jobs:
+                if not job.tracked:
                     job.expires = min(job.expires, latest)
 
-    def jobs(self) -> list[Job]:
-        """Everything that waits."""
-        return [job for ring in self.rings() for lane in ring.rotation for job in lane.jobs]
+    def jobs(self) -> list[EntryT]:
+        """Return all waiting jobs."""
+        return [job for ring in self.rings() for queue in ring.rotation for job in queue.jobs]
 
-    def fire(self, now: float) -> None:
-        """The oldest waiting job may have expired."""
-        self.broker.expire_queue(self)
+    def _next(self) -> EntryT:
+        """Take out the next job of this ring."""
+        queue = self.rotation[0]
+        job = queue.jobs.popleft()
+        if queue.jobs:
+            self.rotation.rotate(-1)
+        else:
+            self.rotation.popleft()
+            self._close(queue)
+        self._left(1)
+        return job
 
-    def _seat(self, job: Job) -> FairQueue:
-        """The ring a job with options belongs into."""
-        extra = job.extra
-        if extra is None:
-            return self
-        line: FairQueue = self
-        if extra.priority:
-            level = self.bands.get(extra.priority)
-            if level is None:
-                level = self.bands[extra.priority] = PriorityBand(self, extra.priority)
-            line = level
-        extra.line = line
-        if extra.wait >= 0:
-            line.uneven = True
-        return line
+    def _band_of(self, job: EntryT) -> FairQueue[EntryT]:
+        """Return the ring that a tracked job belongs to."""
+        ring: FairQueue[EntryT] = self
+        rank = job.rank()
+        if rank:
+            band = self.bands.get(rank)
+            if band is None:
+                band = self.bands[rank] = PriorityBand(self, rank)
+            ring = band
+        job.entered(ring)
+        if job.has_own_wait():
+            ring.uneven = True
+        return ring
 
-    def _first_level(self) -> FairQueue:
-        best: FairQueue | None = None
+    def _best_band(self, now: float) -> FairQueue[EntryT]:
+        best: FairQueue[EntryT] | None = None
         most = -FOREVER
         for ring in self.rings():
             if ring.rotation:
-                weight = ring._weight(ring.rotation[0].jobs[0])
+                weight = ring._weight(ring.rotation[0].jobs[0], now)
                 if weight > most:
                     best = ring
                     most = weight
         assert best is not None
         return best
 
-    def _weight(self, job: Job) -> float:
-        """Of a job in this ring: its priority, and its age."""
-        return self.priority + (self.broker.now - job.submitted) / self.top().service().policy.ageing
+    def _weight(self, job: EntryT, now: float) -> float:
+        """Return what a job of this ring counts for: its priority and its age."""
+        return self.priority + (now - job.submitted) / self.whole().ageing
 
-    def _less(self, count: int) -> None:
-        """So many jobs left this ring."""
-        top = self.top()
-        top.waiting -= count
+    def _left(self, count: int) -> None:
+        """Count `count` jobs less in this ring."""
+        whole = self.whole()
+        whole.waiting -= count
         if not self.rotation:
             self.uneven = False
-        if self is not top and not self.rotation:
-            top.bands.pop(self.priority, None)
-        top.shrunk(count)
+            if self is not whole:
+                whole.bands.pop(self.priority, None)
+        whole.shrunk(count)
 
-    def _take_expired(self, now: float) -> list[Job]:
-        expired: list[Job] = []
-        for lane in list(self.rotation):
-            jobs = lane.jobs
-            kept: list[Job] = []
-            # In order of arrival, so the first that has time left ends the search; but jobs that came back to the
-            # front after a lost attempt wait anew, and durable ones for ever: they may have more time left than
-            # those behind them.
+    def _take_expired(self, now: float) -> list[EntryT]:
+        expired: list[EntryT] = []
+        for queue in list(self.rotation):
+            jobs = queue.jobs
+            kept: list[EntryT] = []
+            # Jobs are in order of arrival, so the first that has time left ends the search. But jobs that came back to
+            # the front after a lost attempt begin to wait again, and durable ones wait for ever: they may have more
+            # time left than those after them.
             while jobs:
                 if jobs[0].expires <= now:
                     expired.append(jobs.popleft())
-                elif jobs[0].attempt or jobs[0].extra is not None or self.uneven:
+                elif jobs[0].attempt or jobs[0].tracked or self.uneven:
                     kept.append(jobs.popleft())
                 else:
                     break
             jobs.extendleft(reversed(kept))
             if not jobs:
-                self.rotation.remove(lane)
-                self._close_lane(lane)
+                self.rotation.remove(queue)
+                self._close(queue)
         return expired
 
-    def _open_lane(self, client: Client) -> ClientQueue:
-        lane = ClientQueue(client)
-        self.lanes[client] = lane
-        client.lanes[self] = lane
-        return lane
+    def _open(self, client: Submitter) -> ClientQueue[EntryT]:
+        queue: ClientQueue[EntryT] = ClientQueue(client)
+        self.client_queues[client] = queue
+        client.queues[self] = queue
+        return queue
 
-    def _close_lane(self, lane: ClientQueue) -> None:
-        del self.lanes[lane.client]
-        del lane.client.lanes[self]
+    def _close(self, queue: ClientQueue[EntryT]) -> None:
+        del self.client_queues[queue.client]
+        del queue.client.queues[self]
 
 
-class PriorityBand(FairQueue):
-    """The jobs of one priority in a line."""
+class PinnedQueue(FairQueue[EntryT]):
+    """Jobs that only one worker may do, connected or not. `on_shrunk` is told how many jobs left it."""
 
-    def __init__(self, line: FairQueue, priority: int) -> None:
-        super().__init__(line.broker, priority)
-        self._line = line
+    def __init__(
+        self,
+        on_expiry: Callable[[FairQueue[EntryT]], None],
+        ageing: float,
+        on_shrunk: Callable[[PinnedQueue[EntryT], int], None],
+    ) -> None:
+        super().__init__(on_expiry, ageing)
+        self._on_shrunk = on_shrunk
 
-    def top(self) -> FairQueue:
-        return self._line
+    def next(self, now: float) -> EntryT:
+        return self._best_band(now)._next()
+
+    def shrunk(self, count: int) -> None:
+        self._on_shrunk(self, count)
+
+
+class PriorityBand(FairQueue[EntryT]):
+    """The jobs of one priority in a queue."""
+
+    def __init__(self, queue: FairQueue[EntryT], priority: int) -> None:
+        super().__init__(queue._on_expiry, queue.ageing, priority)
+        self._queue = queue
+
+    def whole(self) -> FairQueue[EntryT]:
+        return self._queue

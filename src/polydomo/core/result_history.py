@@ -1,16 +1,14 @@
-"""How jobs ended, for those who ask later."""
+"""The ends of jobs, for clients that ask later."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from polydomo.core.job import Failure
+from polydomo.core.failure import Failure
 
 
 class JobResult:
-    """One job's end."""
+    """The end of one job."""
 
     __slots__ = ("body", "failure", "gathered", "request", "service", "size", "uid", "until", "worker")
 
@@ -27,16 +25,16 @@ class JobResult:
     ) -> None:
         self.uid = uid
         self.service = service
-        self.worker = worker  # who did it; empty for a gathered one
+        self.worker = worker  # that did it; empty for a gathered result
         self.body = body  # canonical; None: it failed
         self.failure = failure
-        self.gathered = gathered  # the body is packed (`core.gather`)
+        self.gathered = gathered  # the body is packed (`core.pieces`)
         self.until = until  # kept in memory until then
         self.request = request  # a hash of what was asked: the same id again must mean the same
         self.size = len(body or b"") + 256
 
 
-class Results:
+class ResultHistory:
     """The latest ends of jobs whose clients named them, oldest first, within bounds of number, bytes and time."""
 
     def __init__(self, count: int = 100_000, size: int = 64 * 1024 * 1024) -> None:
@@ -46,7 +44,7 @@ class Results:
         self._ends: OrderedDict[str, JobResult] = OrderedDict()
 
     def keep(self, ended: JobResult) -> None:
-        """One more. A result that is larger than a quarter of the room is not kept here."""
+        """Add an end. A result that is larger than a quarter of the room is not kept."""
         self.drop(ended.uid)
         if ended.size * 4 > self.size:
             return
@@ -56,7 +54,7 @@ class Results:
             self.held -= self._ends.popitem(False)[1].size
 
     def get(self, uid: str, now: float) -> JobResult | None:
-        """How it ended, if that is remembered."""
+        """Return how a job ended, if that is remembered."""
         ended = self._ends.get(uid)
         if ended is not None and ended.until <= now:
             self.drop(uid)
@@ -64,7 +62,7 @@ class Results:
         return ended
 
     def drop(self, uid: str) -> None:
-        """Forget it."""
+        """Forget how a job ended."""
         ended = self._ends.pop(uid, None)
         if ended is not None:
             self.held -= ended.size

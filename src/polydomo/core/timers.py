@@ -1,13 +1,13 @@
-"""When to look at what. One heap of (time, thing); each thing has at most one live entry.
+"""Timers: one heap of (time, timer), in which each timer has at most one live entry.
 
-Nothing on a message's path touches the heap: a worker is looked at once per heartbeat interval, a service when its
-oldest waiting job may have expired, and whoever is looked at says when to look again. An entry that was superseded
-stays in the heap and is skipped when its time comes, or swept out when there are too many of them.
+Nothing on a message's path touches the heap: a worker is checked once per heartbeat interval, a queue when its oldest
+job may have expired, and each timer says in `fire` when it is due again. A superseded entry stays in the heap and is
+skipped when its time comes, or swept out when there are too many.
 """
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Final
+from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -17,51 +17,77 @@ NEVER: Final = float("inf")
 SLACK: Final = 64
 
 
+class Clock:
+    """The core's time. Only its owner moves it (`Broker.advance`)."""
+
+    def __init__(self) -> None:
+        self.now = 0.0  # seconds of a monotonic clock
+        self.epoch = 0.0  # wall time at 0, for records
+
+    def wall(self, time: float) -> int:
+        """Return a time of this clock as microseconds of wall time."""
+        return int((time + self.epoch) * 1_000_000)
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Timer:
-    """Something that wants to be looked at at a time. Subclasses say what for, in `ring`."""
+    """Something that is due at a time."""
 
     def __init__(self) -> None:
         self.fires_at = NEVER
 
     def fire(self, now: float) -> None:
-        """The time has come. Set the next alarm in here if there is one."""
+        """Do what is due. Set the timer again in here if there is a next time."""
+
+
+class CallTimer(Timer):
+    """A timer that calls a function with one argument."""
+
+    def __init__(self, action: Callable[[Any], None], argument: Any) -> None:
+        super().__init__()
+        self._action = action
+        self._argument = argument
+
+    def fire(self, now: float) -> None:
+        self._action(self._argument)
 
 
 class TimerHeap:
-    """The heap."""
+    """All timers of a broker."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
         self._sequence = 0
-        self._live = 0  # things that have an alarm
-        self.soonest = NEVER  # no alarm is earlier than this
-        self.on_sooner: Callable[[float], object] | None = None  # told when an alarm is set before all others
+        self._live = 0  # timers that are set
+        self.soonest = NEVER  # no timer is due before this
+        self.on_sooner: Callable[[float], object] | None = (
+            None  # called when a timer is set before all others
+        )
 
-    def set(self, timed: Timer, when: float) -> None:
-        """Look at `timed` no later than `when`; an earlier alarm stays."""
-        if when >= timed.fires_at:
+    def set(self, timer: Timer, when: float) -> None:
+        """Let `timer` fire at `when` at the latest; an earlier time stays."""
+        if when >= timer.fires_at:
             return
-        if timed.fires_at == NEVER:
+        if timer.fires_at == NEVER:
             self._live += 1
-        timed.fires_at = when
+        timer.fires_at = when
         if when < self.soonest:
             self.soonest = when
             if self.on_sooner is not None:
                 self.on_sooner(when)
         self._sequence += 1
-        heappush(self._heap, (when, self._sequence, timed))
+        heappush(self._heap, (when, self._sequence, timer))
         if len(self._heap) > 2 * self._live + SLACK:
             self._sweep()
 
-    def clear(self, timed: Timer) -> None:
-        """Forget about it."""
-        if timed.fires_at != NEVER:
+    def clear(self, timer: Timer) -> None:
+        """Unset `timer`."""
+        if timer.fires_at != NEVER:
             self._live -= 1
-            timed.fires_at = NEVER
+            timer.fires_at = NEVER
 
     def next(self) -> float:
-        """When to call `ring` next; NEVER if there is nothing to do."""
+        """Return when to call `fire` next; NEVER if no timer is set."""
         heap = self._heap
         while heap and heap[0][2].fires_at != heap[0][0]:
             heappop(heap)
@@ -69,17 +95,17 @@ class TimerHeap:
         return self.soonest
 
     def fire(self, now: float) -> None:
-        """Look at everything whose time has come."""
+        """Fire every timer that is due."""
         while self.next() <= now:
-            timed = heappop(self._heap)[2]
-            self.clear(timed)
-            timed.fire(now)
+            timer = heappop(self._heap)[2]
+            self.clear(timer)
+            timer.fire(now)
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def _sweep(self) -> None:
-        """Their time may be hours away, and what they point to would be kept until then."""
+        """Remove superseded entries: they may be hours away, and what they refer to would be kept until then."""
         live: dict[Timer, tuple[float, int, Timer]] = {}
         for entry in self._heap:
             if entry[2].fires_at == entry[0]:

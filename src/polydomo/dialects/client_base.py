@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from polydomo.core.client import Client
-from polydomo.core.job import Failure, Job
-from polydomo.core.ports import ClientPort
+from polydomo.core.failure import Failure
+from polydomo.core.model import Client, ClientPort, Job
 from polydomo.dialects import native_failure
 from polydomo.dialects.session import PeerConnection, Session
 
@@ -42,7 +41,7 @@ class ClientBase(ClientPort):
     def lost(self) -> bool:
         """Handle the end of the connection. Return True if the client's jobs are kept for its grace period."""
         if self.link.named and self.core.jobs and not self.core.gone:
-            self.broker.client_away(self.core)
+            self.broker.client_disconnected(self.core)
             return True
         self.leave()
         return False
@@ -50,7 +49,7 @@ class ClientBase(ClientPort):
     def reattach(self, link: PeerConnection) -> None:
         """Continue on the client's new connection."""
         self.link = link
-        self.broker.client_back(self.core)
+        self.broker.client_reconnected(self.core)
 
     def leave(self) -> None:
         """Remove the client from the broker for good."""

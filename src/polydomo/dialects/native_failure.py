@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from polydomo.core.job import WORKER_ERROR, Failure
+from polydomo.core.failure import WORKER_ERROR, Failure
 from polydomo.wire.frames import Message, frame
 
 MARK: Final = b"\0polydomo:failed"

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from polydomo.core.extras import Options
 from polydomo.core.policy import FOREVER
+from polydomo.core.tracked_job import Options
 
 KNOWN: Final = ("key", "delay", "deadline", "priority", "wait", "timeout", "durable")
 KEY_MAX: Final = 255

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from polydomo.core.ports import WorkerPort
-from polydomo.core.worker import Worker
+from polydomo.core.model import Worker, WorkerPort
 from polydomo.dialects.session import Session
 
 

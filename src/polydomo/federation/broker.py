@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from polydomo.core.client import Client
-from polydomo.core.extras import Options
-from polydomo.core.job import CANCELLED, CLIENT_GONE, WORKER_ERROR, Failure, Job
+from polydomo.core.failure import CANCELLED, CLIENT_GONE, WORKER_ERROR, Failure
+from polydomo.core.model import Client, ClientPort, Job, Service
 from polydomo.core.policy import FOREVER
-from polydomo.core.ports import ClientPort
-from polydomo.core.service import Service
+from polydomo.core.tracked_job import Options
 from polydomo.dialects.options import HIGHEST
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.wakeup import WakeScheduler
@@ -155,7 +153,7 @@ class FederationExtension(Extension):
             if is_internal(service.name) or all(worker.relay for worker in service.workers):
                 continue
             roles.append(service.name)
-            if not service.paused and not service.waiting:
+            if not service.paused and not service.queue.waiting:
                 idle += idle_workers(service)
         roles.sort()
         self.worker.lend(roles, idle, now())
@@ -235,7 +233,7 @@ class RemoteBroker(ClientPort):
         """Cancel the job of a request."""
         for job, other in self.requests.items():
             if other is request:
-                self.broker.lifecycle.cancel(job)
+                self.broker.cancel(job)
                 return
 
     def disconnect(self) -> None:
@@ -244,7 +242,7 @@ class RemoteBroker(ClientPort):
         self.requests = {}
         for job, request in requests.items():
             self.worker.drop(request, now())
-            self.broker.lifecycle.cancel(job, Failure(CLIENT_GONE, "the other broker is gone"))
+            self.broker.cancel(job, Failure(CLIENT_GONE, "the other broker is gone"))
         self.broker.client_gone(self.core)
 
     # ClientPort

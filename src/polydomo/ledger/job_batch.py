@@ -12,11 +12,13 @@ from collections import defaultdict
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from polydomo.core.job import STATES, Job
 from polydomo.core.job_columns import ColumnBuffer
+from polydomo.core.model import Job
 from polydomo.core.names import printable
 from polydomo.core.policy import FOREVER
+from polydomo.core.states import STATES
 from polydomo.core.targets import KINDS, Target
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.safe_text import safe_line
 
 _MICROS: Final = 1_000_000
@@ -108,14 +110,14 @@ def job_batch(buffer: ColumnBuffer, epoch: float) -> JobBatch:
 
 def _add_tracked(overrides: Overrides, row: int, job: Job, epoch: float) -> None:
     """Add the values of a job that is durable or has options."""
-    extra = job.extra
+    extra = job if isinstance(job, TrackedJob) else None
     assert extra is not None
     number, word = overrides.number, overrides.text
     word("job_id", row, job_id(job, ""))
     if extra.parent is None:
-        number("submitted", row, extra.submitted)
-    elif extra.parent.extra is not None:
-        word("parent", row, extra.parent.extra.uid)
+        number("submitted", row, extra.submitted_wall)
+    elif isinstance(extra.parent, TrackedJob):
+        word("parent", row, extra.parent.uid)
         number("part", row, extra.part)
     if extra.key:
         word("key", row, text(extra.key))
@@ -145,7 +147,7 @@ text = lru_cache(maxsize=65536)(printable)  # names repeat
 
 def job_id(job: Job, run: str) -> str:
     """Return the job's own id, or the broker's run and a number; a part has the id of the whole and its index."""
-    extra = job.extra
+    extra = job if isinstance(job, TrackedJob) else None
     if extra is None:
         return f"{run}-{job.id}"
     return extra.uid if extra.parent is None else f"{extra.uid}/{extra.part}"
@@ -153,7 +155,7 @@ def job_id(job: Job, run: str) -> str:
 
 def is_durable(job: Job) -> bool:
     """Return whether the store has a record of the job."""
-    extra = job.extra
+    extra = job if isinstance(job, TrackedJob) else None
     return extra is not None and extra.durable and extra.added
 
 

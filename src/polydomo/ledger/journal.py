@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from polydomo.core.broker import Broker
-from polydomo.core.client import Client
-from polydomo.core.job import Job
 from polydomo.core.job_columns import ColumnJournal, ColumnSink
-from polydomo.core.registry import is_question
-from polydomo.core.worker import Worker
+from polydomo.core.model import Client, Job, Worker
+from polydomo.core.services import is_question
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.ledger.arrow_columns import batch_of
 from polydomo.ledger.denials import Denials
 from polydomo.ledger.job_batch import is_durable, job_batch, job_id, text
@@ -45,7 +44,7 @@ class LedgerJournal(ColumnSink):
         self._number = 0  # of the latest event
 
     def attempt(self, job: Job, reason: str) -> None:
-        extra, worker = job.extra, job.worker
+        extra, worker = job if isinstance(job, TrackedJob) else None, job.worker
         if worker is None or is_question(job):
             return
         durable = extra is not None and is_durable(job)
@@ -103,10 +102,10 @@ class LedgerJournal(ColumnSink):
         if self.rows.rows.count:
             buffer = self.rows.take()
             self.jobs += buffer.count
-            self.segments.add(JOBS.name, job_batch(buffer, self.broker.lifecycle.epoch), buffer.ending)
+            self.segments.add(JOBS.name, job_batch(buffer, self.broker.clock.epoch), buffer.ending)
 
     def full(self) -> None:
         self.collect()
 
     def _wall(self, now: float) -> int:
-        return self.broker.lifecycle.wall(now)
+        return self.broker.clock.wall(now)

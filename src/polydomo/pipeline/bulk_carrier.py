@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from polydomo.core import job as reasons
+from polydomo.core import failure as reasons
 from polydomo.errors import PolydomoError, Refused, WorkerError
 from polydomo.sdk.failures import REFUSALS
 from polydomo.sdk.url import Url

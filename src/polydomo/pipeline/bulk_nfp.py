@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from polydomo._version import __version__
-from polydomo.core import job as reasons
+from polydomo.core import failure as reasons
 from polydomo.dialects.nfp.client import NfpAnswer, NfpClientProtocol
 from polydomo.dialects.nfp.messages import OPEN, RESPONSE
 from polydomo.errors import Refused, Unreachable

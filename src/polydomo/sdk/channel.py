@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from polydomo.core.gather import Piece
 from polydomo.core.names import parse_name
-from polydomo.core.registry import SERVICE_NAME_MAX
+from polydomo.core.pieces import Piece
+from polydomo.core.services import SERVICE_NAME_MAX
 from polydomo.sdk.codecs import Codec
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.failover import AnyTransport, EndpointSelector

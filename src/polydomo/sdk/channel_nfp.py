@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from polydomo._version import __version__
-from polydomo.core import job as reasons
-from polydomo.core.gather import unpack
+from polydomo.core import failure as reasons
+from polydomo.core.pieces import unpack
 from polydomo.dialects.nfp.client import NfpAnswer, NfpClientProtocol
 from polydomo.dialects.nfp.messages import EVENT, OPEN, STREAM
 from polydomo.sdk.channel import CLOSED, ClientCall, ClientConnection, MultiplexedChannel, NoResult

@@ -24,9 +24,9 @@ from pathlib import Path
 from time import time
 from typing import Any, Final, Literal, Unpack
 
-from polydomo.core.job import CANCELLED, DRAINING
+from polydomo.core.failure import CANCELLED, DRAINING
 from polydomo.core.names import parse_name
-from polydomo.core.registry import RESERVED
+from polydomo.core.services import RESERVED
 from polydomo.errors import (
     ConfigError,
     JobFailed,

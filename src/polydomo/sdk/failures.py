@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from polydomo.core import job as reasons
+from polydomo.core import failure as reasons
 from polydomo.dialects.native_failure import MARK_HEAD
 from polydomo.errors import JobFailed, PolydomoError, Refused, WorkerError, encodable
 from polydomo.redaction import mask

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from polydomo.core.gather import Piece, unpack
 from polydomo.core.names import printable
+from polydomo.core.pieces import Piece, unpack
 from polydomo.errors import PolydomoError
 from polydomo.sdk import codecs, failures
 from polydomo.sdk.codecs import BodyError, Codec

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from polydomo.core.gather import Piece
+from polydomo.core.pieces import Piece
 from polydomo.errors import JobFailed
 from polydomo.sdk import codecs, gather_codec
 from polydomo.sdk.channel import ClientCall, JobObserver

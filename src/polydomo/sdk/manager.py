@@ -47,7 +47,7 @@ class _ManagerBroker(InProcessBroker):
         """Start listening, if not done yet."""
         if self.server is None:
             server = BrokerServer(self._settings)
-            for policy in (server.broker.default_policy, *server.broker.policies.values()):
+            for policy in (server.broker.services.default_policy, *server.broker.services.policies.values()):
                 policy.waking = self._waking
             await server.start()
             self.server = server

@@ -13,7 +13,7 @@ from uuid import uuid4
 import msgspec
 
 from polydomo.core.names import parse_name, printable
-from polydomo.core.registry import RESERVED
+from polydomo.core.services import RESERVED
 from polydomo.core.targets import RESOURCES
 from polydomo.dialects import targets
 from polydomo.wire.frames import frame, split

@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from polydomo.core.client import Client as CoreClient
-from polydomo.core.job import Job
+from polydomo.core.model import Client as CoreClient
+from polydomo.core.model import Job
+from polydomo.core.model import Worker as CoreWorker
 from polydomo.core.ports import Journal
-from polydomo.core.worker import Worker as CoreWorker
 from polydomo.sdk import failures, inprocess
 from polydomo.sdk.background_loop import shared_loop
 from polydomo.sdk.clock import REAL_TIME, AsyncClock, VirtualClock
@@ -72,7 +72,7 @@ class LocalBroker(InProcessBroker):
             if isinstance(self.clock, VirtualClock):
                 server.clock = ServerClock(self.clock.time)
                 server.clock.follow(self._settings.heartbeat.interval)
-                server.broker.now = server.clock.read()
+                server.broker.advance(server.clock.read())
                 self.clock.followers.append(self)
             self._recorder.follow(server)
             await server.start()
@@ -99,7 +99,7 @@ class LocalBroker(InProcessBroker):
         """Set the broker's time to the clock's."""
         server = self._server
         if server is not None:
-            server.broker.now = server.clock.read()
+            server.broker.advance(server.clock.read())
             server.broker.tick()
 
     async def settle(self) -> None:
@@ -124,7 +124,7 @@ class LocalBroker(InProcessBroker):
     def drain(self) -> None:
         """Refuse new jobs, as a broker does that is told to stop while jobs are running."""
         if self._server is not None:
-            self._server.broker.drain()
+            self._server.broker.control.drain()
 
     def freeze(self) -> None:
         """Drop all input and output, but keep the connections and accept new ones, as if the broker's process were
@@ -258,11 +258,11 @@ class _JobRecorder(Journal):
 
     def follow(self, server: BrokerServer) -> None:
         self._server = server
-        self._next = server.broker.journal
-        server.broker.journal = self
+        self._next = server.broker.accounting.journal
+        server.broker.accounting.journal = self
 
     async def ended(self) -> None:
-        while self._server is not None and self._server.broker.active:
+        while self._server is not None and self._server.broker.accounting.active:
             self._changed.clear()
             await self._changed.wait()
 

@@ -39,7 +39,7 @@ import msgspec
 
 from polydomo._version import __version__
 from polydomo.core.names import printable
-from polydomo.core.registry import RESERVED
+from polydomo.core.services import RESERVED
 from polydomo.dialects.dcp.worker import DcpWorkerProtocol
 from polydomo.dialects.mdp.worker import MdpWorkerProtocol
 from polydomo.dialects.memo.worker import MemoWorkerProtocol

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from polydomo.core.job import CANCELLED
+from polydomo.core.failure import CANCELLED
 from polydomo.dialects.nfp.messages import DELETE, ERROR, GET, MMI, OK, PENDING, POST, PUT, UNKNOWN
 from polydomo.dialects.nfp.worker import NfpRequest, NfpWorkerProtocol
 from polydomo.errors import JobFailed

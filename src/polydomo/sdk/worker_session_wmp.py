@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from polydomo.core.job import CANCELLED
+from polydomo.core.failure import CANCELLED
 from polydomo.dialects.session import NAME_TAKEN
 from polydomo.dialects.wmp.messages import CANCELLED as STATUS_CANCELLED
 from polydomo.dialects.wmp.messages import FAILED as STATUS_FAILED

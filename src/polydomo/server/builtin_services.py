@@ -114,7 +114,7 @@ class BuiltinServices:
         self.restarting = True
 
     def _stop(self, event: str) -> None:
-        if self._stopping or self.server.broker.draining:
+        if self._stopping or self.server.broker.accounting.draining:
             raise ValueError("the broker is stopping already")
         self._stopping = True
         log.info(event)

@@ -37,16 +37,18 @@ class CacheStore:
             elif item.until is None:
                 then(item.value, FOREVER)
             else:
-                then(item.value, item.until / 1_000_000 - self.broker.lifecycle.epoch)
+                then(item.value, item.until / 1_000_000 - self.broker.clock.epoch)
 
         if service not in self._counted:
             self._counted.add(service)
-            self.store.space_totals(space_of(service)).then(lambda room: self._count(service, room[0]), _ignore)
+            self.store.space_totals(space_of(service)).then(
+                lambda room: self._count(service, room[0]), _ignore
+            )
         self.store.item(space_of(service), digest).then(found, lambda error: found(None))
 
     def keep(self, service: bytes, digest: bytes, value: bytes, until: float) -> None:
         """Write an answer that is valid until a time of the core."""
-        wall = None if until == FOREVER else self.broker.lifecycle.wall(until)
+        wall = None if until == FOREVER else self.broker.clock.wall(until)
         try:
             self.store.put(space_of(service), digest, value, wall_time(), wall)
         except StoreError:
@@ -61,14 +63,14 @@ class CacheStore:
 
         def found(spaces: list[str]) -> None:
             for space in spaces:
-                policy = self.broker.policy_of(service_of(space))
+                policy = self.broker.services.policy_of(service_of(space))
                 self.store.trim(space, wall_time(), policy.memo_bytes)
 
         self.store.spaces(PREFIX).then(found, _ignore)
 
     def _count(self, service: bytes, count: int) -> None:
         """Mark the cache in memory as complete if the disk has no more answers: a miss then needs no read."""
-        cache = self.broker.memos.shelf(service)
+        cache = self.broker.control.cache_of(service)
         if count <= len(cache.memos):
             cache.complete = True
 

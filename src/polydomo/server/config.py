@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 
 from polydomo import redaction
-from polydomo.core.registry import SERVICE_NAME_MAX
+from polydomo.core.services import SERVICE_NAME_MAX
 from polydomo.errors import ConfigError
 from polydomo.server import endpoints
 from polydomo.server.settings import Section, ServiceSection, Settings, in_effect

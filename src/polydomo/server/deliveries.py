@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Final
 
 from polydomo.core.broker import Broker
-from polydomo.core.client import Client
-from polydomo.core.job import Failure
+from polydomo.core.failure import Failure
+from polydomo.core.model import Client
 from polydomo.dialects.registry import RESUMED
 from polydomo.server.clock import wall_time
 from polydomo.server.log import Log
@@ -43,7 +43,7 @@ class Deliveries:
 
     def __init__(self, broker: Broker, store: Store, advance: Callable[[], None]) -> None:
         self.broker = broker
-        self.lifecycle = broker.lifecycle
+        self.events = broker.store_events
         self.store = store
         self.advance = advance
         self._recovered = False
@@ -53,16 +53,14 @@ class Deliveries:
     def absent_client(self, record: JobRecord) -> Client:
         """Return the absent client of a recovered job, until the client reconnects."""
         who = (record.client, record.dialect)
-        client = self.lifecycle.absentees.get(who)
+        client = self.events.expected_clients().get(who)
         if client is not None:
             return client
-        client = self.lifecycle.absent(*who)
+        client = self.events.absent_client(*who)
         client.form = form_of(record)
         resumption = RESUMED.get(record.dialect)
         if resumption is not None and _named(record.client):
-            self.lifecycle.absentees[who] = client
-            if not resumption.asks:
-                self.lifecycle.untold[who] = []
+            self.events.expect(client, resumption.asks)
         return client
 
     async def recover(self) -> None:
@@ -83,15 +81,14 @@ class Deliveries:
                     found.append(record)
             after = ended[-1].ending or self.store.ending
         for record in found:
-            self.absent_client(record)
-            self.lifecycle.untold[record.client, record.dialect].append(record.id)
+            self.events.missed(self.absent_client(record), record.id)
         self._recovered = True
 
     def start_grace(self) -> None:
         """Start the grace period of the recovered jobs' clients."""
-        if self.lifecycle.untold:
-            grace = self.broker.bounds.client_grace
-            asyncio.get_running_loop().call_later(grace, self.lifecycle.give_up_absentees)
+        if self.events.is_retelling():
+            grace = self.broker.services.limits.client_grace
+            asyncio.get_running_loop().call_later(grace, self.events.give_up_absent_clients)
 
     def record_sent(self, client: Client, ending: int) -> None:
         """Record that the answer with this number is about to be passed to its client's socket."""
@@ -109,7 +106,7 @@ class Deliveries:
         def ended(record: JobRecord, result: ResultRecord | None) -> None:
             if result is not None:
                 self.advance()
-                self.lifecycle.retell(client, record.service, record.envelope, *outcome(result))
+                self.events.retell(client, record.service, record.envelope, *outcome(result))
 
         def failed(error: Exception) -> None:
             log.warning("result not delivered after the restart", job=uid, reason=str(error))

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from polydomo.core.gather import unpack
 from polydomo.core.names import parse_name, printable
+from polydomo.core.pieces import unpack
 from polydomo.deferred import Deferred, confirmed, deferring
 from polydomo.server.clock import wall_time
 from polydomo.server.record_codec import several
@@ -128,8 +128,9 @@ class JobTasks:
 
     def cancel_job(self, id: str) -> dict[str, Any]:
         """Cancel an unfinished job; a running one is taken from its worker."""
-        job = self.adapter.lifecycle.jobs.get(id)
-        if job is None or not self.adapter.lifecycle.cancel(job):
+        broker = self.adapter.broker
+        job = broker.find(id)
+        if job is None or not broker.cancel(job):
             raise ValueError(f"no job {id!r} that could be cancelled")
         return {"id": id, "cancelled": True}
 
@@ -141,17 +142,17 @@ class JobTasks:
         await confirmed(lambda done: self.store.revive(id, wall_time(), done))
         job = await self.store.get(id)
         if job is not None:
-            job.max_attempts = job.attempt + adapter.broker.policy_of(job.service).retries + 1
+            job.max_attempts = job.attempt + adapter.broker.services.policy_of(job.service).retries + 1
             self.store.update(id, JobChange(max_attempts=job.max_attempts))
             adapter.advance()
-            adapter.lifecycle.results.drop(id)
+            adapter.events.forget_result(id)
             adapter.revive(job)
         return {"id": id, "sent": job is not None}
 
     @deferring
     async def forget_job(self, id: str) -> dict[str, Any]:
         """Remove an ended job and its result."""
-        if id in self.adapter.lifecycle.jobs:
+        if self.adapter.broker.find(id) is not None:
             raise ValueError(f"job {id!r} has not ended; cancel it first")
         await self.flush_ledger()
         await confirmed(lambda done: self.store.forget(id, done))

@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from polydomo.core import job as jobs
+from polydomo.core import failure as reasons
 from polydomo.errors import ConfigError
 from polydomo.ledger.job_batch import target_text, text
 from polydomo.ledger.schema import ATTEMPTS, JOBS
@@ -43,7 +43,7 @@ REBUILD_TIMEOUT: Final = 5.0
 
 # Error codes with which a worker itself ended a job, by state. Such an attempt is part of the job's own row; every
 # other attempt has a row of its own.
-_ANSWERED: Final = {DONE: ("",), FAILED: (jobs.WORKER_ERROR,), CANCELLED: (), DEAD: ()}
+_ANSWERED: Final = {DONE: ("",), FAILED: (reasons.WORKER_ERROR,), CANCELLED: (), DEAD: ()}
 
 
 class LedgerService:
@@ -96,7 +96,7 @@ class LedgerService:
             ) from error
         self._journal = LedgerJournal(self.server.broker, settings.broker.name, self.run, segments)
         self._journal.add_event("started", "broker", settings.broker.name)
-        self.server.broker.journal = self._journal.rows
+        self.server.broker.accounting.journal = self._journal.rows
         self.rebuild()
         self._collect(self._journal)
 

@@ -65,20 +65,20 @@ class MemoryBudget:
 
     def total(self) -> int:
         """Return the bytes of all jobs and holders."""
-        return self._broker.memory + self.transit
+        return self._broker.accounting.memory + self.transit
 
     def show(self) -> dict[str, Any]:
         """Describe the account for `show_broker`."""
         return {
             "limit": self.limit,
-            "jobs": self._broker.memory,
+            "jobs": self._broker.accounting.memory,
             "transit": self.transit,
             "holders": len(self._sizes),
             "cut": self.cuts,
         }
 
     def _enforce(self) -> None:
-        while self.transit > self._reserve and self.transit + self._broker.memory > self.limit:
+        while self.transit > self._reserve and self.transit + self._broker.accounting.memory > self.limit:
             largest = max(self._sizes, key=self._sizes.__getitem__)
             size = self._sizes.pop(largest)
             self.transit -= size
@@ -88,4 +88,4 @@ class MemoryBudget:
             )
 
     def _leave_to_jobs(self) -> None:
-        self._broker.memory_limit = self.limit - max(self.transit, self._reserve)
+        self._broker.accounting.memory_limit = self.limit - max(self.transit, self._reserve)

@@ -121,7 +121,7 @@ class NngPeer(PeerBase, SpTransport):
 
     def data_received(self, data: bytes) -> None:
         server = self.server
-        server.broker.now = server.clock.read()  # hot path: `advance` without the wall time
+        server.broker.advance(server.clock.read())  # hot path: `advance` without the wall time
         self.connection.receive(data)
         if len(data) >= TURN:
             self.end_turn()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from polydomo.core.extras import Extra, Options
 from polydomo.core.targets import KINDS, Assignment, Target
+from polydomo.core.tracked_job import Options, TrackedJob
 from polydomo.store.records import JobRecord
 
 _KIND = {word: kind for kind, word in KINDS.items()}
@@ -53,14 +53,15 @@ def several(record: JobRecord) -> bool:
     return record.target != "any" and not _read_target.decode(record.target).single
 
 
-def rest_of(extra: Extra, form: str) -> bytes:
+def rest_of(extra: TrackedJob, form: str) -> bytes:
     """Return the options that have no column of their own, with the form of the client's dialect."""
-    if not (extra.named or extra.timeout or extra.places or form) and extra.wait < 0:
+    if not (extra.user_named or extra.timeout or extra.assignments or form) and extra.own_wait < 0:
         return b""
     places = [
-        (as_text(place.service), as_text(place.worker), as_text(place.resource)) for place in extra.places
+        (as_text(place.service), as_text(place.worker), as_text(place.resource))
+        for place in extra.assignments
     ]
-    return msgspec.json.encode(_Rest(extra.named, extra.timeout, extra.wait, places, form))
+    return msgspec.json.encode(_Rest(extra.user_named, extra.timeout, extra.own_wait, places, form))
 
 
 def form_of(record: JobRecord) -> str:

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from polydomo.core.gather import unpack
 from polydomo.core.names import parse_name, printable
+from polydomo.core.pieces import unpack
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.deferred import all_of, confirmed, deferring
 from polydomo.server.record_codec import several
 from polydomo.services.builtin import Raw
@@ -198,11 +199,11 @@ class ScanTasks:
     def _recent(self, wanted: set[str]) -> list[list[Any]]:
         """Return the rows of the jobs in memory that have an end of their own, and remove them from `wanted`."""
         rows: list[list[Any]] = []
-        wall = self.broker.lifecycle.wall
-        for job in reversed(self.broker.recent):  # the latest jobs are asked for most
-            extra = job.extra
+        wall = self.broker.clock.wall
+        for job in reversed(self.broker.accounting.recent):  # the latest jobs are asked for most
+            extra = job if isinstance(job, TrackedJob) else None
             if extra is not None and extra.uid in wanted and extra.durable and extra.leader is None:
-                rows.append([extra.uid, extra.number, extra.submitted, wall(job.finished)])
+                rows.append([extra.uid, extra.number, extra.submitted_wall, wall(job.finished)])
                 wanted.discard(extra.uid)
                 if not wanted:
                     break

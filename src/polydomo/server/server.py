@@ -72,10 +72,10 @@ class BrokerServer:
             new_uid=Uuid7Source(),
             random=random.random,
         )
-        self.broker.policies = settings.policies()
+        self.broker.services.policies = settings.policies()
         self.budget = MemoryBudget(self.broker, settings.limits.memory)
         self.heap = Heap()
-        self.broker.now = self.clock.read()
+        self.broker.advance(self.clock.read())
         self.outbox = Outbox(self._schedule_flush)
         self.context = SessionContext(
             self.broker, self.outbox, SESSION_FACTORIES, settings.beat(), settings.limits.worker_jobs
@@ -167,7 +167,7 @@ class BrokerServer:
         self.wire_limits = settings.wire_limits()
         self.clock.follow(settings.heartbeat.interval)
         self._set_context(settings)
-        self.broker.configure(settings.bounds(), settings.policy(), settings.policies())
+        self.broker.control.configure(settings.bounds(), settings.policy(), settings.policies())
         self.budget.configure(settings.limits.memory)
         self.handshakes.limit = settings.limits.unauthenticated
         self.seats.limit = settings.limits.connections
@@ -188,8 +188,8 @@ class BrokerServer:
 
     def advance(self) -> None:
         """Set the core's time. To be called before the core is called from anything but a peer's bytes."""
-        self.broker.now = self.clock.read()
-        self.broker.lifecycle.epoch = time.time() - self.broker.now
+        self.broker.advance(self.clock.read())
+        self.broker.clock.epoch = time.time() - self.broker.now
 
     def log_peer(self, event: str, peer: PeerAddress, reason: str) -> None:
         """Log an event of one peer and record it in the ledger."""
@@ -236,7 +236,7 @@ class BrokerServer:
         )
         self.store = self.value_store = store
         adapter = StoreAdapter(self.broker, store, self.advance)
-        self.broker.lifecycle.keeper = adapter
+        self.broker.use_store(adapter)
         JobTasks(adapter, self.management, self.ledger.flush)
         ScanTasks(store, self.management)
         self.store_watch = StoreWatch(
@@ -314,8 +314,8 @@ class BrokerServer:
         self.listeners.close()
         for extension in self.extensions:
             extension.shut()
-        self.broker.drain()
-        log.info("stopping", jobs=self.broker.active)
+        self.broker.control.drain()
+        log.info("stopping", jobs=self.broker.accounting.active)
         end = self.loop.time() + self.settings.broker.drain
         while self.broker.busy() and not self._hurry and self.loop.time() < end:
             await asyncio.sleep(0.02)

@@ -7,16 +7,16 @@ import gc
 import time
 from collections.abc import Callable
 
-from polydomo.core import job as jobs
+from polydomo.core import failure as reasons
 from polydomo.core.broker import Broker
-from polydomo.core.client import Client
-from polydomo.core.extras import Extra
-from polydomo.core.gather import Piece, pack, unpack
-from polydomo.core.job import Failure, Job
+from polydomo.core.failure import Failure
+from polydomo.core.model import Client
+from polydomo.core.pieces import Piece, pack, unpack
 from polydomo.core.policy import FOREVER
 from polydomo.core.ports import JobStorePort
 from polydomo.core.result_history import JobResult
 from polydomo.core.targets import RESOURCES
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.deferred import deferring
 from polydomo.server.cache_store import CacheStore
 from polydomo.server.clock import wall_time
@@ -59,7 +59,7 @@ UNSTALLED_PER_TURN = 32
 LOG_INTERVAL = 10.0
 
 # State of a failed job's record by the reason of the failure; any other reason: FAILED.
-STATES = {jobs.CANCELLED: CANCELLED, jobs.EXHAUSTED: DEAD}
+STATES = {reasons.CANCELLED: CANCELLED, reasons.EXHAUSTED: DEAD}
 
 
 class StoreAdapter(JobStorePort):
@@ -67,7 +67,7 @@ class StoreAdapter(JobStorePort):
 
     def __init__(self, broker: Broker, store: Store, advance: Callable[[], None]) -> None:
         self.broker = broker
-        self.lifecycle = broker.lifecycle
+        self.events = broker.store_events
         self.store = store
         self.advance = advance
         self.cache = CacheStore(broker, store, advance)
@@ -82,7 +82,7 @@ class StoreAdapter(JobStorePort):
         """Refuse new jobs with this error; None: accept them again."""
         self.trouble = trouble
 
-    def add(self, job: Job) -> None:
+    def add(self, job: TrackedJob) -> None:
         if self.trouble is not None:
             self._stored(job, self.trouble)
             return
@@ -94,44 +94,39 @@ class StoreAdapter(JobStorePort):
     def behind(self) -> bool:
         return self.store.behind()
 
-    def attempt(self, job: Job) -> None:
-        extra = job.extra
-        if extra is not None and job.worker is not None:
-            extra.began = wall_time()
-            self.store.attempt(extra.uid, extra.number, job.worker.name, extra.began, job.token)
+    def attempt(self, job: TrackedJob) -> None:
+        if job.worker is not None:
+            job.began = wall_time()
+            self.store.attempt(job.uid, job.number, job.worker.name, job.began, job.token)
 
-    def partial(self, job: Job, body: bytes) -> None:
-        extra = job.extra
-        if extra is not None:
-            self.store.partial(extra.uid, extra.number, body, wall_time())
+    def partial(self, job: TrackedJob, body: bytes) -> None:
+        self.store.partial(job.uid, job.number, body, wall_time())
 
-    def event(self, job: Job, name: bytes, kind: str, body: bytes) -> None:
-        if job.extra is not None:
-            self.store.event(job.extra.uid, kind, body, wall_time(), name)
+    def event(self, job: TrackedJob, name: bytes, kind: str, body: bytes) -> None:
+        self.store.event(job.uid, kind, body, wall_time(), name)
 
-    def alias(self, leader: Job, job: Job) -> None:
-        if leader.extra is not None and job.extra is not None:
+    def alias(self, leader: TrackedJob, job: TrackedJob) -> None:
+        if isinstance(leader, TrackedJob) and isinstance(job, TrackedJob):
 
             def aliased(error: StoreError | None) -> None:
                 self.advance()
-                self.lifecycle.aliased(job, _failure(error))
+                self.events.aliased(job, _failure(error))
 
-            self.store.alias(leader.extra.uid, job.extra.uid, aliased)
+            self.store.alias(leader.uid, job.uid, aliased)
 
-    def convened(self, job: Job) -> None:
-        if job.extra is not None:
-            self.store.update(job.extra.uid, JobChange(options=rest_of(job.extra, job.client.form)))
+    def convened(self, job: TrackedJob) -> None:
+        self.store.update(job.uid, JobChange(options=rest_of(job, job.client.form)))
 
-    def gathered(self, job: Job, index: int, piece: Piece) -> None:
+    def gathered(self, job: TrackedJob, index: int, piece: Piece) -> None:
         """Write a worker's part of a gathered answer: a partial answer of attempt 0, after a frame with its index."""
-        if job.extra is not None:
+        if isinstance(job, TrackedJob):
 
             def kept(error: StoreError | None) -> None:
                 self.advance()
-                self.lifecycle.gathers.kept(job, index, _failure(error))
+                self.events.piece_stored(job, index, _failure(error))
 
             body = frame(b"%d" % index, True) + pack([piece])
-            self.store.partial(job.extra.uid, 0, body, wall_time(), kept)
+            self.store.partial(job.uid, 0, body, wall_time(), kept)
 
     def read(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
         def found(ended: JobResult | None) -> None:
@@ -152,23 +147,20 @@ class StoreAdapter(JobStorePort):
         for uid in uids:
             self.deliveries.deliver(client, uid)
 
-    def finish(self, job: Job) -> None:
-        extra = job.extra
-        if extra is None:
-            return
+    def finish(self, job: TrackedJob) -> None:
         failure = job.failure
-        state, body, code, message = DONE, extra.result, "", ""
+        state, body, code, message = DONE, job.result, "", ""
         if failure is not None:
             state, body = STATES.get(failure.reason, FAILED), failure.body
             code, message = failure.reason, failure.message
-        extra.ended = wall_time()
-        extra.ending = self.store.ending + 1
+        job.ended = wall_time()
+        job.ending = self.store.ending + 1
         self.store.finish(
-            extra.uid,
-            extra.number,
+            job.uid,
+            job.number,
             state,
             body,
-            extra.ended,
+            job.ended,
             lambda error: self._recorded(job, error),
             code=code,
             message=message,
@@ -183,17 +175,14 @@ class StoreAdapter(JobStorePort):
     def forget_memo(self, service: bytes, digest: bytes) -> None:
         self.cache.forget(service, digest)
 
-    def look_up(self, job: Job) -> None:
-        extra = job.extra
-        if extra is None:
-            return
+    def look_up(self, job: TrackedJob) -> None:
 
         def found(record: JobRecord | None) -> None:
             if record is None:
                 self._looked_up(job, None, None)
-            elif record.state == DONE and extra.named and extra.uid != record.id:
+            elif record.state == DONE and job.user_named and job.uid != record.id:
                 # The client chose another id for the same job: the id must find the record after a restart, too.
-                self.store.alias(record.id, extra.uid, lambda error: aliased(record, error))
+                self.store.alias(record.id, job.uid, lambda error: aliased(record, error))
             elif record.state == DONE:
                 aliased(record, None)
             else:  # the earlier job has no answer: the key counts as new
@@ -216,7 +205,7 @@ class StoreAdapter(JobStorePort):
         def missed(error: Exception) -> None:
             self._looked_up(job, None, _failure(error))
 
-        self.store.by_key(job.service.name, as_text(extra.key)).then(found, missed)
+        self.store.by_key(job.service.name, as_text(job.key)).then(found, missed)
 
     async def recover(self) -> int:
         """Restore all unfinished jobs in order and return their number. After a failure the next call continues."""
@@ -231,7 +220,7 @@ class StoreAdapter(JobStorePort):
     async def _recover(self) -> int:
         count = 0
         await self.deliveries.recover()
-        clients = self.lifecycle.absentees.copy()
+        clients = self.events.expected_clients().copy()
         async for records in self.store.recover(after=self._recovered):
             for record in records:
                 who = (record.client, record.dialect)
@@ -243,7 +232,7 @@ class StoreAdapter(JobStorePort):
                 self._recovered = record.seq
             count += len(records)
         for alias, uid in await self.store.aliases():
-            self.lifecycle.restore_alias(uid, alias)
+            self.events.restore_alias(uid, alias)
         self.deliveries.start_grace()
         return count
 
@@ -251,9 +240,9 @@ class StoreAdapter(JobStorePort):
         """Remove expired results by each service's retention, and return their number."""
         self.cache.trim()
         names = {count.service for count in await self.store.counts()}
-        keep = {name: _micros(self.broker.policy_of(name).retention) for name in names}
+        keep = {name: _micros(self.broker.services.policy_of(name).retention) for name in names}
         return await self.store.sweep(
-            wall_time(), Retention(_micros(self.broker.default_policy.retention), keep)
+            wall_time(), Retention(_micros(self.broker.services.default_policy.retention), keep)
         )
 
     def revive(
@@ -261,26 +250,26 @@ class StoreAdapter(JobStorePort):
     ) -> None:
         """Restore the job of a record."""
         if client is None:
-            client = self.lifecycle.absent(record.client, record.dialect)
-        job = self.broker.revive(client, record.service, record.body, record.envelope)
-        options, places = read_options(record)
-        extra = Extra(record.id, options, True, self.broker.now, record.submitted)
-        epoch = self.lifecycle.epoch
-        extra.ready = 0.0 if record.not_before is None else record.not_before / _MICROS - epoch
-        extra.deadline = FOREVER if record.deadline is None else record.deadline / _MICROS - epoch
-        extra.number = record.attempt
-        extra.began = record.dispatched or 0
-        extra.added = True
-        extra.places = places
+            client = self.events.absent_client(record.client, record.dialect)
+        options, assignments = read_options(record)
+        job = self.events.revive(
+            client, record.service, record.body, record.envelope, options, record.id, record.submitted
+        )
+        epoch = self.broker.clock.epoch
+        job.ready = 0.0 if record.not_before is None else record.not_before / _MICROS - epoch
+        job.deadline = FOREVER if record.deadline is None else record.deadline / _MICROS - epoch
+        job.number = record.attempt
+        job.began = record.dispatched or 0
+        job.assignments = assignments
         if options.target is not None and options.target.single:
             name = options.target.names[0]
             if options.target.kind == RESOURCES:
-                extra.resource = name
+                job.resource = name
             else:
-                extra.worker = name
+                job.pinned_worker = name
         # A job that was sent again has as many attempts as a new one, see `JobTasks.resend_job`.
         resent = max(0, record.max_attempts - job.service.policy.retries - 1)
-        self.lifecycle.restore(job, extra, record.token, record.worker, pieces, resent)
+        self.events.restore(job, record.token, record.worker, pieces, resent)
 
     async def _pieces(self, record: JobRecord) -> dict[int, Piece]:
         """Return the parts of a gathered answer that were recorded, by their index."""
@@ -296,36 +285,34 @@ class StoreAdapter(JobStorePort):
                 index = int(message.take() or b"0")
                 pieces[index] = unpack(message.rest())[0]
 
-    def _record(self, job: Job) -> JobRecord:
-        extra = job.extra
-        assert extra is not None
+    def _record(self, job: TrackedJob) -> JobRecord:
         policy = job.service.policy
-        delayed = extra.ready > self.broker.now
+        delayed = job.ready > self.broker.now
         return JobRecord(
-            id=extra.uid,
+            id=job.uid,
             service=job.service.name,
             state=DELAYED if delayed else WAITING,
             client=job.client.name,
             dialect=job.client.dialect,
-            key=as_text(extra.key) if extra.key else None,
-            target=written_target(extra.target),
-            priority=extra.priority,
+            key=as_text(job.key) if job.key else None,
+            target=written_target(job.target),
+            priority=job.priority,
             max_attempts=policy.retries + 1,
-            timeout=_micros(extra.timeout or policy.timeout),
-            options=rest_of(extra, job.client.form),
-            not_before=self.lifecycle.wall(extra.ready) if delayed else None,
-            deadline=None if extra.deadline == FOREVER else self.lifecycle.wall(extra.deadline),
-            submitted=extra.submitted,
-            queued=extra.submitted,
+            timeout=_micros(job.timeout or policy.timeout),
+            options=rest_of(job, job.client.form),
+            not_before=self.broker.clock.wall(job.ready) if delayed else None,
+            deadline=None if job.deadline == FOREVER else self.broker.clock.wall(job.deadline),
+            submitted=job.submitted_wall,
+            queued=job.submitted_wall,
             body=job.body,
             envelope=job.envelope,
         )
 
     def _unstall(self) -> None:
         """Let stalled clients continue once half of the backlog that stalled them is written."""
-        if self.broker.stalled and not self.store.behind(2 * READY):
+        if self.events.has_stalled() and not self.store.behind(2 * READY):
             self.advance()
-            if self.broker.unstall(UNSTALLED_PER_TURN):
+            if self.events.unstall(UNSTALLED_PER_TURN):
                 asyncio.get_running_loop().call_soon(self._unstall)
 
     def _log_refusals(self) -> None:
@@ -340,28 +327,28 @@ class StoreAdapter(JobStorePort):
                 hint="use a faster disk, or raise store.backlog",
             )
 
-    def _stored(self, job: Job, error: StoreError | None) -> None:
+    def _stored(self, job: TrackedJob, error: StoreError | None) -> None:
         self.advance()
         if isinstance(error, StoreBusy):
             self._log_refusals()
         if isinstance(error, DuplicateJob):
             self._repeat(job)
         else:
-            self.lifecycle.stored(job, _failure(error))
+            self.events.stored(job, _failure(error))
 
-    def _repeat(self, job: Job) -> None:
+    def _repeat(self, job: TrackedJob) -> None:
         """Answer a job whose id exists already: with the recorded result if it is the same request, or a failure."""
-        uid = job.extra.uid if job.extra else ""
+        uid = job.uid
 
         def found(record: JobRecord | None) -> None:
-            if record is None or record.service != job.asked or record.body != job.body:
-                missed(Failure(jobs.DUPLICATE, "there is another job with this id"))
+            if record is None or record.service != job.requested_service or record.body != job.body:
+                missed(Failure(reasons.DUPLICATE, "there is another job with this id"))
             else:
                 self._read(uid).then(ended, lambda error: missed(_failure(error)))
 
         def ended(result: JobResult | None) -> None:
             if result is None:
-                missed(Failure(jobs.DUPLICATE, "a job with this id is under way"))
+                missed(Failure(reasons.DUPLICATE, "a job with this id is under way"))
             else:
                 gathered = result.gathered and result.failure is None
                 self._looked_up(job, result.body, result.failure, result.worker, gathered)
@@ -371,27 +358,27 @@ class StoreAdapter(JobStorePort):
 
         self.store.get(uid).then(found, lambda error: missed(_failure(error)))
 
-    def _recorded(self, job: Job, error: StoreError | None) -> None:
+    def _recorded(self, job: TrackedJob, error: StoreError | None) -> None:
         self.advance()
         if isinstance(error, StoreRefusal):
             # A retry would fail again. AlreadyFinished follows a commit whose confirmation was lost.
             if not isinstance(error, AlreadyFinished):
-                log.error("result not recorded", job=job.extra.uid if job.extra else "", reason=str(error))
+                log.error("result not recorded", job=job.uid, reason=str(error))
             error = None
-        self.lifecycle.recorded(job, _failure(error))
-        if error is None and job.extra is not None:
-            self.deliveries.record_sent(job.client, job.extra.ending)
+        self.events.recorded(job, _failure(error))
+        if error is None:
+            self.deliveries.record_sent(job.client, job.ending)
 
     def _looked_up(
         self,
-        job: Job,
+        job: TrackedJob,
         body: bytes | None,
         failure: Failure | None,
         worker: bytes = b"",
         gathered: bool = False,
     ) -> None:
         self.advance()
-        self.lifecycle.looked_up(job, body, failure, worker, gathered)
+        self.events.looked_up(job, body, failure, worker, gathered)
 
 
 def _failed(uid: str, error: Exception) -> JobResult:
@@ -399,7 +386,7 @@ def _failed(uid: str, error: Exception) -> JobResult:
 
 
 def _failure(error: Exception | None) -> Failure | None:
-    return None if error is None else Failure(jobs.STORE, str(error))
+    return None if error is None else Failure(reasons.STORE, str(error))
 
 
 def _micros(seconds: float) -> int | None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from polydomo.core.job import Failure
+from polydomo.core.failure import Failure
 from polydomo.server import endpoints
 from polydomo.server.settings import Settings
 from polydomo.wire.frames import join, split

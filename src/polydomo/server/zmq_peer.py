@@ -7,11 +7,12 @@ import os
 
 from polydomo._version import __version__
 from polydomo.dialects.registry import RESUMED
-from polydomo.dialects.session import (, SessionContext
+from polydomo.dialects.session import (
     CLOSED_TRANSPORT,
     NAME_TAKEN,
     NATIVE_PROPERTY,
     PeerConnection,
+    SessionContext,
     Transport,
 )
 from polydomo.errors import ProtocolError
@@ -63,7 +64,7 @@ class ZmqListener:
             identity = b"\0" + self._next_identity.to_bytes(4, "big")
         link.identity = identity
         self.peers.add(peer)
-        if link.named and self.server.broker.lifecycle.absentees:
+        if link.named and self.server.broker.store_events.expected_clients():
             self._resume(link)
         suspended = self.suspended.get(identity)
         if suspended is not None:
@@ -106,7 +107,7 @@ class ZmqListener:
     def _resume(self, link: PeerConnection) -> None:
         """Give a client the jobs that it had before the broker was restarted."""
         for dialect, resumption in RESUMED.items():
-            client = self.server.broker.lifecycle.absentees.get((link.identity, dialect))
+            client = self.server.broker.store_events.expected_clients().get((link.identity, dialect))
             if client is not None:
                 link.adopt(resumption.open(self.context, link, dialect, client.form))
 
@@ -138,7 +139,8 @@ class ZmqPeer(PeerBase, Transport):
 
     def data_received(self, data: bytes) -> None:
         server = self.server
-        self.heard = server.broker.now = server.clock.read()  # hot path: `advance` without the wall time
+        self.heard = server.clock.read()
+        server.broker.advance(self.heard)  # hot path: `advance` without the wall time
         self.connection.receive(data)
         if len(data) >= TURN:
             self.end_turn()

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from polydomo._version import __version__
+from polydomo.core.model import Worker
 from polydomo.core.names import parse_name, printable
-from polydomo.core.worker import Worker
 from polydomo.services.builtin import is_internal
 from polydomo.services.inventory import Inventory
 from polydomo.services.management import ManagementService, hold_time, is_shown
@@ -118,7 +118,7 @@ class Administration:
         """Return process, message and worker statistics in norfab's form."""
         workers = [worker for worker in self.broker.workers if is_shown(worker)]
         services = [name for name in self.broker.services if not is_internal(name)]
-        beat = workers[0].beat if workers else None
+        beat = workers[0].heartbeat if workers else None
         return self.basic_stats() | {
             "name": self.name,
             "role": "broker",
@@ -139,8 +139,9 @@ class Administration:
             "collected_at": datetime.now(UTC).isoformat(),
             "process": self.usage.show() | {"tcp_sockets": self.process.connections()},
             "messaging": {
-                "sent": broker.submitted - (broker.active - broker.asked),
-                "received": broker.submitted,
+                "sent": broker.accounting.submitted
+                - (broker.accounting.active - broker.accounting.open_questions),
+                "received": broker.accounting.submitted,
                 "events_received": 0,
                 "send_failures": 0,
                 "receive_failures": self.process.dropped(),
@@ -210,7 +211,7 @@ class Administration:
             names = [printable(offered.name) for offered in worker.services]
             if worker.internal or (service is not None and service not in names):
                 continue
-            resources = [printable(resource) for resource in self.broker.resources_of(worker)]
+            resources = [printable(resource) for resource in self.broker.control.resources_of(worker)]
             rows.append({"worker": printable(worker.name), "services": names, "resources": resources})
         return rows
 
@@ -229,11 +230,11 @@ class Administration:
         _check_names(resources)
         if not isinstance(service, str) or not service or is_internal(parse_name(service)):
             raise ValueError(f"{service!r} is no service that could have resources")
-        self.broker.share_out(parse_name(service), [parse_name(name) for name in resources])
+        self.broker.control.share_out(parse_name(service), [parse_name(name) for name in resources])
         return {"service": service, "resources": len(resources)}
 
     def _status(self) -> str:
-        return "stopping" if self.broker.draining else "active"
+        return "stopping" if self.broker.accounting.draining else "active"
 
     def _worker_stats(self, worker: Worker) -> dict[str, Any]:
         now = self.broker.now

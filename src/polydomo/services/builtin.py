@@ -12,11 +12,10 @@ from typing import Any
 import msgspec
 
 from polydomo.core.broker import Broker
-from polydomo.core.job import WORKER_ERROR, Failure, Job
+from polydomo.core.failure import WORKER_ERROR, Failure
+from polydomo.core.model import Job, WorkerPort
 from polydomo.core.policy import Heartbeat
-from polydomo.core.ports import WorkerPort
-from polydomo.core.registry import RESERVED
-from polydomo.core.worker import Worker
+from polydomo.core.services import RESERVED
 from polydomo.deferred import Deferred
 from polydomo.errors import encodable
 from polydomo.redaction import redact
@@ -84,15 +83,15 @@ class BuiltIn(WorkerPort):
     def __init__(self, broker: Broker, answer: Callable[[list[bytes]], Any], name: bytes = b"broker") -> None:
         self.broker = broker
         self.answer = answer
-        self.worker = Worker(broker, name, "internal", self, Heartbeat())
+        self.worker = broker.make_worker(name, "internal", self, Heartbeat())
         self.worker.internal = True
         self.worker.base_credit = self.worker.credit = UNLIMITED_CREDIT
 
     def offer(self, name: bytes) -> None:
         """Register the service `name`, which the fallback worker would otherwise claim."""
-        fallback, self.broker.fallback = self.broker.fallback, None
+        fallback, self.broker.services.fallback = self.broker.services.fallback, None
         self.broker.register(self.worker, name)
-        self.broker.fallback = fallback
+        self.broker.services.fallback = fallback
 
     def dispatch(self, job: Job) -> None:
         token = job.token

@@ -16,7 +16,7 @@ import msgspec
 
 from polydomo._version import __version__
 from polydomo.core.broker import Broker
-from polydomo.core.job import Job
+from polydomo.core.model import Job
 from polydomo.core.timers import Timer
 from polydomo.services.builtin import BuiltIn, Task, failure_of, perform, read_task
 from polydomo.services.files import CHUNK, Files, check_range, open_file, whole

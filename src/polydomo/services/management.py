@@ -13,12 +13,10 @@ from typing import Any
 
 from polydomo._version import __version__
 from polydomo.core.broker import Broker
-from polydomo.core.client import Client
 from polydomo.core.counts import Counts
-from polydomo.core.job import JOB_COST, STATES, Job
+from polydomo.core.model import JOB_COST, Client, Job, Service, Worker
 from polydomo.core.names import parse_name, printable
-from polydomo.core.service import Service
-from polydomo.core.worker import Worker
+from polydomo.core.states import STATES
 from polydomo.services.builtin import BuiltIn, Raw, is_internal, perform, read_task, unquoted
 from polydomo.services.slices import CallLater, SlicedQuery, chunks, run_sliced
 from polydomo.wire.frames import frame
@@ -52,7 +50,7 @@ class ManagementService:
         self.own: list[BuiltIn] = [mmi, catalogue, fallback]
         mmi.offer(b"mmi.service")
         catalogue.offer(b"mmi.service.broker")
-        broker.fallback = fallback.worker
+        broker.services.fallback = fallback.worker
 
     def show_broker(self) -> dict[str, Any]:
         """Return the broker's totals. Requests to the broker's own services are not counted."""
@@ -64,22 +62,22 @@ class ManagementService:
             "services": sum(1 for service in broker.services.values() if not is_internal(service.name)),
             "workers": sum(1 for worker in broker.workers if is_shown(worker)),
             "clients": sum(1 for client in broker.clients if client.total > client.questions),
-            "submitted": broker.submitted,
-            "accepted": broker.accepted,
-            "refused": broker.refused,
-            "active": broker.active - broker.asked,
-            "undecided": broker.undecided,
-            "memory": broker.memory - sum(job.size + JOB_COST for job in self._own_requests()),
-            "done": broker.done,
-            "failed": broker.failed,
-            "cancelled": broker.cancelled,
-            "dead": broker.dead,
-            "repeated": broker.repeated,
-            "retried": broker.retried,
-            "forwarded": broker.forwarded,
-            "strays": broker.strays,
-            "unlisted": broker.past.others.show(),
-            "draining": broker.draining,
+            "submitted": broker.accounting.submitted,
+            "accepted": broker.accounting.accepted,
+            "refused": broker.accounting.totals.refused,
+            "active": broker.accounting.active - broker.accounting.open_questions,
+            "undecided": broker.accounting.undecided,
+            "memory": broker.accounting.memory - sum(job.size + JOB_COST for job in self._own_requests()),
+            "done": broker.accounting.totals.done,
+            "failed": broker.accounting.totals.failed,
+            "cancelled": broker.accounting.totals.cancelled,
+            "dead": broker.accounting.totals.dead,
+            "repeated": broker.accounting.totals.repeated,
+            "retried": broker.accounting.totals.retried,
+            "forwarded": broker.accounting.totals.forwarded,
+            "strays": broker.accounting.strays,
+            "unlisted": broker.services.past.others.show(),
+            "draining": broker.accounting.draining,
         }
 
     def show_services(self) -> Any:
@@ -112,24 +110,26 @@ class ManagementService:
 
     def pause_service(self, name: str) -> dict[str, Any]:
         """Hold the service's waiting jobs until `resume_service`; running jobs continue."""
-        self.broker.lifecycle.pause(self._service(name))
+        self.broker.control.pause(self._service(name))
         return {"name": name, "paused": True}
 
     def resume_service(self, name: str) -> dict[str, Any]:
         """Dispatch the jobs of a paused service again."""
-        self.broker.lifecycle.resume(self._service(name))
+        self.broker.control.resume(self._service(name))
         return {"name": name, "paused": False}
 
     def show_memos(self, service: str | None = None) -> list[dict[str, Any]]:
         """List memoised services: answers in memory, hits, and the time saved."""
-        memos = self.broker.memos
-        names = set(memos.shelves)
+        caches = self.broker.control.caches()
+        names = set(caches)
         names.update(name for name, known in self.broker.services.items() if known.policy.memo)
         names.update(
-            name for name, policy in self.broker.policies.items() if policy.memo and name[-1:] != b"*"
+            name
+            for name, policy in self.broker.services.policies.items()
+            if policy.memo and name[-1:] != b"*"
         )
         return [
-            {"name": printable(name)} | memos.show(name)
+            {"name": printable(name)} | self.broker.control.cache_of(name).show()
             for name in sorted(names)
             if service in (None, printable(name))
         ]
@@ -137,18 +137,18 @@ class ManagementService:
     def forget_memos(self, name: str, request: str | None = None) -> dict[str, Any]:
         """Discard the memoised answers of a service, or the one to this request (a text)."""
         body = None if request is None else frame(request.encode())
-        return {"name": name, "forgotten": self.broker.memos.forget(parse_name(name), body)}
+        return {"name": name, "forgotten": self.broker.control.forget_results(parse_name(name), body)}
 
     def _services(self) -> SlicedQuery[list[dict[str, Any]]]:
         broker = self.broker
         sorted_names = []
-        for names in chunks([*broker.services, *broker.past.named]):
+        for names in chunks([*broker.services, *broker.services.past.named]):
             sorted_names.append(sorted((printable(name), name) for name in names))
             yield
         rows = []
         for chunk in chunks(merge(*sorted_names)):
             for _, name in chunk:
-                service, past = broker.services.get(name), broker.past.named.get(name)
+                service, past = broker.services.get(name), broker.services.past.named.get(name)
                 if service is None and past is not None:
                     rows.append(past_row(name, past))
                 elif service is not None and not service.internal:
@@ -210,13 +210,13 @@ class ManagementService:
         broker = self.broker
         for service in list(broker.services.values()):
             yield None
-            for line in [service, *service.named.values()]:
+            for line in service.queues():
                 for ring in line.rings():
                     for lane in list(ring.rotation):
                         yield from list(lane.jobs)
         for worker in list(broker.workers):
             yield from list(worker.running.values())
-        yield from list(broker.recent)
+        yield from list(broker.accounting.recent)
 
     def _own_requests(self) -> list[Job]:
         """Return the requests that the broker's own services are working on."""
@@ -265,7 +265,7 @@ class ManagementService:
             "name": printable(worker.name),
             "dialect": worker.dialect,
             "services": names,
-            "state": "late" if worker.late else "busy" if worker.running else "idle",
+            "state": "late" if worker.revoked else "busy" if worker.running else "idle",
             "holds": len(worker.running),
             "credit": worker.credit,
             "done": worker.done,
@@ -290,7 +290,7 @@ def service_row(service: Service) -> dict[str, Any]:
     return past_row(service.name, service.counts) | {
         "workers": len(service.workers),
         "idle": len(service.idle) + (0 if service.wakeup is None else service.wakeup.ready()),
-        "waiting": service.waiting + service.targeted,
+        "waiting": service.queue.waiting + service.pinned_jobs,
         "paused": service.paused,
         "running": service.running,
     }
@@ -309,5 +309,5 @@ def is_shown(worker: Worker) -> bool:
 
 def hold_time(worker: Worker, now: float) -> float:
     """Return for how many more seconds the worker may be silent."""
-    beat = worker.beat
+    beat = worker.heartbeat
     return max(0.0, worker.last_seen + beat.interval * beat.liveness - now)

@@ -173,9 +173,9 @@ class Sid(Timer):
         self._invalid = {}
         for service, resources in found.resources.items():
             if old is None or old.resources.get(service) != resources:
-                self.broker.share_out(service.encode(), [name.encode() for name in resources])
+                self.broker.control.share_out(service.encode(), [name.encode() for name in resources])
         for service in set() if old is None else old.resources.keys() - found.resources.keys():
-            self.broker.share_out(service.encode(), [])
+            self.broker.control.share_out(service.encode(), [])
         publisher = self.broker.publisher
         if publisher is not None and old is not None:
             for name in changed:

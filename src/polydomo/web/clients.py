@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from polydomo.core import job as jobs
-from polydomo.core.extras import Options
-from polydomo.core.job import Failure, Job
-from polydomo.core.ports import ClientPort
+from polydomo.core import failure as reasons
+from polydomo.core.failure import Failure
+from polydomo.core.model import ClientPort, Job
 from polydomo.core.result_history import JobResult
+from polydomo.core.tracked_job import Options, TrackedJob
 from polydomo.server.uuid7 import Uuid7Source
 from polydomo.web.job_events import ACCEPTED, ASSIGNED, EVENT, GATHERED, PARTIAL, STREAM, TAKEN, JobEvent
 from polydomo.web.loader import BoundedLoader
@@ -22,7 +22,7 @@ from polydomo.web.pending import PendingJob
 from polydomo.web.waiting import wait_event
 
 if TYPE_CHECKING:
-    from polydomo.core.client import Client
+    from polydomo.core.model import Client
     from polydomo.server.server import BrokerServer
 
 # Reason for refusing a job of a client that has too many (`api.problems`).
@@ -75,10 +75,10 @@ class WebClient(ClientPort):
             self.pending[job] = pending
         return pending
 
-    def watch(self, job: Job) -> PendingJob:
+    def watch(self, job: TrackedJob) -> PendingJob:
         """Return a pending job that is notified of everything that happens to `job`, which may be any client's."""
         self.clients.server.advance()
-        pending = PendingJob(self, job.extra.uid if job.extra is not None else "")
+        pending = PendingJob(self, job.uid if isinstance(job, TrackedJob) else "")
         pending.accepted = True
         pending.watched = job
         self.used = self.loop.time()
@@ -96,19 +96,19 @@ class WebClient(ClientPort):
         if job is None or self.pending.pop(job, None) is None:
             return
         self.clients.server.advance()
-        if pending.watched is not None:
+        if pending.watched is not None and isinstance(job, TrackedJob):
             self.broker.unwatch(job)
             return
-        if self.broker.closing:
+        if self.broker.control.is_closing():
             return
         if pending.accepted:
-            self.broker.lifecycle.detach(job)
-        extra = job.extra
+            self.broker.detach(job)
+        extra = job if isinstance(job, TrackedJob) else None
         needed = extra is not None and (
             extra.durable or extra.followers or extra.watchers or extra.leader is not None
         )
         if cancel and not needed:
-            self.broker.lifecycle.cancel(job, Failure(jobs.CLIENT_GONE, "the client disconnected"))
+            self.broker.cancel(job, Failure(reasons.CLIENT_GONE, "the client disconnected"))
 
     @property
     def has_room(self) -> bool:
@@ -143,7 +143,7 @@ class WebClient(ClientPort):
         for name in names:
             self._notify(job, JobEvent(ASSIGNED, name))
 
-    def taken(self, job: Job, name: bytes, body: bytes) -> None:
+    def acknowledged(self, job: Job, name: bytes, body: bytes) -> None:
         self._notify(job, JobEvent(TAKEN, name, body))
 
     def partial(self, job: Job, body: bytes) -> None:
@@ -160,7 +160,7 @@ class WebClient(ClientPort):
         self._notify(job, JobEvent(GATHERED, name, body or b"", failure=copied))
 
     def final(self, job: Job, body: bytes) -> None:
-        gathered = job.extra is not None and job.extra.several()
+        gathered = isinstance(job, TrackedJob) and job.is_gathered()
         self._end(job, b"" if gathered else self._worker_of(job), body, None, gathered)
 
     def failed(self, job: Job, failure: Failure) -> None:
@@ -190,7 +190,7 @@ class WebClient(ClientPort):
         pending = self.pending.get(job)
         if pending is None:
             pending = self._submitting
-            if pending is None or (job.extra is not None and job.extra.uid != pending.uid):
+            if pending is None or (isinstance(job, TrackedJob) and job.uid != pending.uid):
                 return None  # detached
         return pending
 
@@ -243,13 +243,13 @@ class WebClients:
         ended = self._ends.get(job)
         if ended is None:
             ended = self._ends[job] = asyncio.Event()
-            self.server.broker.lifecycle.when_ended(job, lambda: self._ended(job))
+            self.server.broker.when_ended(job, lambda: self._ended(job))
         await wait_event(ended, timeout)
         return job not in self._ends
 
     def number(self, job: Job) -> int:
         """Return the store's number of the job's latest event, which is stored before it is published; 0: none."""
-        if self.server.store is None or job.extra is None or not job.extra.durable:
+        if self.server.store is None or not isinstance(job, TrackedJob) or not job.durable:
             return 0
         return self.server.store.number
 

@@ -23,7 +23,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from polydomo.core.job import NO_MEMORY
+from polydomo.core.failure import NO_MEMORY
 from polydomo.server.admission import site_of
 from polydomo.server.pace import Pace
 from polydomo.server.peer_base import address_of

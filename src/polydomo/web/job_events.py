@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from polydomo.web.waiting import wait_future, wake
 
 if TYPE_CHECKING:
-    from polydomo.core.job import Failure
+    from polydomo.core.failure import Failure
 
 ACCEPTED: Final = "accepted"  # a durable job is on disk
 ASSIGNED: Final = "assigned"  # to this worker

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from polydomo.core.job import Job
+from polydomo.core.model import Job
 from polydomo.core.result_history import JobResult
 from polydomo.web.job_events import FAILED, RESULT, JobEvent, JobEventQueue
 from polydomo.web.waiting import wait_future, wake

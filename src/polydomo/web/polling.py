@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from polydomo.core.answers import ANSWERED
+from polydomo.core.broker import ANSWERED
+from polydomo.core.model import WorkerPort
 from polydomo.core.policy import Heartbeat
-from polydomo.core.ports import WorkerPort
-from polydomo.core.worker import Worker
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.web.waiting import wake
 from polydomo.wire.frames import shown
 
 if TYPE_CHECKING:
-    from polydomo.core.job import Failure, Job
+    from polydomo.core.failure import Failure
+    from polydomo.core.model import Job
     from polydomo.server.server import BrokerServer
 
 # Liveness checks of a worker within `http.worker_idle`.
@@ -61,7 +62,7 @@ class PollingWorker(WorkerPort):
         self.tokens: dict[bytes, None] = {}  # attempts it holds, or held at its latest poll
         self._polls: dict[Poll, None] = {}  # open ones, oldest first
         idle = workers.server.settings.http.worker_idle
-        self.core = core = Worker(self.broker, name, dialect, self, Heartbeat(idle / CHECKS, CHECKS))
+        self.core = core = self.broker.make_worker(name, dialect, self, Heartbeat(idle / CHECKS, CHECKS))
         core.base_credit = core.credit = 0
         core.parallel = True
         core.must_beat = False  # heartbeats are optional, per attempt
@@ -74,11 +75,11 @@ class PollingWorker(WorkerPort):
             raise TooManyPolls(f"worker {shown(self.name)} has {len(self._polls)} open polls")
         self.workers.server.advance()
         core = self.core
-        core.late.clear()  # the worker itself reports that it is ready
+        core.revoked.clear()  # the worker itself reports that it is ready
         self.workers.prune_attempts(self)
         poll = Poll(self.workers.loop.create_future())
         self._polls[poll] = None
-        core.set_deaf(True)  # the open connection proves that the worker is alive
+        self.broker.set_reading_paused(core, True)  # the open connection proves that the worker is alive
         self.update_credit()
         return poll
 
@@ -107,7 +108,7 @@ class PollingWorker(WorkerPort):
             self.workers.server.advance()
             self.update_credit()
             if not self._polls:
-                self.core.set_deaf(False)
+                self.broker.set_reading_paused(self.core, False)
         wake(poll.future)
 
     def withdraw(self, poll: Poll) -> None:
@@ -143,7 +144,7 @@ class PollingWorker(WorkerPort):
         self.workers.server.advance()
         return bool(token) and self.broker.event(self.core, token, kind, body) == ANSWERED
 
-    def heartbeat(self, token: bytes) -> bool:
+    def keep_alive(self, token: bytes) -> bool:
         """Record a sign of life. From the first one on, the worker expires if it is silent while busy."""
         self.workers.server.advance()
         self.broker.seen(self.core)
@@ -181,7 +182,7 @@ class PollingWorker(WorkerPort):
             self.workers.loop.call_soon(self.return_job, job)
             return
         if not self._polls:
-            self.core.set_deaf(False)
+            self.broker.set_reading_paused(self.core, False)
 
     def dismiss(self, reason: str) -> None:
         self._end()
@@ -189,12 +190,12 @@ class PollingWorker(WorkerPort):
     def update_credit(self, ending: int = 0) -> None:
         """Set the credit to the jobs held plus the open polls, less the attempts that are about to end."""
         core = self.core
-        self.broker.set_credit(core, len(core.running) + len(core.late) + len(self._polls) - ending)
+        self.broker.set_credit(core, len(core.running) + len(core.revoked) + len(self._polls) - ending)
 
     def _end_attempt(self, token: bytes) -> None:
         """Prepare the end of an attempt, so that it makes no room for another job."""
         self.workers.server.advance()
-        self.update_credit(1 if token in self.core.running or token in self.core.late else 0)
+        self.update_credit(1 if token in self.core.running or token in self.core.revoked else 0)
         self.workers.remove_attempt(token)
 
     def _end(self) -> None:
@@ -202,7 +203,7 @@ class PollingWorker(WorkerPort):
         self.workers.remove(self)
         polls = list(self._polls)
         self._polls.clear()
-        self.core.set_deaf(False)
+        self.broker.set_reading_paused(self.core, False)
         for poll in polls:
             wake(poll.future)
 
@@ -272,20 +273,18 @@ class PollingWorkers:
         worker = self.attempts.get(token)
         if worker is not None:
             return worker
-        job = self.server.broker.lifecycle.orphans.get(token)
-        return None if job is None or job.extra is None else self.reattach(token, job)
+        job = self.server.broker.orphans().get(token)
+        return None if job is None else self.reattach(token, job)
 
-    def reattach(self, token: bytes, job: Job, dialect: str = "http") -> PollingWorker | None:
+    def reattach(self, token: bytes, job: TrackedJob, dialect: str = "http") -> PollingWorker | None:
         """Give an attempt from before the broker's restart back to its worker; None if it has been claimed."""
-        assert job.extra is not None
         self.server.advance()
-        known = self._workers.get((job.extra.holder, dialect))
+        known = self._workers.get((job.holder, dialect))
         offered = [] if known is None else [service.name for service in known.core.services]
-        worker = self.get(job.extra.holder, [*offered, job.service.name], dialect)
-        if self.server.broker.lifecycle.claim(token) is None:
+        worker = self.get(job.holder, [*offered, job.service.name], dialect)
+        if not self.server.broker.take_up(worker.core, token):
             return None
         self.add_attempt(token, worker)
-        self.server.broker.reattach(worker.core, job)
         worker.update_credit()
         return worker
 

@@ -56,7 +56,7 @@ def test_a_repeat_of_an_open_request_is_ignored() -> None:
     assert len(worker.take()) == 1
     worker.send(result(id, b"y"))
     assert len(client.take()) == 1
-    assert desk.broker.done == 1
+    assert desk.broker.accounting.totals.done == 1
 
 
 def test_a_repeat_that_crossed_the_answer_is_ignored() -> None:
@@ -97,7 +97,7 @@ def test_a_failure_is_silence_and_the_resend_counts_as_new() -> None:
     client = desk.seat()
     number = client.send(job("echo", b"x"))
     desk.wait(5.1)
-    assert desk.broker.failed == 1
+    assert desk.broker.accounting.totals.failed == 1
     assert not client.take()
     client.send(job("echo", b"x"), number)
     worker = desk.seat()
@@ -112,7 +112,7 @@ def test_a_refused_job_may_be_sent_again() -> None:
     desk = Desk(policy=Policy(queue=0))
     client = desk.seat()
     number = client.send(job("echo"))
-    assert desk.broker.refused == 1
+    assert desk.broker.accounting.totals.refused == 1
     worker = desk.seat()
     id = worker.worker("echo")
     client.send(job("echo"), number)
@@ -134,7 +134,7 @@ def test_no_second_attempt_unless_it_is_configured() -> None:
         second.send(ready("echo"))
         desk.wait(0.6)
         assert len(second.take()) == retries
-        assert desk.broker.failed == 1 - retries
+        assert desk.broker.accounting.totals.failed == 1 - retries
 
 
 @pytest.mark.parametrize("hours", [1, 24, 700])
@@ -167,7 +167,7 @@ def test_a_time_out_of_zero_is_the_service_s_and_a_huge_one_is_cut() -> None:
 
 
 def test_a_worker_s_own_failure_reaches_its_client_as_a_result() -> None:
-    from polydomo.core.job import WORKER_ERROR, Failure
+    from polydomo.core.failure import WORKER_ERROR, Failure
     from polydomo.wire.frames import frame
 
     desk = Desk()
@@ -206,7 +206,7 @@ def test_too_much_unanswered_is_not_read() -> None:
     for _ in range(10):
         client.send(job("echo", b"x"))
     assert client.held
-    assert desk.broker.active == 5
+    assert desk.broker.accounting.active == 5
     worker.send(ready("echo"))
     while said := [each for _, each in worker.take() if each.kind == JOB]:
         worker.send(result(said[0].id, b"y"))
@@ -229,7 +229,7 @@ def test_where_workers_are_it_is_read_all_the_same() -> None:
                 seat.send(result(id, b"y"))
             elif said.kind == RESULT:
                 done += 1
-    assert desk.broker.active == 0
+    assert desk.broker.accounting.active == 0
 
 
 def test_services_with_several_frames_are_packed() -> None:

@@ -135,7 +135,7 @@ def test_the_last_result_is_answered_with_disconnect() -> None:
     assert (said.kind, said.id) == (DISCONNECT, id)
     assert [said.payload for _, said in client.take()] == [b"done"]
     assert not desk.memo.workers.by_id
-    assert desk.broker.active == 1  # and goes to the next worker
+    assert desk.broker.accounting.active == 1  # and goes to the next worker
     invariants.check(desk.broker)
 
 
@@ -173,7 +173,7 @@ def test_a_heartbeat_with_a_job_in_hand() -> None:
     client.send(job("echo", b"x"))
     seat.take()
     assert seat.call(heartbeat(id)).kind == DISCONNECT
-    assert desk.broker.failed == 1
+    assert desk.broker.accounting.totals.failed == 1
     assert not client.take()
 
 
@@ -196,7 +196,7 @@ def test_who_takes_too_long_is_taken_for_disconnected() -> None:
     client.send(job("echo", b"x", 2000))
     seat.take()
     desk.wait(2.1)
-    assert desk.broker.failed == 1
+    assert desk.broker.accounting.totals.failed == 1
     client.send(job("echo", b"next"))
     assert not seat.take()
     said = seat.call(result(id, b"late"))
@@ -213,7 +213,7 @@ def test_what_is_cancelled_is_dropped_when_it_comes() -> None:
     seat.take()
     (worker,) = desk.memo.workers.by_id.values()
     (running,) = worker.core.running.values()
-    assert desk.broker.lifecycle.cancel(running)
+    assert desk.broker.cancel(running)
     for _ in range(9):  # as long as the job had
         desk.wait(1.0)
     client.send(job("echo", b"next"))

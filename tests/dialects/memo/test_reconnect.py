@@ -24,7 +24,7 @@ def nothing_is_left(desk: Desk) -> None:
     for _ in range(12):
         desk.wait(1.0)
     invariants.check(desk.broker)
-    assert desk.broker.active == 0
+    assert desk.broker.accounting.active == 0
     assert not desk.broker.clients
     assert not desk.memo.workers.by_id
     assert not desk.memo.interrupted.requests
@@ -51,7 +51,7 @@ def test_a_client_gets_its_answer_on_its_new_connection(answered_meanwhile: bool
     assert (answered, said.kind, said.payload) == (number, RESULT, b"y")
     again.send(job("echo", b"x"), number)
     assert not again.take()
-    assert desk.broker.done == 1
+    assert desk.broker.accounting.totals.done == 1
     nothing_is_left(desk)
 
 
@@ -62,7 +62,7 @@ def test_an_answer_that_was_lost_with_its_connection_is_given_again() -> None:
     client.drop()
     again = desk.seat()
     assert again.call(job("echo", b"x"), number).payload == b"y"
-    assert desk.broker.done == 1
+    assert desk.broker.accounting.totals.done == 1
     nothing_is_left(desk)
 
 
@@ -73,7 +73,7 @@ def test_only_the_same_request_is_the_same() -> None:
     for other in (job("echo", b"z"), job("other", b"x"), job("echo", b"x", 9999)):
         seat = desk.seat()
         seat.send(other, number)
-    assert desk.broker.accepted == 4
+    assert desk.broker.accounting.accepted == 4
     assert desk.memo.returned == 0
     nothing_is_left(desk)
 
@@ -89,7 +89,7 @@ def test_a_connection_may_break_more_than_once() -> None:
     desk.wait(1.5)
     worker.send(result(id, b"y"))
     assert [said.payload for _, said in client.take()] == [b"y"]
-    assert desk.broker.accepted == 1
+    assert desk.broker.accounting.accepted == 1
     nothing_is_left(desk)
 
 
@@ -99,9 +99,9 @@ def test_a_client_that_does_not_come_back_has_its_job_cancelled() -> None:
     client.send(job("echo", b"x"))
     client.drop()
     desk.wait(2.9)
-    assert desk.broker.active == 1
+    assert desk.broker.accounting.active == 1
     desk.wait(0.2)
-    assert desk.broker.active == 0
+    assert desk.broker.accounting.active == 0
     assert not desk.broker.clients
     nothing_is_left(desk)
 
@@ -128,10 +128,10 @@ def test_a_job_that_fails_meanwhile_is_new_when_it_comes_again() -> None:
     number = client.send(job("echo", b"x"))
     client.drop()
     desk.wait(1.1)
-    assert desk.broker.failed == 1
+    assert desk.broker.accounting.totals.failed == 1
     again = desk.seat()
     again.send(job("echo", b"x"), number)
-    assert desk.broker.accepted == 2
+    assert desk.broker.accounting.accepted == 2
     nothing_is_left(desk)
 
 
@@ -141,7 +141,7 @@ def test_no_grace_at_all() -> None:
     worker, id, client, number = busy(desk)
     client.drop()
     desk.wait(0.0)
-    assert desk.broker.active == 0
+    assert desk.broker.accounting.active == 0
     worker.send(result(id, b"y"))
     assert not worker.take()
     assert number
@@ -212,7 +212,7 @@ def test_a_job_that_was_lost_with_its_connection_is_given_again() -> None:
     assert (said.kind, said.id, said.payload) == (JOB, id, b"x")
     again.send(result(id, b"y"))
     assert [said.payload for _, said in client.take()] == [b"y"]
-    assert desk.broker.done == 1
+    assert desk.broker.accounting.totals.done == 1
     nothing_is_left(desk)
 
 
@@ -238,7 +238,7 @@ def test_a_cancelled_job_is_not_given_again() -> None:
     number = int.from_bytes(port.stack, "big") & 0x7FFFFFFF
     worker.drop()
     (running,) = port.core.running.values()
-    desk.broker.lifecycle.cancel(running)
+    desk.broker.cancel(running)
     again = desk.seat()
     again.send(ready("echo"), number)
     assert not again.take()
@@ -289,7 +289,7 @@ def test_another_request_may_have_the_id_of_the_last() -> None:
     assert not last.take()
     client.send(job("echo", b"more"))
     assert [given.payload for _, given in last.take()] == [b"more"]
-    assert desk.broker.done == 4
+    assert desk.broker.accounting.totals.done == 4
     nothing_is_left(desk)
 
 
@@ -316,9 +316,9 @@ def test_a_busy_worker_nobody_comes_for_is_given_up() -> None:
     worker.drop()
     desk.seat("elsewhere")
     desk.wait(2.9)
-    assert desk.broker.active == 1
+    assert desk.broker.accounting.active == 1
     desk.wait(0.2)
-    assert desk.broker.active == 0
+    assert desk.broker.accounting.active == 0
     assert not desk.memo.workers.by_id
     assert not client.take()
     assert desk.seat().call(result(id, b"y")).kind == DISCONNECT
@@ -365,7 +365,7 @@ def test_after_its_time_it_is_over_all_the_same() -> None:
     desk.seat("worker's")
     for _ in range(20):
         desk.wait(1.0)
-    assert desk.broker.active == 0
+    assert desk.broker.accounting.active == 0
     assert not desk.memo.workers.by_id
 
 

@@ -121,4 +121,4 @@ def said(message: tuple[Any, ...]) -> Any:
 
 
 def nothing_left(broker: Broker) -> bool:
-    return broker.active == 0 and broker.memory == 0
+    return broker.accounting.active == 0 and broker.accounting.memory == 0

@@ -36,7 +36,7 @@ def test_open_is_answered_and_its_values_count(desk: Desk):
     worker.say("READY", b"svc")
     (core,) = [one for one in desk.broker.workers if not one.internal]
     assert (core.name, core.credit, core.anonymous) == (b"w1", 3, False)
-    assert desk.broker.resources_of(core) == [b"r1", b"r2"]
+    assert desk.broker.control.resources_of(core) == [b"r1", b"r2"]
     assert worker.heard() == []
 
 
@@ -355,7 +355,7 @@ def test_shared_out_resources_are_told_to_workers_that_can_be_asked(desk: Desk):
     worker.open(name="w1")
     worker.say("READY", b"svc")
     bare = WorkerTalker(desk, b"bare")
-    desk.broker.share_out(b"svc", [b"r%d" % number for number in range(20)])
+    desk.broker.control.share_out(b"svc", [b"r%d" % number for number in range(20)])
     desk.wait(0.01)
     told = worker.heard()
     task = json.loads(told[-1][4])

@@ -359,9 +359,9 @@ def test_a_job_of_a_client_without_uuids_is_cancelled_under_the_name_it_was_give
     job = asker.ask(b"net", join([b'{"task":"echo","args":[],"kwargs":{}}']))
     desk.settle()
     given = worker.take()[-1]
-    desk.broker.lifecycle.epoch += 0.5  # the wall clock goes on, and is set
+    desk.broker.clock.epoch += 0.5  # the wall clock goes on, and is set
     assert job is not None
-    assert desk.broker.lifecycle.cancel(job)
+    assert desk.broker.cancel(job)
     desk.settle()
     told = worker.take()[-1]
     assert (given[2], told[2]) == (b"0x04", b"0x07")

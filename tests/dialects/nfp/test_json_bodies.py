@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from polydomo.core import job as jobs
-from polydomo.core.gather import Piece
-from polydomo.core.job import Failure
+from polydomo.core import failure as reasons
+from polydomo.core.failure import Failure
+from polydomo.core.pieces import Piece
 from polydomo.core.policy import FOREVER
 from polydomo.dialects.nfp import json_bodies
 from polydomo.wire.frames import frame, join
@@ -54,19 +54,19 @@ def test_a_failure_body_has_the_workers_detail():
 @pytest.mark.parametrize(
     ("failure", "status"),
     [
-        (Failure(jobs.EXPIRED, ""), b"408"),
-        (Failure(jobs.DEADLINE, ""), b"408"),
-        (Failure(jobs.BAD_TARGET, ""), b"400"),
-        (Failure(jobs.DUPLICATE, ""), b"400"),
-        (Failure(jobs.BAD_SERVICE, ""), b"400"),
-        (Failure(jobs.QUEUE_FULL, ""), b"500"),
-        (Failure(jobs.EXHAUSTED, ""), b"500"),
-        (Failure(jobs.STORE, ""), b"500"),
-        (Failure(jobs.WORKER_ERROR, ""), b"500"),
-        (Failure(jobs.WORKER_ERROR, "", None, b'{"status":417}'), b"417"),
-        (Failure(jobs.WORKER_ERROR, "", None, b'{"status":408}'), b"408"),
-        (Failure(jobs.WORKER_ERROR, "", None, b'{"status":200}'), b"500"),
-        (Failure(jobs.WORKER_ERROR, "", None, b'{"status":"\xff"}'), b"500"),
+        (Failure(reasons.EXPIRED, ""), b"408"),
+        (Failure(reasons.DEADLINE, ""), b"408"),
+        (Failure(reasons.BAD_TARGET, ""), b"400"),
+        (Failure(reasons.DUPLICATE, ""), b"400"),
+        (Failure(reasons.BAD_SERVICE, ""), b"400"),
+        (Failure(reasons.QUEUE_FULL, ""), b"500"),
+        (Failure(reasons.EXHAUSTED, ""), b"500"),
+        (Failure(reasons.STORE, ""), b"500"),
+        (Failure(reasons.WORKER_ERROR, ""), b"500"),
+        (Failure(reasons.WORKER_ERROR, "", None, b'{"status":417}'), b"417"),
+        (Failure(reasons.WORKER_ERROR, "", None, b'{"status":408}'), b"408"),
+        (Failure(reasons.WORKER_ERROR, "", None, b'{"status":200}'), b"500"),
+        (Failure(reasons.WORKER_ERROR, "", None, b'{"status":"\xff"}'), b"500"),
     ],
 )
 def test_the_status_of_a_failure(failure: Failure, status: bytes):
@@ -94,8 +94,8 @@ def test_gathered_results_are_named():
     pieces = [
         ok(b"w1", RESULT),
         ok(b"w2", b"plain"),
-        Piece(b"w3", None, jobs.WORKER_ERROR, "no", b'{"message":"boom","kind":"KeyError"}'),
-        Piece(b"w4", None, jobs.EXPIRED, "late", b""),
+        Piece(b"w3", None, reasons.WORKER_ERROR, "no", b'{"message":"boom","kind":"KeyError"}'),
+        Piece(b"w4", None, reasons.EXPIRED, "late", b""),
         ok(b"w5", b'{"w5":1,"more":2}'),
     ]
     assert json.loads(json_bodies.merge(pieces)) == {
@@ -127,7 +127,7 @@ def test_others_results_look_like_norfab_s():
     )["w"]
     assert (said["result"], said["failed"], said["errors"], said["juuid"]) == ("hello", False, [], "u")
     assert (said["service"], said["status"], said["task"]) == ("svc", "completed", "task")
-    failed = json.loads(json_bodies.norfab_failure(b"w", Failure(jobs.EXPIRED, "late"), b"u", b"svc"))["w"]
+    failed = json.loads(json_bodies.norfab_failure(b"w", Failure(reasons.EXPIRED, "late"), b"u", b"svc"))["w"]
     assert (failed["result"], failed["failed"], failed["errors"]) == (None, True, ["late"])
     both = json_bodies.norfab_pieces(
         [ok(b"w1", RESULT), Piece(b"w2", None, "expired", "late", b"")], b"u", b"s"

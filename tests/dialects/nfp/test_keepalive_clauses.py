@@ -15,7 +15,7 @@ EXPIRY = INTERVAL * LIVENESS
 
 def gone(worker: NfpWorker) -> None:
     """Says nothing until it is sent away."""
-    worker.beat = 0
+    worker.heartbeat = 0
     with pytest.raises(Disconnected):
         worker.expect(b"never", 10 * EXPIRY)
 

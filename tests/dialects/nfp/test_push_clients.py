@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from polydomo.core.gather import unpack
+from polydomo.core.pieces import unpack
 from polydomo.wire.frames import join
 from tests.dialects.nfp.desk import ClientTalker, WorkerTalker, nothing_left, said, status
 from tests.support.dialects import Desk

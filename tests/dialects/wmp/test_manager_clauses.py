@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from polydomo.core.model import Worker
 from polydomo.core.policy import Policy, WakePolicy
-from polydomo.core.worker import Worker
 from polydomo.dialects.wmp.broker_worker import WmpWorker
 from polydomo.dialects.wmp.messages import CANCEL, DONE, GIVE, NO, READY, STATUS, TAKE, WAKE
 from polydomo.server.settings import ServiceSection, Settings, in_effect
@@ -361,7 +361,7 @@ def test_a_cancelled_job_s_worker_is_told(desk: Desk, client: FakeClient):
     desk.settle()
     taken = worker.work()
     assert job is not None
-    assert desk.broker.lifecycle.cancel(job)
+    assert desk.broker.cancel(job)
     desk.settle()
     assert worker.hears(CANCEL) == {"job": taken["job"]}
     worker.say(DONE, {"job": taken["job"], "status": 200}, b"too late")
@@ -404,7 +404,7 @@ def test_a_failure_is_told_with_its_account(desk: Desk, client: FakeClient):
     job = worker.work()["job"]
     worker.say(DONE, {"job": job, "status": 500, "error": {"message": "no", "kind": "ValueError"}}, b"plain")
     assert client.reasons() == ["worker-error"]
-    assert desk.broker.failed == 1
+    assert desk.broker.accounting.totals.failed == 1
 
 
 @pytest.mark.clause("WMP-I-04")
@@ -472,8 +472,8 @@ def test_a_worker_that_says_how_often_it_speaks_is_held_to_it(desk: Desk, client
 
 
 def test_jobs_for_one_worker_wake_that_one(desk: Desk, client: FakeClient):
-    from polydomo.core.extras import Options
     from polydomo.core.targets import NAMES, Target
+    from polydomo.core.tracked_job import Options
 
     peers = [Peer(desk, b"w%d" % number) for number in range(5)]
     for worker in peers:

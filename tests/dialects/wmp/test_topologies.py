@@ -84,9 +84,9 @@ def settled(world: World) -> None:
         assert not hand.side.locks
         assert not hand.side.held
     for manager in world.managers:
-        assert manager.broker.active == 0
+        assert manager.broker.accounting.active == 0
         for service in manager.broker.services.values():
-            assert service.waiting == service.running == 0
+            assert service.queue.waiting == service.running == 0
     held_at_most_once(world)
 
 

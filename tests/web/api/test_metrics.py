@@ -10,8 +10,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from polydomo.core.counts import Counts
+from polydomo.core.model import Service
 from polydomo.core.policy import BrokerLimits, Policy
-from polydomo.core.service import Service
 from polydomo.services.management import Management
 from polydomo.store.errors import StoreFull
 from polydomo.web.api import health, metrics
@@ -72,7 +72,7 @@ class TestMetrics:
         broker = make_broker(BrokerLimits(), Policy())
         for number in range(metrics.SERVICES + 50):
             broker.keep_service(Service(broker, b"s%d" % number, Policy(), Counts()))
-        broker.policies = {b"s249": Policy()}
+        broker.services.policies = {b"s249": Policy()}
         server: Any = SimpleNamespace(broker=broker, management=Management(broker, "test"))
         collector = metrics.BrokerCollector(server)
         asyncio.run(collector.choose())

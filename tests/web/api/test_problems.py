@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from starlette.requests import Request
 
-from polydomo.core import job as jobs
-from polydomo.core.job import Failure
+from polydomo.core import failure as reasons
+from polydomo.core.failure import Failure
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 from polydomo.web.api.app import HttpApp, _unexpected
@@ -19,7 +19,7 @@ from polydomo.wire.frames import frame, join
 from tests.web.api.site import Site, is_problem
 
 REASONS = [
-    value for name, value in vars(jobs).items() if name.isupper() and isinstance(value, str) and "-" in value
+    value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str) and "-" in value
 ] + ["expired", "draining", "cancelled", "deadline", "store"]
 
 
@@ -69,12 +69,12 @@ class TestKinds:
         ],
     )
     def test_a_workers_own_answer_is_in_it(self, body: bytes, members: dict[str, Any]) -> None:
-        found = document(problem_of(Failure(jobs.WORKER_ERROR, "no", body, b'{"kind":"KeyError"}')))
+        found = document(problem_of(Failure(reasons.WORKER_ERROR, "no", body, b'{"kind":"KeyError"}')))
         assert found["account"] == {"kind": "KeyError"}
         assert {name: found[name] for name in members} == members
 
     def test_an_account_that_is_no_json_is_left_out(self) -> None:
-        assert "account" not in document(problem_of(Failure(jobs.WORKER_ERROR, "no", None, b"{")))
+        assert "account" not in document(problem_of(Failure(reasons.WORKER_ERROR, "no", None, b"{")))
 
 
 class TestUnexpected:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydomo.core.job import Job
+from polydomo.core.model import Job
 from polydomo.dialects.client_base import ClientBase
 from polydomo.dialects.dcp.messages import DIALECT, Width, close_metadata
 from polydomo.dialects.session import Session

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from polydomo.core.job import Job
-from polydomo.core.worker import Worker
+from polydomo.core.model import Job, Worker
 from polydomo.dialects import native_failure
 from polydomo.dialects.dcp.messages import DIALECT, Width, close_metadata
 from polydomo.dialects.session import Session
@@ -21,7 +20,7 @@ class DcpWorker(WorkerBase):
 
     def make_core(self) -> Worker:
         """Return the core's worker for this peer, not registered yet."""
-        core = Worker(self.broker, self.link.name("dcp"), DIALECT, self, self.session.context.beat)
+        core = self.broker.make_worker(self.link.name("dcp"), DIALECT, self, self.session.context.beat)
         core.anonymous = not self.link.named
         if self.link.slots:  # our own SDK announces its slots, and need not ask for each job with a ping
             core.base_credit = core.credit = min(self.link.slots, self.session.context.credit_max)

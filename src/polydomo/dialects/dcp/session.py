@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from polydomo.core.answers import STRAY
-from polydomo.core.extras import Options
-from polydomo.core.worker import Worker
+from polydomo.core.broker import STRAY
+from polydomo.core.model import Worker
+from polydomo.core.tracked_job import Options
 from polydomo.dialects.dcp.broker_client import DcpClient
 from polydomo.dialects.dcp.broker_worker import DcpWorker
 from polydomo.dialects.dcp.messages import (
@@ -93,7 +93,7 @@ class DcpSession(Session):
     def set_reading_paused(self, reading_paused: bool) -> None:
         core = self._registered()
         if core is not None:
-            core.set_deaf(reading_paused)
+            self.broker.set_reading_paused(core, reading_paused)
 
     def _set_width(self, width: Width) -> None:
         self.width = width

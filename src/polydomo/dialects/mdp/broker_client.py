@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polydomo.core.job import Job
+from polydomo.core.model import Job
 from polydomo.dialects.client_base import ClientBase
 from polydomo.dialects.mdp.messages import ClientForm
 from polydomo.dialects.session import Session
@@ -30,11 +30,11 @@ class MdpClient(ClientBase):
 
     def partial(self, job: Job, body: bytes) -> None:
         if self.form.partial_head is not None:
-            self._prepare_heads(job.asked)
+            self._prepare_heads(job.requested_service)
             self.link.answer(self._partial_head + (body or EMPTY_BODY))
 
     def final(self, job: Job, body: bytes) -> None:
-        service = job.asked
+        service = job.requested_service
         if service is not self._head_service:
             self._prepare_heads(service)
         self.link.answer(self._final_head + (body or EMPTY_BODY))

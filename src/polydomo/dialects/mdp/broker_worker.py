@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from polydomo.core.answers import ANSWERED, LATE
-from polydomo.core.job import Job
-from polydomo.core.worker import Worker
+from polydomo.core.broker import ANSWERED, LATE
+from polydomo.core.model import Job
 from polydomo.dialects import native_failure
 from polydomo.dialects.mdp.messages import TOKEN_FRAME, WorkerForm
 from polydomo.dialects.session import Session
@@ -32,7 +31,7 @@ class MdpWorker(WorkerBase):
         self.link.expect(self.session, self._final_head + token + DELIMITER)
         self.link.send(self._request_head + token + DELIMITER + (job.body or EMPTY_BODY))
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         self.link.send(self.form.heartbeat_message)
 
     def reset(self) -> None:
@@ -86,7 +85,7 @@ class MdpWorker(WorkerBase):
         if self.core is not None:
             # RFC 18 §Opening and Closing: one READY per conversation.
             return self.reject_unexpected("MDP READY from a registered worker")
-        core = Worker(self.broker, self.link.name("mdp"), self.form.name, self, self.session.context.beat)
+        core = self.broker.make_worker(self.link.name("mdp"), self.form.name, self, self.session.context.beat)
         core.anonymous = not self.link.named
         self.core = core
         self._closed = False

@@ -67,7 +67,7 @@ class MdpSession(Session):
 
     def set_reading_paused(self, reading_paused: bool) -> None:
         if self.worker is not None and self.worker.core is not None:
-            self.worker.core.set_deaf(reading_paused)
+            self.broker.set_reading_paused(self.worker.core, reading_paused)
 
     def _client_message(self, message: Message, header: bytes, lead: bool) -> None:
         form: ClientForm

@@ -7,9 +7,9 @@ and the request's ID is forgotten: a repeat then counts as a new request.
 from __future__ import annotations
 
 from polydomo.core.broker import Broker
-from polydomo.core.client import Client
-from polydomo.core.job import CLIENT_GONE, Failure, Job
-from polydomo.core.ports import ClientPort
+from polydomo.core.failure import CLIENT_GONE, Failure
+from polydomo.core.model import Client, ClientPort, Job
+from polydomo.core.tracked_job import survives_client
 from polydomo.dialects.memo.connection import REPLY_MAX, MemoPeerConnection, SentReply
 from polydomo.dialects.memo.messages import CLIENT_RESULT, DIALECT, payload_of
 from polydomo.dialects.memo.reconnect import InterruptedRequest, InterruptedRequests
@@ -37,7 +37,7 @@ class MemoClient(ClientPort):
             return
         reply: SentReply | None = None
         if len(content) <= REPLY_MAX and job.size <= REPLY_MAX:
-            reply = SentReply(job.asked, job.limit, hash(job.body), content)
+            reply = SentReply(job.requested_service, job.attempt_timeout, hash(job.body), content)
         self.connection.reply(job.envelope, content, reply)
 
     def failed(self, job: Job, failure: Failure) -> None:
@@ -71,8 +71,8 @@ class MemoClient(ClientPort):
     def give_up(self, job: Job) -> None:
         """Cancel a job whose request was not repeated in time, unless the job is durable or shared with others."""
         self._requests.pop(job, None)
-        if not self.broker.lifecycle.survives_client(job):
-            self.broker.lifecycle.cancel(job, Failure(CLIENT_GONE, "the client did not reconnect"))
+        if not survives_client(job):
+            self.broker.cancel(job, Failure(CLIENT_GONE, "the client did not reconnect"))
         self.leave_if_unused()
 
     def leave_if_unused(self) -> None:
@@ -85,7 +85,7 @@ class MemoClient(ClientPort):
         request = self._requests.pop(job, None)
         if request is None:
             return
-        reply = SentReply(job.asked, job.limit, hash(job.body), content)
+        reply = SentReply(job.requested_service, job.attempt_timeout, hash(job.body), content)
         if request.connection is not None:
             request.connection.reply(request.stack, content, reply)
         else:

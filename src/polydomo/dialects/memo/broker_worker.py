@@ -11,10 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from polydomo.core.broker import Broker
-from polydomo.core.job import Job
+from polydomo.core.model import Job, WorkerPort
 from polydomo.core.policy import FOREVER, Heartbeat
-from polydomo.core.ports import WorkerPort
-from polydomo.core.worker import Worker
 from polydomo.dialects.memo import messages
 from polydomo.dialects.memo.connection import MemoPeerConnection
 from polydomo.dialects.memo.messages import DIALECT, READY, RESULT, TIMEOUT_MAX, body_of, payload_of
@@ -65,7 +63,7 @@ class MemoWorker(WorkerPort):
         self.broker = workers.broker
         self.connection = connection
         self.id = workers.new_id()
-        self.core = Worker(self.broker, b"memo-" + self.id.hex().encode(), DIALECT, self, workers.beat)
+        self.core = self.broker.make_worker(b"memo-" + self.id.hex().encode(), DIALECT, self, workers.beat)
         self.core.anonymous = True
         self.core.must_beat = False  # MemoDB §Worker: nothing is sent between a JOB and its RESULT
         self.core.base_credit = self.core.credit = 0
@@ -87,7 +85,7 @@ class MemoWorker(WorkerPort):
         self.state = BUSY
         self._reply(self._job_message(job))
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Reply with HEARTBEAT: no job was found for a while (MemoDB §Worker)."""
         if self.state == WAITING and self.connection.transport is not None:
             self.state = PROBED
@@ -98,7 +96,7 @@ class MemoWorker(WorkerPort):
 
     def cancel(self, job: Job) -> None:
         """Note that the job was taken from the worker: memo01 has no message for it. A late RESULT is dropped."""
-        self._late_until = job.due
+        self._late_until = job.attempt_deadline
 
     def dismiss(self, reason: str) -> None:
         """Reply with DISCONNECT if a request is open: the worker expired, or the broker stops."""
@@ -207,7 +205,7 @@ class MemoWorker(WorkerPort):
         self.workers.by_id.pop(self.id, None)
 
     def _job_message(self, job: Job) -> bytes:
-        seconds = job.limit or job.service.policy.timeout
+        seconds = job.attempt_timeout or job.service.policy.timeout
         timeout = TIMEOUT_MAX if seconds == FOREVER else min(round(seconds * 1000), TIMEOUT_MAX)
         service = job.service.name
         if service is not self._service or timeout != self._timeout:

@@ -13,7 +13,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from polydomo.core.job import Job
+from polydomo.core.model import Job
 from polydomo.dialects.session import LARGE_WRITE, Flushable, Outbox
 from polydomo.errors import ProtocolError
 from polydomo.wire.sp.requests import head

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from polydomo.core.job import Job
+from polydomo.core.model import Job
 from polydomo.core.timers import Timer
 from polydomo.dialects.memo.connection import MemoPeerConnection, SentReply
 
@@ -58,7 +58,12 @@ class InterruptedRequest:
         if reply is not None:
             return reply.service == service and reply.limit == limit and reply.digest == hash(body)
         job = self.job
-        return job is not None and job.asked == service and job.limit == limit and job.body == body
+        return (
+            job is not None
+            and job.requested_service == service
+            and job.attempt_timeout == limit
+            and job.body == body
+        )
 
 
 class InterruptedRequests:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from polydomo.core.broker import Broker
-from polydomo.core.job import Job
+from polydomo.core.model import Job
 from polydomo.dialects.memo import messages
 from polydomo.dialects.memo.broker_client import MemoClient
 from polydomo.dialects.memo.broker_worker import BUSY, ID_SIZE, WAITING, MemoWorker, MemoWorkers

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from polydomo.core.gather import Piece
-from polydomo.core.job import QUEUE_FULL
-from polydomo.core.registry import RESERVED
+from polydomo.core.failure import QUEUE_FULL
+from polydomo.core.pieces import Piece
 from polydomo.core.result_history import JobResult
+from polydomo.core.services import RESERVED
 from polydomo.core.targets import Target
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.dialects import targets
 from polydomo.dialects.client_base import ClientBase
 from polydomo.dialects.nfp import json_bodies, messages
@@ -150,8 +151,8 @@ class NfpClient:
         if self.form.norfab:
             # norfab's replies begin with 202. Its client ignores that one if it knows the job's workers.
             names = targets.names_in(command.target)
-            if not names and job is not None and job.extra is not None and job.extra.names:
-                names = job.extra.names
+            if not names and job is not None and isinstance(job, TrackedJob) and job.names:
+                names = job.names
             if names:
                 self.replies.reply_state(command, messages.ACCEPTED, b"DISPATCHED", command.target, names)
         if job is not None:
@@ -174,13 +175,13 @@ class NfpClient:
     def _delete(self, command: ClientCommand) -> None:
         """Drop a queued job or tell a running job's worker (NFP §DELETE)."""
         job = self.broker.find(command.uuid.decode())
-        if job is not None and self.broker.lifecycle.cancel(job):
+        if job is not None and self.broker.cancel(job):
 
             def cancelled() -> None:
                 if not self.core.gone:
                     self.replies.reply_state(command, messages.OK, b"CANCELLED")
 
-            self.broker.lifecycle.when_ended(job, cancelled)
+            self.broker.when_ended(job, cancelled)
         else:
             self.replies.reply_error(command, "no job with this UUID can be cancelled", "unknown")
 
@@ -191,8 +192,8 @@ class NfpClient:
         if self.form.norfab:
             # No reply: norfab's client would take a refusal for the job's failure. Its target is the worker in the
             # job's 202, which need not be the one that has the job now.
-            if job is not None and job.extra is not None:
-                self.broker.put(job, names if job.extra.several() else [], body)
+            if job is not None and isinstance(job, TrackedJob):
+                self.broker.put(job, names if job.is_gathered() else [], body)
         elif job is not None and self.broker.put(job, names, body):
             self.replies.reply_state(command, messages.ACCEPTED, b"ACCEPTED", command.target)
         else:

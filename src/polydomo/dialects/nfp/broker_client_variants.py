@@ -8,9 +8,11 @@
 
 from __future__ import annotations
 
-from polydomo.core.gather import Piece, pack, unpack
-from polydomo.core.job import Failure, Job
+from polydomo.core.failure import Failure
+from polydomo.core.model import Job
+from polydomo.core.pieces import Piece, pack, unpack
 from polydomo.core.targets import RESOURCES
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.dialects.client_base import ClientBase
 from polydomo.dialects.nfp import json_bodies
 from polydomo.dialects.nfp.broker_worker import RESULT_READY
@@ -42,9 +44,9 @@ class PlainClient(ClientBase):
         self.link.resume()
 
     def accepted(self, job: Job) -> None:
-        self._replies.respond_accepted(job, b"QUEUED", None if job.extra is None else job.extra.names)
-        if job.extra is not None and job.extra.durable and job.extra.leader is None:
-            self.broker.lifecycle.detach(job)  # the store has the job, and there may be any number of them
+        self._replies.respond_accepted(job, b"QUEUED", job.names if isinstance(job, TrackedJob) else None)
+        if isinstance(job, TrackedJob) and job.durable and job.leader is None:
+            self.broker.detach(job)  # the store has the job, and there may be any number of them
         else:
             self._accepted[job] = None
 
@@ -52,12 +54,12 @@ class PlainClient(ClientBase):
         """Send nothing: there is one RESPONSE per command."""
 
     def final(self, job: Job, body: bytes) -> None:
-        if job.extra is None:
+        if not isinstance(job, TrackedJob):
             self._replies.respond(job, OK, body)
         elif job in self._accepted:
             del self._accepted[job]
         else:  # ended before it was accepted: the reply to its POST
-            self._replies.respond(job, OK, merge_gathered(body) if job.extra.several() else body)
+            self._replies.respond(job, OK, merge_gathered(body) if job.is_gathered() else body)
 
     def failed(self, job: Job, failure: Failure) -> None:
         if job in self._accepted:
@@ -74,11 +76,11 @@ class PushClient(ClientBase):
         self._replies = replies
 
     def accepted(self, job: Job) -> None:
-        self._replies.respond_accepted(job, b"QUEUED", None if job.extra is None else job.extra.names)
+        self._replies.respond_accepted(job, b"QUEUED", job.names if isinstance(job, TrackedJob) else None)
 
     def assigned(self, job: Job, names: list[bytes]) -> None:
         """Send the worker's name if the client cannot know it: the worker that has the one requested resource."""
-        target = None if job.extra is None else job.extra.target
+        target = job.target if isinstance(job, TrackedJob) else None
         if target is not None and target.kind == RESOURCES and target.single:
             self._replies.respond_accepted(job, b"DISPATCHED", names)
 
@@ -124,11 +126,11 @@ class NorfabClient(ClientBase):
         if names:
             self._send_workers(job, names)
 
-    def taken(self, job: Job, name: bytes, body: bytes) -> None:
+    def acknowledged(self, job: Job, name: bytes, body: bytes) -> None:
         said = b'{"worker":%b,"uuid":%b,"status":"ACCEPTED","service":%b}' % (
             json_bodies.quote_name(self._announced_name(job, name)),
             json_bodies.quote_text(uuid_of(job)),
-            json_bodies.quote_name(job.asked),
+            json_bodies.quote_name(job.requested_service),
         )
         self._replies.respond(job, CREATED, frame(said))
 
@@ -136,7 +138,7 @@ class NorfabClient(ClientBase):
         announced = self._announced_name(job, name)
         if not body.startswith(b'{"worker":'):
             task = json_bodies.task_in(job.body)
-            body = json_bodies.norfab_event(announced, kind, body, uuid_of(job), job.asked, task)
+            body = json_bodies.norfab_event(announced, kind, body, uuid_of(job), job.requested_service, task)
         elif announced != name:
             body = json_bodies.rename_worker(body, announced)
         if kind == RESULT_READY:
@@ -157,11 +159,11 @@ class NorfabClient(ClientBase):
         self._send_result(job, name, body, failure)
 
     def final(self, job: Job, body: bytes) -> None:
-        extra = job.extra
+        extra = job if isinstance(job, TrackedJob) else None
         if extra is None:
             self._replies.respond(job, OK, body)
             return
-        if extra.several():
+        if extra.is_gathered():
             pieces = unpack(body)
             if job not in self._workers:
                 self._send_workers(job, [piece.name for piece in pieces])
@@ -188,10 +190,10 @@ class NorfabClient(ClientBase):
         """Send 202 with the names of the job's workers."""
         self._workers[job] = names
         target = target_of(job)
-        if job.asked is not self._tail_service or target != self._tail_target:
-            self._tail_service = job.asked
+        if job.requested_service is not self._tail_service or target != self._tail_target:
+            self._tail_service = job.requested_service
             self._tail_target = target
-            self._tail = json_bodies.job_status_tail(job.asked, target, b"DISPATCHED")
+            self._tail = json_bodies.job_status_tail(job.requested_service, target, b"DISPATCHED")
         said = b'{"workers":%b,"uuid":%b%b' % (
             json_bodies.name_list(names),
             json_bodies.quote_text(uuid_of(job)),
@@ -202,7 +204,7 @@ class NorfabClient(ClientBase):
     def _announced_name(self, job: Job, name: bytes) -> bytes:
         """Return the name in the job's 202 for the worker `name`: a job for any worker may have moved since."""
         names = self._workers.get(job)
-        if names is None or len(names) != 1 or job.extra is None or job.extra.several():
+        if names is None or len(names) != 1 or not isinstance(job, TrackedJob) or job.is_gathered():
             return name
         return names[0]
 
@@ -219,9 +221,9 @@ class NorfabClient(ClientBase):
         uuid = uuid_of(job)
         if failure is not None or body is None:
             failure = failure or Failure("", "the worker sent no result")
-            said = json_bodies.norfab_failure(announced, failure, uuid, job.asked)
+            said = json_bodies.norfab_failure(announced, failure, uuid, job.requested_service)
         else:
-            said = json_bodies.norfab_result(name, announced, body, uuid, job.asked, job.body)
+            said = json_bodies.norfab_result(name, announced, body, uuid, job.requested_service, job.body)
         self._replies.respond(job, OK, frame(said))
 
     def _drop(self, job: Job) -> None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from polydomo.core.answers import ANSWERED, STRAY
-from polydomo.core.broker import Broker
-from polydomo.core.job import WORKER_ERROR, Failure, Job
-from polydomo.core.worker import Worker
+from polydomo.core.broker import ANSWERED, STRAY, Broker
+from polydomo.core.failure import WORKER_ERROR, Failure
+from polydomo.core.model import Job, Worker
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.dialects.nfp import json_bodies, messages, worker_info
 from polydomo.dialects.nfp.messages import BROKER, COMMANDS, OK_FRAME, TOKEN_FRAME, Form, status_of
 from polydomo.dialects.session import NAME_TAKEN, Session
@@ -74,7 +74,7 @@ class NfpWorker(WorkerBase):
             self.link.expect(self.session, form.from_worker_response + address + OK_FRAME)
         self.link.send(form.to_worker_post + TOKEN_FRAME + address + body)
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         self.link.send(self._keepalive)
 
     def cancel(self, job: Job) -> None:
@@ -221,7 +221,7 @@ class NfpWorker(WorkerBase):
             # NFP §Opening and Closing: MUST NOT send a further READY.
             return self.reject_unexpected("NFP READY from a registered worker")
         self.service = service
-        core = Worker(self.broker, self.name, self.form.name, self, self.session.context.beat)
+        core = self.broker.make_worker(self.name, self.form.name, self, self.session.context.beat)
         core.base_credit = core.credit = self.credit
         core.steady = self.form.norfab  # norfab counts nothing but KEEPALIVE as a heartbeat
         core.anonymous = self.anonymous
@@ -304,7 +304,7 @@ class NfpWorker(WorkerBase):
         if status == messages.OK:
             known = self._final(core, token, body)
         elif status in (messages.CREATED, messages.ACCEPTED):
-            known = self.broker.taken(core, token, Message(body, 0, len(body)).take() or b"")
+            known = self.broker.acknowledged(core, token, Message(body, 0, len(body)).take() or b"")
             self._reclaimed.pop(token, None)
         elif status in (messages.PENDING, messages.WAITING_INPUT):
             self.broker.seen(core)
@@ -338,7 +338,7 @@ class NfpWorker(WorkerBase):
                 self.broker.seen(core)
                 self._result_ready[token] = self._strip_token(job, body)
                 self._send_about(messages.GET, job, frame(b"{}"))
-            elif token in core.late:
+            elif token in core.revoked:
                 # The job was revoked; only the end of the attempt was waited for.
                 self.broker.fail(core, token, Failure(WORKER_ERROR, "the result came too late"))
             return
@@ -413,6 +413,6 @@ class NfpWorker(WorkerBase):
 
 def uid_of(broker: Broker, job: Job) -> bytes:
     """Return a job's UUID for workers: the client's, or a generated one if the client's dialect has none."""
-    if job.extra is not None:
-        return job.extra.uid.encode()
-    return b"%x-%x" % (broker.era, job.id)
+    if isinstance(job, TrackedJob):
+        return job.uid.encode()
+    return b"%x-%x" % (broker.start_id, job.id)

@@ -12,12 +12,12 @@ from typing import Any, Final
 import msgspec
 
 from polydomo._version import __version__
-from polydomo.core import job as jobs
-from polydomo.core.extras import Options
-from polydomo.core.gather import Piece
-from polydomo.core.job import Failure
+from polydomo.core import failure as reasons
+from polydomo.core.failure import Failure
 from polydomo.core.names import printable
-from polydomo.core.registry import SERVICE_NAME_MAX
+from polydomo.core.pieces import Piece
+from polydomo.core.services import SERVICE_NAME_MAX
+from polydomo.core.tracked_job import Options
 from polydomo.dialects import options as job_options
 from polydomo.dialects.nfp.messages import ERROR, TIMEOUT, UNEXPECTED, UNKNOWN, UUID_MAX
 from polydomo.dialects.session import SessionContext
@@ -25,11 +25,11 @@ from polydomo.wire.frames import LONG, MORE, split
 
 # The status of the broker's own failures; a worker's is in its failure detail.
 STATUSES: Final[dict[str, bytes]] = {
-    jobs.EXPIRED: TIMEOUT,
-    jobs.DEADLINE: TIMEOUT,
-    jobs.BAD_SERVICE: UNKNOWN,
-    jobs.BAD_TARGET: UNKNOWN,
-    jobs.DUPLICATE: UNKNOWN,
+    reasons.EXPIRED: TIMEOUT,
+    reasons.DEADLINE: TIMEOUT,
+    reasons.BAD_SERVICE: UNKNOWN,
+    reasons.BAD_TARGET: UNKNOWN,
+    reasons.DUPLICATE: UNKNOWN,
 }
 _WORKER_STATUSES: Final = (UNKNOWN, TIMEOUT, UNEXPECTED, ERROR)
 
@@ -94,7 +94,7 @@ def failure_body(uuid: bytes, service: bytes, failure: Failure) -> bytes:
 
 def failure_status(failure: Failure) -> bytes:
     """Return the status of a failure."""
-    if failure.reason == jobs.WORKER_ERROR and failure.detail:
+    if failure.reason == reasons.WORKER_ERROR and failure.detail:
         members = object_in(failure.detail)
         if members is not None and "status" in members:
             status = bytes(members["status"])
@@ -106,7 +106,7 @@ def failure_status(failure: Failure) -> bytes:
 def failure_detail(status: bytes, message: str) -> bytes:
     """Return the failure detail for a worker that only sent a status."""
     return b'{"reason":"%b","message":%b,"status":%b}' % (
-        jobs.WORKER_ERROR.encode(),
+        reasons.WORKER_ERROR.encode(),
         msgspec.json.encode(message),
         status,
     )

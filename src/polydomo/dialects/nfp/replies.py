@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from polydomo.core.gather import Piece, unpack
-from polydomo.core.job import DELAYED, STATES, STORING, WAITING, Failure, Job
+from polydomo.core.failure import Failure
+from polydomo.core.model import Job
+from polydomo.core.pieces import Piece, unpack
 from polydomo.core.result_history import JobResult
+from polydomo.core.states import DELAYED, STATES, STORING, WAITING
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.dialects import targets
 from polydomo.dialects.nfp import json_bodies, messages
 from polydomo.dialects.nfp.messages import BROKER, OK_FRAME, ClientCommand, Form
@@ -35,27 +38,27 @@ class Replies:
         envelope = job.envelope
         end = 2 + envelope[1]
         if envelope[end] == messages.MMI:
-            start = self.form.head(BROKER, messages.MMI) + frame(job.asked, True)
+            start = self.form.head(BROKER, messages.MMI) + frame(job.requested_service, True)
         else:
-            if job.asked is not self._head_service:
-                self._head_service = job.asked
-                self._head = self.form.to_client_response + frame(job.asked, True)
+            if job.requested_service is not self._head_service:
+                self._head_service = job.requested_service
+                self._head = self.form.to_client_response + frame(job.requested_service, True)
             start = self._head
         self.link.answer(start + envelope[:end] + b"\x01\x03" + status + (body or EMPTY_BODY))
 
     def respond_accepted(self, job: Job, state: bytes, names: list[bytes] | None) -> None:
         """Send 202 with the job's state and its workers, if they are known."""
-        body = json_bodies.job_status(uuid_of(job), job.asked, target_of(job), state, names)
+        body = json_bodies.job_status(uuid_of(job), job.requested_service, target_of(job), state, names)
         self.respond(job, messages.ACCEPTED, frame(body))
 
     def respond_failure(self, job: Job, failure: Failure) -> None:
         """Send the status and description of a failure."""
-        body = json_bodies.failure_body(uuid_of(job), job.asked, failure)
+        body = json_bodies.failure_body(uuid_of(job), job.requested_service, failure)
         self.respond(job, json_bodies.failure_status(failure), frame(body))
 
     def notify(self, start: bytes, job: Job, body: bytes) -> None:
         """Send an EVENT or STREAM about a job; `start` is its prepared head."""
-        self.link.answer(start + frame(job.asked, True) + uuid_frame(job) + OK_FRAME + body)
+        self.link.answer(start + frame(job.requested_service, True) + uuid_frame(job) + OK_FRAME + body)
 
     # To the client's commands
 
@@ -96,7 +99,7 @@ class Replies:
 
     def reply_running(self, command: ClientCommand, job: Job) -> None:
         """Reply that the job has not ended."""
-        names = None if job.extra is None else job.extra.names
+        names = job.names if isinstance(job, TrackedJob) else None
         self.reply_state(command, messages.PENDING, state_of(job), command.target, names)
 
     def reply_end(self, command: ClientCommand, ended: JobResult) -> None:

@@ -95,7 +95,7 @@ class NfpSession(Session):
 
     def set_reading_paused(self, reading_paused: bool) -> None:
         if self.worker is not None and self.worker.core is not None:
-            self.worker.core.set_deaf(reading_paused)
+            self.broker.set_reading_paused(self.worker.core, reading_paused)
 
     def _open_client(self, form: Form, message: Message) -> None:
         """Reply to a client's OPEN, in which it may choose to be told of its jobs as they proceed (push)."""

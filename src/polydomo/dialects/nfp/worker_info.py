@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from polydomo.core.job import WORKER_ERROR, Failure
-from polydomo.core.registry import SERVICE_NAME_MAX
+from polydomo.core.failure import WORKER_ERROR, Failure
+from polydomo.core.services import SERVICE_NAME_MAX
 from polydomo.dialects.nfp import json_bodies
 from polydomo.wire.frames import EMPTY_BODY, Message
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from polydomo.core.broker import Broker
-from polydomo.core.gather import Piece
+from polydomo.core.pieces import Piece
 from polydomo.core.timers import Timer
 from polydomo.dialects import targets
 from polydomo.dialects.nfp.broker_worker import NfpWorker

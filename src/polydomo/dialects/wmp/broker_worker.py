@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from polydomo.core.answers import ANSWERED, LATE
-from polydomo.core.job import WORKER_ERROR, Failure, Job
+from polydomo.core.broker import ANSWERED, LATE
+from polydomo.core.failure import WORKER_ERROR, Failure
+from polydomo.core.model import Job, WorkerPort
 from polydomo.core.policy import FOREVER, Heartbeat, label_texts
-from polydomo.core.ports import WorkerPort
-from polydomo.core.worker import Worker
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.dialects.session import Session
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.selection import scheduler_of, weight_of
@@ -60,7 +60,7 @@ class WmpWorker(WorkerPort):
         self.manager = manager
         self.path = tuple(path)
         name = f"wmp-{origin[1:].hex()}".encode() if anonymous else origin
-        self.core = Worker(broker, name, DIALECT, self, SILENCE)
+        self.core = broker.make_worker(name, DIALECT, self, SILENCE)
         self.core.anonymous = anonymous
         self.core.parallel = True
         self.core.base_credit = self.core.credit = 0  # it fetches its jobs
@@ -85,7 +85,7 @@ class WmpWorker(WorkerPort):
 
     def dispatch(self, job: Job) -> None:
         service = job.service.name
-        seconds = job.limit or job.service.policy.timeout
+        seconds = job.attempt_timeout or job.service.policy.timeout
         if service is not self._service or seconds != self._timeout:
             self._service = service
             self._timeout = seconds
@@ -93,7 +93,7 @@ class WmpWorker(WorkerPort):
             self._take_tail = messages.take_tail(self.manager, seconds)
         tail = self._take_tail
         more = 1 if seconds == FOREVER else 2
-        if job.extra is not None:
+        if isinstance(job, TrackedJob):
             options = self._option_headers(job)
             more += len(options)
             tail = b"".join([tail, *options])
@@ -131,7 +131,7 @@ class WmpWorker(WorkerPort):
             self._ready_headers = headers
         if core.services:
             if not core.running:
-                core.late.clear()
+                core.revoked.clear()
             self.wakeable.set_ready(self._ready_slots, self.broker.now)
 
     def give(self, headers: bytes) -> None:
@@ -219,7 +219,7 @@ class WmpWorker(WorkerPort):
         self.wakeable.weight = weight_of(labels)
         self._ready_slots = slots
         self.wakeable.slots = max(slots + len(self.core.running), 1)
-        self.core.beat = Heartbeat(beat / 1000.0, LIVENESS) if beat else SILENCE
+        self.core.heartbeat = Heartbeat(beat / 1000.0, LIVENESS) if beat else SILENCE
         self.core.beats_busy = beat > 0
         if not self.core.services:
             self.core.relay = bool(decoded.get("relay"))
@@ -271,7 +271,7 @@ class WmpWorker(WorkerPort):
     def _option_headers(self, job: Job) -> list[bytes]:
         """Return the headers that only some jobs have, in the order of their encoded names, all after `timeout`."""
         found: list[bytes] = []
-        extra = job.extra
+        extra = job if isinstance(job, TrackedJob) else None
         if extra is not None and extra.deadline < FOREVER:
             left = max(round((extra.deadline - self.broker.now) * 1000), 0)
             found.append(cbor.encode("deadline") + cbor.encode(left))

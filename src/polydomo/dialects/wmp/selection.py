@@ -13,7 +13,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from polydomo.core.broker import Broker
-from polydomo.core.service import Service
+from polydomo.core.model import Service
 from polydomo.dialects.wmp.wakeup import Pool as Pool  # public here
 from polydomo.dialects.wmp.wakeup import WakeableWorker, WakeScheduler
 

@@ -59,7 +59,7 @@ class WmpSession(Session):
 
     def set_reading_paused(self, reading_paused: bool) -> None:
         for worker in self.workers.values():
-            worker.core.set_deaf(reading_paused)
+            self.broker.set_reading_paused(worker.core, reading_paused)
 
     def forget(self, worker: WmpWorker) -> None:
         """Remove a worker that is gone."""

@@ -17,12 +17,10 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from polydomo.core.broker import Broker
-from polydomo.core.job import Job
+from polydomo.core.model import Job, Service, WakeupPort, Worker
 from polydomo.core.policy import WakePolicy
-from polydomo.core.ports import WakeupPort
-from polydomo.core.service import Service
 from polydomo.core.timers import Timer
-from polydomo.core.worker import Worker
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.dialects.wmp import messages
 
 # The longest pause between two rounds, in units of `patience`.
@@ -118,9 +116,9 @@ class WakeableWorker:
                 scheduler.make_unavailable(self)
         for scheduler in self.schedulers if len(self.schedulers) == 1 else list(self.schedulers):
             service = scheduler.service
-            if service.named and self.core.name in service.named and self.can_be_woken():
+            if service.pinned and self.core.name in service.pinned and self.can_be_woken():
                 scheduler.wake_one(self)
-            if service.waiting > len(scheduler.open):
+            if service.queue.waiting > len(scheduler.open):
                 scheduler.wake_missing()
 
     def wake(self, scheduler: WakeScheduler, now: float, expected: bool) -> Wake:
@@ -226,14 +224,14 @@ class WakeScheduler(WakeupPort):
     # WakeupPort
 
     def wanted(self, service: Service, job: Job) -> None:
-        extra = job.extra
+        extra = job if isinstance(job, TrackedJob) else None
         if not job.client.relay:
             self._remote_barred = False
-        if extra is not None and (extra.worker or extra.resource):
-            worker = self.names.get(extra.worker)
+        if extra is not None and (extra.pinned_worker or extra.resource):
+            worker = self.names.get(extra.pinned_worker)
             if worker is not None and worker.can_be_woken():
                 self.wake_one(worker)
-        elif len(self.open) < service.waiting * self.policy.first and not service.paused:
+        elif len(self.open) < service.queue.waiting * self.policy.first and not service.paused:
             self._wake(self.policy.first)
 
     def ready(self) -> int:
@@ -260,7 +258,7 @@ class WakeScheduler(WakeupPort):
             self.broker.timers.clear(self._widen_timer)
             self.broker.timers.clear(self._busy_timer)
             self.service.wakeup = None
-        elif self.service.waiting:
+        elif self.service.queue.waiting:
             # Not at once: if many leave together, each would be woken in place of the one before.
             self.broker.timers.set(self._widen_timer, self.broker.now + self.policy.patience)
 
@@ -279,7 +277,7 @@ class WakeScheduler(WakeupPort):
     def wake_missing(self) -> None:
         """Wake a worker for each waiting job that has no open WAKE."""
         service = self.service
-        missing = service.waiting - len(self.open)
+        missing = service.queue.waiting - len(self.open)
         if missing > 0 and not service.paused:
             self._wake(missing)
 
@@ -319,7 +317,12 @@ class WakeScheduler(WakeupPort):
     def refused(self, worker: WakeableWorker) -> None:
         """Note that a GIVE was answered with NO: a joined broker may not have any of the waiting jobs."""
         service = self.service
-        if worker.core.relay and service.waiting and not service.paused and worker.core in service.workers:
+        if (
+            worker.core.relay
+            and service.queue.waiting
+            and not service.paused
+            and worker.core in service.workers
+        ):
             self._remote_barred = True
 
     # Inside
@@ -350,7 +353,7 @@ class WakeScheduler(WakeupPort):
             else:
                 self.silent[worker] = None
         service = self.service
-        if service.waiting and not service.paused:
+        if service.queue.waiting and not service.paused:
             self._width = min(self._width * 2, self.policy.widest)
             self._pause = min(self._pause * 2, self.policy.patience * LONGEST_PAUSE)
             self._wake(max(self._width - len(self.open), 1), len(self.silent))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from polydomo.core.job import EXHAUSTED
+from polydomo.core.failure import EXHAUSTED
 from polydomo.ledger.schema import DEAD, FAILED
 from polydomo.pipeline.tables import columns
 from polydomo.pipeline.tables.columns import Batches, Words

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from polydomo.core.job import EXHAUSTED
+from polydomo.core.failure import EXHAUSTED
 from polydomo.ledger import schema as ledger
 from polydomo.pipeline.tables.spec import TableColumn, TableSpec
 

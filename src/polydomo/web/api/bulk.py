@@ -21,9 +21,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from polydomo.core.extras import Options
-from polydomo.core.gather import unpack
 from polydomo.core.names import parse_name
+from polydomo.core.pieces import unpack
+from polydomo.core.tracked_job import Options
 from polydomo.dialects import options as job_options
 from polydomo.web.api import request_options
 from polydomo.web.api.body_json import NAMES as MEMBERS
@@ -81,7 +81,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         options = request_options.options_of(scope["query_string"], {}, durable, ("window",))
         window = _window(scope["query_string"])
         client = clients.get(request_options.client_of(scope, headers))
-        if server.broker.draining:
+        if server.broker.accounting.draining:
             raise problem("draining", "the broker accepts no new jobs")
         return BulkResponse(server, client, parse_name(scope["path_params"]["service"]), options, window)
 
@@ -206,7 +206,7 @@ class BulkResponse(Response):
             return
         result = pending.ended
         assert result is not None
-        self.server.broker.lifecycle.results.drop(pending.uid)
+        self.server.broker.store_events.forget_result(pending.uid)
         body = result.body or b""
         if result.failure is not None:
             self._write(*found, {"ok": False, "problem": problem_of(result.failure).document()})

@@ -151,7 +151,9 @@ def _file_response(
     except ValueError as error:
         file.close()
         raise problem("too-many-requests", str(error)) from error
-    return SharedFileResponse(_chunks(files, file, start, end), status, headers, lambda: files.end_transfer(file))
+    return SharedFileResponse(
+        _chunks(files, file, start, end), status, headers, lambda: files.end_transfer(file)
+    )
 
 
 def parse_range(text: str, size: int) -> tuple[int, int] | None:

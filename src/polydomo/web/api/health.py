@@ -41,10 +41,12 @@ def make_router(server: BrokerServer) -> APIRouter:
 def _not_ready_reason(server: BrokerServer) -> str:
     """Return why the broker accepts no jobs; empty if it does."""
     broker = server.broker
-    if broker.draining:  # HTTP opens after all other listeners, so before that the broker is complete
+    if (
+        broker.accounting.draining
+    ):  # HTTP opens after all other listeners, so before that the broker is complete
         return "the broker is stopping"
-    if broker.memory > broker.memory_limit:
-        return f"its jobs have {broker.memory} bytes, more than limits.memory"
+    if broker.accounting.memory > broker.accounting.memory_limit:
+        return f"its jobs have {broker.accounting.memory} bytes, more than limits.memory"
     watch = server.store_watch
     if watch is not None and watch.trouble is not None:
         return f"the store is in trouble: {watch.trouble}"

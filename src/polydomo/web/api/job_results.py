@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from polydomo.core import job as jobs
+from polydomo.core import failure as reasons
 from polydomo.core.result_history import JobResult
 from polydomo.web.api.problems import problem
 from polydomo.web.waiting import called_back
@@ -34,6 +34,6 @@ async def _recall(server: BrokerServer, uid: str) -> JobResult | None:
 
     ended = await called_back(start)
     failure = None if ended is None or ended.service else ended.failure
-    if failure is not None and failure.reason == jobs.STORE:  # the store could not be read
+    if failure is not None and failure.reason == reasons.STORE:  # the store could not be read
         raise problem("store", failure.message)
     return ended

@@ -13,9 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from polydomo.core.job import ENDS, Job
+from polydomo.core.model import Job
 from polydomo.core.names import parse_name
 from polydomo.core.result_history import JobResult
+from polydomo.core.states import ENDS
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.services.slices import chunks
 from polydomo.store.records import JobFilter
 from polydomo.web.api import request_options, times, views
@@ -214,7 +216,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
             if await _find(id) is None:
                 raise _unknown(id)
             raise problem("conflict", "the job has ended")
-        if not broker.lifecycle.cancel(job):
+        if not broker.cancel(job):
             raise problem(
                 "conflict", f"the job is {views.state_of(job)} and cannot be cancelled at the moment"
             )
@@ -225,7 +227,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         """Return 202 as soon as the job is accepted. The broker's own services have no such jobs: return the result."""
         timeout = server.settings.http.patience
         job = pending.job
-        if job is not None and job.extra is None:
+        if job is not None and not isinstance(job, TrackedJob):
             await pending.outcome(timeout)
         elif not pending.accepted:
             await pending.acceptance(timeout)
@@ -251,17 +253,17 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         if ended is None:
             return _accepted_response(pending, service, headers)
         job = pending.job
-        if job is not None and job.extra is not None and job.extra.durable:
+        if job is not None and isinstance(job, TrackedJob) and job.durable:
             headers["content-location"] = f"{views.path_of(pending.uid)}/result"
         else:
-            broker.lifecycle.results.drop(pending.uid)  # delivered: it will not be requested again
+            broker.store_events.forget_result(pending.uid)  # delivered: it will not be requested again
         return job_response(ended, accept, headers)
 
     def _accepted_response(pending: PendingJob, service: bytes, headers: dict[str, str]) -> Response:
         """Return 202 for an accepted job; raise HttpProblem if it is not known to be accepted."""
         job = pending.job
         try:
-            if job is not None and job.extra is None:
+            if job is not None and not isinstance(job, TrackedJob):
                 raise problem("expired", "there was no reply in time")
             if not pending.accepted:
                 raise problem("store", "the job is not stored yet; submit it again with an idempotency key")
@@ -293,20 +295,20 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
                 stored = await server.store.get(id)
             if stored is not None:
                 return views.stored_job(stored)
-        ended = broker.lifecycle.results.get(id, broker.now)
+        ended = broker.remembered(id)
         return None if ended is None else views.finished_job(ended)
 
     async def _in_memory(wanted: JobFilter) -> tuple[list[dict[str, Any]], str | None]:
         """Return a page of jobs in memory, ordered by the core's increasing numbers, and the next page."""
         below = None if wanted.page is None else _page_number(wanted.page)
         found: list[Job] = []
-        for chunk in chunks(list(broker.lifecycle.jobs.items())):
+        for chunk in chunks(list(broker.tracked_jobs().items())):
             fitting = [
                 job
                 for uid, job in chunk
-                if job.extra is not None
-                and job.extra.uid == uid
-                and not (job.extra.durable and server.store is not None)
+                if isinstance(job, TrackedJob)
+                and job.uid == uid
+                and not (job.durable and server.store is not None)
                 and (below is None or job.id < below)
                 and _fits(job, wanted)
             ]
@@ -321,15 +323,15 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
 
 
 def _fits(job: Job, wanted: JobFilter) -> bool:
-    extra = job.extra
+    extra = job if isinstance(job, TrackedJob) else None
     return (
         extra is not None
         and wanted.service in (None, job.service.name)
         and wanted.state in (None, views.state_of(job))
         and wanted.client in (None, job.client.name)
         and (wanted.key is None or wanted.key.encode("latin-1") == extra.key)
-        and (wanted.since is None or extra.submitted >= wanted.since)
-        and (wanted.before is None or extra.submitted < wanted.before)
+        and (wanted.since is None or extra.submitted_wall >= wanted.since)
+        and (wanted.before is None or extra.submitted_wall < wanted.before)
     )
 
 

@@ -18,8 +18,8 @@ from starlette.responses import Response
 
 from polydomo._version import __version__
 from polydomo.core.counts import MEANINGS
+from polydomo.core.model import Service
 from polydomo.core.names import printable
-from polydomo.core.service import Service
 from polydomo.server.extensions import Metric
 from polydomo.services.management import is_shown
 from polydomo.services.slices import chunks
@@ -35,7 +35,7 @@ LabelledValues = dict[tuple[str, ...], float]
 # Metrics of one service: name, help text, function.
 GAUGES: Final = (
     ("workers", "Workers that offer the service.", lambda service: len(service.workers)),
-    ("waiting", "Jobs that wait for a worker.", lambda service: service.waiting + service.targeted),
+    ("waiting", "Jobs that wait for a worker.", lambda service: service.queue.waiting + service.pinned_jobs),
     ("running", "Jobs that run.", lambda service: service.running),
     ("paused", "1: the service is paused.", lambda service: int(service.paused)),
 )
@@ -84,7 +84,7 @@ class BrokerCollector(Collector):
 
     async def choose(self) -> None:
         """Choose the services for a scrape. There may be a hundred thousand: yield to other tasks in between."""
-        policies = self.server.broker.policies
+        policies = self.server.broker.services.policies
         chosen: list[Service] = []
         for chunk in chunks(list(self.server.broker.services.values())):
             found = [service for service in chunk if not service.internal]
@@ -123,7 +123,7 @@ class BrokerCollector(Collector):
         yield gauge("polydomo_jobs_active", "Jobs that have not ended.", counts["active"])
         yield gauge("polydomo_jobs_undecided", "Active jobs that are not stored yet.", counts["undecided"])
         yield gauge("polydomo_jobs_bytes", "Bytes of active jobs.", counts["memory"])
-        limit = self.server.broker.bounds.memory
+        limit = self.server.broker.services.limits.memory
         yield gauge("polydomo_jobs_bytes_limit", "Limit of bytes of active jobs.", limit)
         yield gauge("polydomo_transit_bytes", "Bytes from or to peers.", self.server.budget.transit)
         yield counter("polydomo_invalid_messages", "Invalid messages.", self.server.violations)
@@ -137,7 +137,7 @@ class BrokerCollector(Collector):
             values: LabelledValues = {(printable(service.name),): read(service) for service in services}
             yield Metric(f"polydomo_service_{name}", what, values, ("service",), False)
         counts = {printable(service.name): service.counts.show() for service in services}
-        past = broker.past.named
+        past = broker.services.past.named
         for left in list(past)[-(SERVICES - len(services)) :] if len(services) < SERVICES else []:
             counts[printable(left)] = past[left].show()
         for name, what in MEANINGS.items():
@@ -148,7 +148,7 @@ class BrokerCollector(Collector):
     def _peers(self) -> Iterable[Metric]:
         server, broker = self.server, self.server.broker
         workers: Counter[tuple[str, ...]] = Counter(
-            (worker.dialect, "late" if worker.late else "busy" if worker.running else "idle")
+            (worker.dialect, "late" if worker.revoked else "busy" if worker.running else "idle")
             for worker in broker.workers
             if is_shown(worker)
         )
@@ -194,7 +194,7 @@ class BrokerCollector(Collector):
         yield gauge("polydomo_ledger_trouble", "1: the ledger cannot be written.", bool(shown["trouble"]))
 
     def _memos(self) -> Iterable[Metric]:
-        caches = list(self.server.broker.memos.shelves.values())
+        caches = list(self.server.broker.control.caches().values())
         for name, attribute, what in CACHE_COUNTERS:
             total = sum(getattr(cache, attribute) for cache in caches)
             yield counter(f"polydomo_memo_{name}", what, total)
@@ -221,4 +221,4 @@ def _sentence(text: str) -> str:
 
 def _importance(service: Service, configured: bool) -> tuple[bool, bool, int, bytes]:
     """Return a sort key: services with workers or settings first, then those with most jobs."""
-    return (not service.workers, not configured, -service.waiting - service.running, service.name)
+    return (not service.workers, not configured, -service.queue.waiting - service.running, service.name)

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from polydomo.core import job as jobs
-from polydomo.core.job import Failure
+from polydomo.core import failure as reasons
+from polydomo.core.failure import Failure
 from polydomo.web.api.body_json import body_to_json
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -34,24 +34,28 @@ class ProblemKind(NamedTuple):
 
 _KINDS: Final[dict[str, tuple[int, str, str]]] = {
     # Failed jobs.
-    jobs.EXPIRED: (504, "No worker in time", "The job's queue timeout expired before a worker took it."),
-    jobs.DEADLINE: (504, "Deadline exceeded", "The job did not end before its deadline."),
-    jobs.WORKER_ERROR: (502, "Worker error", "A worker failed the job; its response is included."),
-    jobs.EXHAUSTED: (502, "Attempts exhausted", "All attempts were lost or timed out; see the dead letters."),
-    jobs.WORKER_GONE: (502, "Worker gone", "The only worker that the job was for cannot reconnect."),
-    jobs.QUEUE_FULL: (429, "Queue full", "The service has as many waiting jobs as it may have."),
-    jobs.NO_MEMORY: (429, "Broker full", "Jobs and the buffers of peers have reached `limits.memory`."),
-    jobs.TOO_MANY_SERVICES: (429, "Too many services", "The broker's limit of service names is reached."),
+    reasons.EXPIRED: (504, "No worker in time", "The job's queue timeout expired before a worker took it."),
+    reasons.DEADLINE: (504, "Deadline exceeded", "The job did not end before its deadline."),
+    reasons.WORKER_ERROR: (502, "Worker error", "A worker failed the job; its response is included."),
+    reasons.EXHAUSTED: (
+        502,
+        "Attempts exhausted",
+        "All attempts were lost or timed out; see the dead letters.",
+    ),
+    reasons.WORKER_GONE: (502, "Worker gone", "The only worker that the job was for cannot reconnect."),
+    reasons.QUEUE_FULL: (429, "Queue full", "The service has as many waiting jobs as it may have."),
+    reasons.NO_MEMORY: (429, "Broker full", "Jobs and the buffers of peers have reached `limits.memory`."),
+    reasons.TOO_MANY_SERVICES: (429, "Too many services", "The broker's limit of service names is reached."),
     "too-many-jobs": (429, "Too many unfinished jobs", "The client's limit of unfinished jobs is reached."),
     "too-many-requests": (429, "Too many requests", "The limit of concurrent requests is reached."),
-    jobs.DRAINING: (503, "Broker stopping", "The broker finishes its jobs and accepts no new ones."),
-    jobs.STORE: (503, "Store unavailable", "The job could not be stored and was not accepted."),
-    jobs.CANCELLED: (410, "Cancelled", "The job was cancelled and will have no result."),
-    jobs.CLIENT_GONE: (410, "Client gone", "The job was dropped because its client disconnected."),
-    jobs.DUPLICATE: (409, "Duplicate id", "Another job has this id or key."),
-    jobs.BAD_SERVICE: (400, "Invalid service name", "A service's name has 1 to 255 bytes."),
-    jobs.BAD_TARGET: (400, "Invalid target", "No worker could ever match the job's target."),
-    jobs.TOO_MANY_HOPS: (508, "Too many hops", "The job was forwarded between services too often."),
+    reasons.DRAINING: (503, "Broker stopping", "The broker finishes its jobs and accepts no new ones."),
+    reasons.STORE: (503, "Store unavailable", "The job could not be stored and was not accepted."),
+    reasons.CANCELLED: (410, "Cancelled", "The job was cancelled and will have no result."),
+    reasons.CLIENT_GONE: (410, "Client gone", "The job was dropped because its client disconnected."),
+    reasons.DUPLICATE: (409, "Duplicate id", "Another job has this id or key."),
+    reasons.BAD_SERVICE: (400, "Invalid service name", "A service's name has 1 to 255 bytes."),
+    reasons.BAD_TARGET: (400, "Invalid target", "No worker could ever match the job's target."),
+    reasons.TOO_MANY_HOPS: (508, "Too many hops", "The job was forwarded between services too often."),
     # Failed requests.
     "malformed": (400, "Malformed request", "The request is invalid; `detail` says why."),
     "not-allowed": (403, "Not allowed", "The request is not allowed for this client or web page."),

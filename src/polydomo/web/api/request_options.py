@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Scope
 
-from polydomo.core.extras import Options
 from polydomo.core.targets import Target
+from polydomo.core.tracked_job import Options
 from polydomo.dialects import options as job_options
 from polydomo.dialects import targets
 from polydomo.web.api.problems import problem

@@ -8,8 +8,8 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import Response
 
-from polydomo.core.gather import Piece, unpack
 from polydomo.core.names import printable
+from polydomo.core.pieces import Piece, unpack
 from polydomo.core.result_history import JobResult
 from polydomo.web.api.bodies import JSON, MIXED, multipart, preferred, write_body
 from polydomo.web.api.body_json import body_to_json

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from polydomo.core.counts import Counts
+from polydomo.core.model import Service
 from polydomo.core.names import parse_name, printable
 from polydomo.core.policy import FOREVER, Policy
-from polydomo.core.service import Service
 from polydomo.services.builtin import is_internal
 from polydomo.services.management import past_row, service_row
 from polydomo.services.slices import chunks
@@ -58,7 +58,7 @@ def make_router(server: BrokerServer) -> APIRouter:
         """List services that have workers or jobs, or had some lately, by name. The broker's own are omitted."""
         known = [service.name for service in broker.services.values() if not service.internal]
         found: list[tuple[str, bytes]] = []
-        for names in chunks([*known, *broker.past.named]):
+        for names in chunks([*known, *broker.services.past.named]):
             pairs = [(printable(name), name) for name in names]
             found = nsmallest(limit + 1, [*found, *(pair for pair in pairs if pair[0] > after)])
             await asyncio.sleep(0)
@@ -75,10 +75,15 @@ def make_router(server: BrokerServer) -> APIRouter:
     async def show_memo(request: Request, service: Name) -> Response:
         """Show how many results of a memoised service are cached, how often they were used, and what that saved."""
         key = parse_name(service)
-        if key not in broker.memos.shelves:
+        if key not in broker.control.caches():
             _find(service)
         return json_cached(
-            request, {"name": service, "on": broker.policy_of(key).memo, **broker.memos.show(key)}
+            request,
+            {
+                "name": service,
+                "on": broker.services.policy_of(key).memo,
+                **broker.control.cache_of(key).show(),
+            },
         )
 
     @router.delete(
@@ -91,7 +96,7 @@ def make_router(server: BrokerServer) -> APIRouter:
         """Remove all cached results of a service; with a body, only the result of the request with this body."""
         body = await read_body(request)
         server.advance()
-        count = broker.memos.forget(parse_name(service), None if body == EMPTY_BODY else body)
+        count = broker.control.forget_results(parse_name(service), None if body == EMPTY_BODY else body)
         return json_uncached({"name": service, "forgotten": count})
 
     @router.post(
@@ -121,23 +126,23 @@ def make_router(server: BrokerServer) -> APIRouter:
         row = _row(parse_name(service))
         workers = [] if found is None else found.workers
         row["worker_names"] = sorted(printable(worker.name) for worker in workers)[:NAMES_MAX]
-        policy = broker.policy_of(parse_name(service)) if found is None else found.policy
+        policy = broker.services.policy_of(parse_name(service)) if found is None else found.policy
         row["policy"] = policy_json(policy)
-        row["memo"] = broker.memos.show(parse_name(service)) if policy.memo else None
+        row["memo"] = broker.control.cache_of(parse_name(service)).show() if policy.memo else None
         return json_cached(request, row)
 
     def _row(name: bytes) -> dict[str, Any]:
         service = broker.services.get(name)
         if service is not None:
             return service_row(service)
-        return past_row(name, broker.past.named.get(name) or Counts())
+        return past_row(name, broker.services.past.named.get(name) or Counts())
 
     def _find(name: str) -> Service | None:
         """Return the service; None if it is only configured, or existed before."""
         key = parse_name(name)
         service = broker.services.get(key)
         if is_internal(key) or (
-            service is None and key not in broker.policies and key not in broker.past.named
+            service is None and key not in broker.services.policies and key not in broker.services.past.named
         ):
             raise _no_service(name)
         return service

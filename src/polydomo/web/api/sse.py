@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import msgspec
 
-from polydomo.core.gather import unpack
 from polydomo.core.names import printable
+from polydomo.core.pieces import unpack
 from polydomo.web import job_events
 from polydomo.web.api.body_json import body_to_json
 from polydomo.web.api.problems import problem_of

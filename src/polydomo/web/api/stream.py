@@ -16,8 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from polydomo.core.gather import unpack
+from polydomo.core.pieces import unpack
 from polydomo.core.result_history import JobResult
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.store.errors import StoreError
 from polydomo.store.operations import DoneCallback
 from polydomo.store.records import EventRecord, PartialRecord
@@ -85,7 +86,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         after = int(last or 0)
         server.advance()
         job = server.broker.find(id)
-        if job is None or job.extra is None:
+        if job is None or not isinstance(job, TrackedJob):
             ended = await load_result(clients, id, connection_of(scope))
             if ended is None:
                 raise problem("not-found", f"there is no job {id[:100]!r}, or it is no longer stored")
@@ -94,10 +95,10 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         client = clients.get(request_options.client_of(scope, request_options.headers_of(scope)))
         pending = client.watch(job)
         pending.listen()
-        store = server.store if job.extra.durable else None
+        store = server.store if job.durable else None
         # Events up to this number are read from the store, later ones from the queue.
         latest = 0 if store is None else store.number
-        source = _watched(store, pending, job.extra.uid, after, latest)
+        source = _watched(store, pending, job.uid, after, latest)
         return EventStreamResponse(source, connection_of(scope), pending)
 
     return router
@@ -167,7 +168,7 @@ class EventStreamResponse(Response):
 
 async def _submitted(server: BrokerServer, pending: PendingJob) -> AsyncIterator[bytes]:
     await pending.acceptance(server.settings.http.patience)
-    if pending.job is not None and pending.job.extra is not None and pending.accepted:
+    if pending.job is not None and isinstance(pending.job, TrackedJob) and pending.accepted:
         described = views.active_job(server.broker, pending.job)
         yield sse.format_event(job_events.ACCEPTED, msgspec.json.encode(described).decode())
     async for chunk in _live(pending):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote
 
-from polydomo.core import job as jobs
+from polydomo.core import failure as reasons
 from polydomo.core.broker import Broker
-from polydomo.core.job import STATES, Failure, Job
+from polydomo.core.failure import Failure
+from polydomo.core.model import Job
 from polydomo.core.names import printable
 from polydomo.core.result_history import JobResult
+from polydomo.core.states import STATES
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.server.record_codec import written_target
 from polydomo.store.records import JobRecord
 from polydomo.web.api.schemas import COUNT, FLAG, INTEGER, TEXT, TIME, Field, examples, nullable, record
@@ -64,7 +67,7 @@ def state_of(job: Job) -> str:
 
 def active_job(broker: Broker, job: Job) -> dict[str, Any]:
     """Return the document of a job that has not ended."""
-    extra = job.extra
+    extra = job if isinstance(job, TrackedJob) else None
     assert extra is not None
     running = job.worker is not None
     return _document(
@@ -81,8 +84,8 @@ def active_job(broker: Broker, job: Job) -> dict[str, Any]:
         durable=extra.durable,
         bytes_in=len(job.body),
         bytes_out=job.size_out,
-        submitted=format_time(extra.submitted),
-        dispatched=format_time(broker.lifecycle.wall(job.dispatched)) if running else None,
+        submitted=format_time(extra.submitted_wall),
+        dispatched=format_time(broker.clock.wall(job.dispatched)) if running else None,
     )
 
 
@@ -120,7 +123,7 @@ def ended_job(uid: str, service: bytes, failure: Failure | None) -> dict[str, An
     """Return the document of a job that ended before it could be examined."""
     if failure is None:
         return _document(uid, service, state="done")
-    state = "cancelled" if failure.reason == jobs.CANCELLED else "failed"  # dead letters are in the store
+    state = "cancelled" if failure.reason == reasons.CANCELLED else "failed"  # dead letters are in the store
     return _document(uid, service, state=state, reason=failure.reason, message=failure.message)
 
 

@@ -18,8 +18,10 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from polydomo.core.job import WORKER_ERROR, Failure, Job
+from polydomo.core.failure import WORKER_ERROR, Failure
+from polydomo.core.model import Job
 from polydomo.core.names import parse_name
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.web.api.bodies import JSON, read_body, read_bytes, write_body
 from polydomo.web.api.openapi import (
     ANY_CONTENT,
@@ -136,7 +138,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     async def heartbeat(token: Token) -> Response:
         """Show that the worker is alive. After the first heartbeat, a job is requeued if its worker is silent for
         `http.worker_idle`. 410: the attempt was revoked."""
-        return _received(_holder(token).heartbeat(token.encode()))
+        return _received(_holder(token).keep_alive(token.encode()))
 
     @router.put(
         "/attempts/{token}/result",
@@ -249,9 +251,9 @@ def _job_response(job: Job, accept: str | None, headers: dict[str, str]) -> Resp
     kind, data = write_body(job.body, accept)
     headers["location"] = "/v1/attempts/" + quote(job.token.decode("latin-1"))
     headers["polydomo-service"] = header_value(job.service.name)
-    if job.extra is not None:
-        headers["polydomo-job"] = header_value(job.extra.uid.encode())
-    limit = job.limit or job.service.policy.timeout
+    if isinstance(job, TrackedJob):
+        headers["polydomo-job"] = header_value(job.uid.encode())
+    limit = job.attempt_timeout or job.service.policy.timeout
     headers["polydomo-timeout"] = f"{limit:g}"
     return Response(data, 200, headers, kind)
 

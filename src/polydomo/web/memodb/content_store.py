@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from polydomo.store import Store
+from polydomo.store.operations import DoneCallback
 from polydomo.store.store import NAME_BYTES
 from polydomo.web.api.json_responses import store_errors
 from polydomo.web.api.problems import problem

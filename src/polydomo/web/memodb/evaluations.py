@@ -17,9 +17,10 @@ from collections import OrderedDict
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from polydomo.core import job as jobs
-from polydomo.core.extras import Options
-from polydomo.core.job import Failure, Job
+from polydomo.core import failure as reasons
+from polydomo.core.failure import Failure
+from polydomo.core.model import Job
+from polydomo.core.tracked_job import Options, TrackedJob
 from polydomo.server.log import Log
 from polydomo.web.api.problems import HttpProblem, problem, problem_of
 from polydomo.web.memodb.cid import DAG_CBOR, RAW, UNRESTRICTED, Cid
@@ -100,10 +101,10 @@ class Evaluations:
         self._failed.pop(call, None)
         key = make_key(call, await self.content.epoch(call.func))
         self.server.advance()
-        lifecycle = self.server.broker.lifecycle
-        job = lifecycle.keys.get((call.func.encode(), key))
+        broker = self.server.broker
+        job = broker.find_by_key(call.func.encode(), key)
         if job is not None:
-            lifecycle.cancel(job, Failure(jobs.CANCELLED, "the result was recorded by another request"))
+            broker.cancel(job, Failure(reasons.CANCELLED, "the result was recorded by another request"))
 
     async def _run(self, one: Evaluation, client: bytes, timeout: float) -> None:
         try:
@@ -190,9 +191,9 @@ def make_key(call: FunctionCall, epoch: bytes) -> bytes:
 
 def cids_of(job: Job) -> list[Cid] | None:
     """Return the arguments of the call that a job was made from; None if it was submitted otherwise."""
-    if job.extra is None or not job.extra.key.startswith(_PREFIX):
+    if not isinstance(job, TrackedJob) or not job.key.startswith(_PREFIX):
         return None
-    letters = job.extra.key[len(_PREFIX) :].partition(b":")[0]
+    letters = job.key[len(_PREFIX) :].partition(b":")[0]
     frames = split(job.body)
     if len(letters) != len(frames) or any(letter not in _CODECS for letter in letters):
         return None

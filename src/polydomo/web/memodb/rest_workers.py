@@ -13,8 +13,10 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from polydomo.core import job as jobs
-from polydomo.core.job import Failure, Job
+from polydomo.core import failure as reasons
+from polydomo.core.failure import Failure
+from polydomo.core.model import Job
+from polydomo.core.tracked_job import TrackedJob
 from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.api.workers import open_poll
 from polydomo.web.memodb.cid import Cid
@@ -76,7 +78,7 @@ class RestWorkers:
         except HttpProblem as failed:
             # A retry would not help: the values of the arguments cannot be stored.
             reason = failed.detail or failed.title
-            worker.failure(token, Failure(jobs.WORKER_ERROR, f"the arguments cannot be stored: {reason}"))
+            worker.failure(token, Failure(reasons.WORKER_ERROR, f"the arguments cannot be stored: {reason}"))
             raise
         if poll.job is None:  # withdrawn while the arguments were stored
             return None
@@ -112,13 +114,13 @@ class RestWorkers:
             await self.content.keep(value)
         return FunctionCall(func, tuple(value.cid for value in values))
 
-    def _orphans(self, call: FunctionCall) -> list[tuple[bytes, Job]]:
+    def _orphans(self, call: FunctionCall) -> list[tuple[bytes, TrackedJob]]:
         """Return jobs of this call that such a worker held before the broker's restart."""
         found = []
-        for token, job in self.server.broker.lifecycle.orphans.items():
+        for token, job in self.server.broker.orphans().items():
             if (
-                job.extra is None
-                or not job.extra.holder.startswith(PREFIX)
+                not isinstance(job, TrackedJob)
+                or not job.holder.startswith(PREFIX)
                 or job.service.name != call.func.encode()
             ):
                 continue

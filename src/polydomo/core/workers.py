@@ -1,0 +1,177 @@
+"""Workers: they come and offer services, show that they are alive, and leave or are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from polydomo.core import failure as reasons
+from polydomo.core.accounting import Accounting
+from polydomo.core.failure import Failure
+from polydomo.core.model import Service, Worker, WorkerPort
+from polydomo.core.policy import Heartbeat
+from polydomo.core.scheduler import OVERRUN, WORKER_LOST, Scheduler
+from polydomo.core.services import Services
+from polydomo.core.timers import Clock, TimerHeap
+from polydomo.core.tracking import Tracking
+
+
+class Workers:
+    """All workers of a broker."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        timers: TimerHeap,
+        services: Services,
+        accounting: Accounting,
+        scheduler: Scheduler,
+        tracking: Tracking,
+    ) -> None:
+        self.known: dict[Worker, None] = {}
+        self._clock = clock
+        self._timers = timers
+        self._services = services
+        self._accounting = accounting
+        self._scheduler = scheduler
+        self._tracking = tracking
+
+    def __iter__(self) -> Iterator[Worker]:
+        return iter(self.known)
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def __contains__(self, worker: Worker) -> bool:
+        return worker in self.known
+
+    def create(self, name: bytes, dialect: str, port: WorkerPort, heartbeat: Heartbeat) -> Worker:
+        """Return a worker that may register."""
+        return Worker(name, dialect, port, heartbeat, self._clock.now, self.check)
+
+    def may_register(self, worker: Worker, name: bytes) -> bool:
+        """Return whether `worker` may offer the service `name`."""
+        return worker.internal or self._services.may_add(name)
+
+    def register(self, worker: Worker, name: bytes) -> bool:
+        """Let `worker` offer the service `name`, and give it what waits there. False: it may not."""
+        if not self.may_register(worker, name):
+            return False
+        service = self._services.find(name)
+        self._services.add(service)
+        if worker in service.workers:
+            worker.revoked.clear()  # registering again is a fresh start
+            self._scheduler.offer(worker)
+            return True
+        if worker not in self.known:
+            self.known[worker] = None
+            if not worker.internal:
+                self._timers.set(worker, self._clock.now + worker.heartbeat.interval)
+        service.workers[worker] = None
+        if not worker.relay:
+            service.names[worker.name] = worker
+        worker.services.append(service)
+        if self._accounting.journal is not None and not worker.internal:
+            self._accounting.journal.event("joined", worker, "")
+        for feature in self._tracking.features:
+            feature.on_register(worker, service)
+        self._scheduler.offer(worker)
+        return True
+
+    def withdraw(self, worker: Worker, service: Service) -> None:
+        """Let `worker` offer a service no longer. It stays, and may finish what it holds."""
+        if worker in service.workers:
+            self._part(worker, service)
+            worker.services.remove(service)
+            self._services.drop_if_unused(service)
+
+    def leave(self, worker: Worker, reason: str) -> None:
+        """Remove a worker and requeue its jobs. Jobs that waited for it alone fail if it cannot come back."""
+        if worker not in self.known:
+            return
+        if self._accounting.journal is not None and not worker.internal:
+            self._accounting.journal.event("left", worker, reason)
+        del self.known[worker]
+        self._timers.clear(worker)
+        services = worker.services
+        worker.services = []
+        for service in services:
+            self._part(worker, service)
+        held = list(worker.running.values())
+        worker.running.clear()
+        worker.revoked.clear()
+        self._scheduler.requeue(held, WORKER_LOST)
+        for service in services:
+            if worker.anonymous:
+                for job in self._scheduler.pinned_to(service, worker.name):
+                    self._tracking.cancel(job, Failure(reasons.WORKER_GONE, "the worker it was for is gone"))
+            self._services.drop_if_unused(service)
+
+    def seen(self, worker: Worker) -> None:
+        """Note a sign of life that is no reply.
+
+        One that comes while the worker has held a job for more than an interval proves that it beats while busy (an
+        earlier one may have crossed the job on its way).
+        """
+        now = self._clock.now
+        worker.last_seen = now
+        worker.beats_seen += 1
+        if worker.running and now - worker.busy_since() > worker.heartbeat.interval:
+            worker.beats_busy = True
+
+    def set_reading_paused(self, worker: Worker, paused: bool) -> None:
+        """Note whether the worker's connection is being read. Its silence counts from when it is read again."""
+        worker.reading_paused = paused
+        worker.last_seen = self._clock.now
+
+    def ask_for_more(self, worker: Worker, bound: int) -> None:
+        """Let `worker` hold one more job at once, up to `bound` in all."""
+        if worker.credit < bound and worker.credit == len(worker.running):
+            worker.credit += 1
+            self._scheduler.offer(worker)
+
+    def set_credit(self, worker: Worker, credit: int) -> None:
+        """Let `worker` hold so many jobs at once. With fewer than it holds it gets no more for now."""
+        worker.base_credit = worker.credit = credit
+        if worker.free() > 0:
+            self._scheduler.offer(worker)
+        else:
+            self._scheduler.set_busy(worker)
+
+    def check(self, worker: Worker) -> None:
+        """Look for jobs that ran too long, overdue signs of life, and a heartbeat to send."""
+        now = self._clock.now
+        heartbeat = worker.heartbeat
+        overrun = [job for job in worker.running.values() if job.attempt_deadline <= now]
+        if overrun:
+            for job in overrun:
+                del worker.running[job.token]
+                worker.revoked[job.token] = now
+            worker.last_seen = now  # it was allowed to be silent until now
+            self._scheduler.set_busy(worker)
+            self._scheduler.requeue(overrun, OVERRUN)
+        silent_until = worker.silent_until()
+        if silent_until <= now and not worker.reading_paused:
+            worker.port.dismiss("expired")
+            if self._accounting.journal is not None:
+                self._accounting.journal.event("expired", worker, "no sign of life")
+            self.leave(worker, "expired")
+            return
+        sent = worker.last_beat if worker.steady else worker.last_sent
+        if sent + heartbeat.interval <= now:
+            worker.port.heartbeat()
+            worker.beats_sent += 1
+            worker.last_sent = worker.last_beat = sent = now
+        due = sent + heartbeat.interval
+        if now < silent_until < due:
+            due = silent_until
+        for job in worker.running.values():
+            due = min(due, job.attempt_deadline)
+        self._timers.set(worker, due)
+
+    def _part(self, worker: Worker, service: Service) -> None:
+        del service.workers[worker]
+        service.idle.pop(worker, None)
+        if service.names.get(worker.name) is worker:
+            del service.names[worker.name]
+        for feature in self._tracking.features:
+            feature.on_withdraw(worker, service)
