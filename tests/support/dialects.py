@@ -17,7 +17,7 @@ from polydomo.dialects.session import (
     Transport,
 )
 from polydomo.errors import ProtocolError
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.wire.frames import measure, split
 from polydomo.wire.zmtp.connection import TRAFFIC, Connection, ConnectionLimits, PeerInfo
 from tests.support import zmtp
@@ -41,7 +41,7 @@ class Desk:
         self.broker.advance(1000.0)
         self.limits = limits or ConnectionLimits()
         self.context = SessionContext(self.broker, Outbox(), SESSION_FACTORIES, beat or Heartbeat(1.0, 3), 4)
-        self.management = Management(self.broker, "desk")
+        self.management = ManagementService(self.broker, "desk")
         self.seats: list[Seat] = []
         self.parked: dict[bytes, tuple[Seat, list[Session]]] = {}
         self._anonymous = 0

@@ -16,25 +16,28 @@ from polydomo.core.tracked_job import TRACKED_COST, TrackedJob, survives_client
 from polydomo.dialects.wmp.wakeup import WakeScheduler
 
 
-def check_herds(broker: Broker) -> None:
-    """Who is counted on to come was woken, is here, and is counted once."""
+def check_wakeups(broker: Broker) -> None:
+    """Each open WAKE belongs to a worker of the service, and is counted once."""
     for service in broker.services.values():
-        herd = service.wakeup
-        if not isinstance(herd, WakeScheduler):
+        scheduler = service.wakeup
+        if not isinstance(scheduler, WakeScheduler):
             continue
-        assert herd.members, "a herd of nobody"
-        assert all(wake.open and wake.herd is herd and wake.worker in herd.members for wake in herd.open)
-        for worker in herd.members:
-            assert herd in worker.herds
+        assert scheduler.members, "a scheduler without workers"
+        for wake in scheduler.open:
+            assert wake.open
+            assert wake.scheduler is scheduler
+            assert wake.worker in scheduler.members
+        for worker in scheduler.members:
+            assert scheduler in worker.schedulers
             assert worker.core in service.workers
             counted = [wake for wake in worker.wakes.values() if wake.open]
             assert list(worker._open.values()) == counted
-            assert all(wake in wake.herd.open for wake in counted)
+            assert all(wake in wake.scheduler.open for wake in counted)
 
 
 def check(broker: Broker) -> None:
     """The books agree with what is there."""
-    check_herds(broker)
+    check_wakeups(broker)
     jobs: list[Job] = []
     running: Counter[Service] = Counter()
     elsewhere = 0  # with the disk, or delayed

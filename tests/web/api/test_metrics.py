@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from polydomo.core.counts import Counts
 from polydomo.core.model import Service
 from polydomo.core.policy import BrokerLimits, Policy
-from polydomo.services.management import Management
+from polydomo.services.management import ManagementService
 from polydomo.store.errors import StoreFull
 from polydomo.web.api import health, metrics
 from tests.support.broker import BrokerProcess, wait_for
@@ -73,7 +73,7 @@ class TestMetrics:
         for number in range(metrics.SERVICES + 50):
             broker.keep_service(Service(broker, b"s%d" % number, Policy(), Counts()))
         broker.services.policies = {b"s249": Policy()}
-        server: Any = SimpleNamespace(broker=broker, management=Management(broker, "test"))
+        server: Any = SimpleNamespace(broker=broker, management=ManagementService(broker, "test"))
         collector = metrics.BrokerCollector(server)
         asyncio.run(collector.choose())
         found = list(collector._services())
