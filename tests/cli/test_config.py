@@ -88,7 +88,7 @@ def test_show_writes_values_as_people_do() -> None:
 def test_show_defaults_ignores_what_is_set() -> None:
     done = here("config", "show", "--defaults", "--docs", env={"POLYDOMO_BROKER_NAME": "hill"})
     assert "hill" not in done.stdout
-    assert "what the broker calls itself" in done.stdout
+    assert "name of the broker" in done.stdout
 
 
 def test_show_of_a_broken_configuration_tells_what_is_wrong() -> None:
