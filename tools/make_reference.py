@@ -24,7 +24,7 @@ from polydomo import errors, testing
 from polydomo.cli import broker as broker_command
 from polydomo.cli import common
 from polydomo.cli.main import app
-from polydomo.core import job as reasons
+from polydomo.core import failure as reasons
 from polydomo.sdk import (
     client,
     codecs,

@@ -191,7 +191,7 @@ def test_resources(stage: Set) -> None:
         {"worker": "worker-1", "services": ["echo"], "resources": ["r1", "r2"]}
     ]
     assert len(stage.ask("show_resources")) == 2
-    assert stage.bench.broker.holders(b"echo", b"r1") == [one.core]
+    assert stage.bench.broker._resources.holders(b"echo", b"r1") == [one.core]
     assert stage.ask("share_out", service="other", resources=["x"]) == {"service": "other", "resources": 1}
     stage.bench.at(100.5)
     assert stage.ask("show_resources", service="other")[0]["resources"] == ["x"]

@@ -195,7 +195,7 @@ def test_show_workers_says_how_they_are(bench: Bench, asker: Asker) -> None:
     client.ask(b"echo")
     bench.broker.advance(159.5)
     idle.register(b"echo")
-    busy.core.running[busy.holds[0]].due = 1000.0
+    busy.core.running[busy.holds[0]].attempt_deadline = 1000.0
     bench.broker.advance(160.0)
     bench.broker.tick()
     rows = {row["name"]: row for row in asker.task("show_workers")}

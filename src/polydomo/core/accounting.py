@@ -10,7 +10,6 @@ from polydomo.core import failure as reasons
 from polydomo.core.counts import Counts
 from polydomo.core.failure import Failure
 from polydomo.core.model import JOB_COST, Client, Job, Service
-from polydomo.core.policy import BrokerLimits
 from polydomo.core.ports import Journal
 from polydomo.core.services import SERVICE_NAME_MAX, Services, is_good_name, is_question
 from polydomo.core.states import BURY, DEAD, DONE, FAIL, FINISH, NEXT, REFUSE, REFUSED, WITHDRAW, WITHDRAWN
@@ -24,13 +23,12 @@ RECENT: Final = 1000
 class Accounting:
     """The counters of a broker, its memory, and the flow control of its clients."""
 
-    def __init__(self, limits: BrokerLimits, clock: Clock, services: Services) -> None:
-        self.limits = limits
+    def __init__(self, clock: Clock, services: Services) -> None:
         self.journal: Journal | None = None
         self.draining = False
         self.active = 0  # jobs accepted and not ended
         self.memory = 0  # bytes they take: bodies, envelopes, and about what the objects around them do
-        self.memory_limit = limits.memory  # what they may have; less where the owner needs a part of it
+        self.memory_limit = services.limits.memory  # what they may have; less where the owner needs a part of it
         self.numbered = 0  # requests that ever came, jobs and questions
         self.questions = 0  # of these, for the broker itself: they are in none of the counts below
         self.open_questions = 0  # of the active ones, the same
@@ -75,7 +73,8 @@ class Accounting:
         client = job.client
         client.total += 1
         self.resumed(job)
-        if client.jobs > self.limits.client_jobs or client.size > self.limits.client_bytes:
+        limits = self._services.limits
+        if client.jobs > limits.client_jobs or client.size > limits.client_bytes:
             client.held = True
             client.port.hold()
 
@@ -197,7 +196,7 @@ class Accounting:
 
     def maybe_release(self, client: Client) -> None:
         """Let a held client go on if it has at most half of what it may have unanswered."""
-        limits = self.limits
+        limits = self._services.limits
         if client.jobs * 2 <= limits.client_jobs and client.size * 2 <= limits.client_bytes:
             client.held = False
             if not client.stalled:

@@ -73,7 +73,7 @@ class Broker:
         self.services = services = Services(
             limits, policy or Policy(), timers, self._expire_queue, self._has_features
         )
-        self.accounting = accounting = Accounting(limits, clock, services)
+        self.accounting = accounting = Accounting(clock, services)
         self._tracking = tracking = Tracking(clock, timers, services, accounting, new_uid)
         self._scheduler = scheduler = Scheduler(clock, timers, services, accounting, tracking, first_token)
         tracking.scheduler = scheduler

@@ -63,7 +63,7 @@ class Clients:
 
     def disconnected(self, client: Client) -> None:
         """Keep a disconnected client's jobs for the grace period."""
-        self._timers.set(client, self._clock.now + self._accounting.limits.client_grace)
+        self._timers.set(client, self._clock.now + self._services.limits.client_grace)
 
     def reconnected(self, client: Client) -> None:
         """End the grace period: the client is back."""

@@ -36,7 +36,6 @@ class Control:
 
     def configure(self, limits: BrokerLimits, policy: Policy, policies: dict[bytes, Policy]) -> None:
         """Use new settings for what comes from now on. A shorter wait also applies to what waits, counted from now."""
-        self._accounting.limits = limits
         self._accounting.memory_limit = limits.memory
         self._services.configure(limits, policy, policies, self._clock.now)
         for client in self._clients:

@@ -9,8 +9,6 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from polydomo.core.counts import Counts
-from polydomo.core.model import Service
 from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.services.management import ManagementService
 from polydomo.store.errors import StoreFull
@@ -71,7 +69,7 @@ class TestMetrics:
     def test_made_up_services_do_not_become_time_series(self) -> None:
         broker = make_broker(BrokerLimits(), Policy())
         for number in range(metrics.SERVICES + 50):
-            broker.keep_service(Service(broker, b"s%d" % number, Policy(), Counts()))
+            broker.services.keep(broker.services.find(b"s%d" % number))
         broker.services.policies = {b"s249": Policy()}
         server: Any = SimpleNamespace(broker=broker, management=ManagementService(broker, "test"))
         collector = metrics.BrokerCollector(server)
@@ -105,7 +103,7 @@ class TestHealth:
             client.close()
 
     def test_a_store_in_trouble(self) -> None:
-        broker = SimpleNamespace(draining=False, memory=0, memory_limit=10)
+        broker = SimpleNamespace(accounting=SimpleNamespace(draining=False, memory=0, memory_limit=10))
         watch = SimpleNamespace(trouble=StoreFull("the disk is full"))
         server: Any = SimpleNamespace(broker=broker, store_watch=watch)
         assert "the disk is full" in health._not_ready_reason(server)
@@ -113,6 +111,6 @@ class TestHealth:
         assert health._not_ready_reason(server) == ""
 
     def test_no_room_for_jobs(self) -> None:
-        broker = SimpleNamespace(draining=False, memory=11, memory_limit=10)
+        broker = SimpleNamespace(accounting=SimpleNamespace(draining=False, memory=11, memory_limit=10))
         server: Any = SimpleNamespace(broker=broker, store_watch=None)
         assert "limits.memory" in health._not_ready_reason(server)

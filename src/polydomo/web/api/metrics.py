@@ -117,6 +117,7 @@ class BrokerCollector(Collector):
         yield gauge("polydomo_draining", "1: the broker is stopping.", counts["draining"])
         yield counter("polydomo_jobs_submitted", "Submitted jobs.", counts["submitted"])
         yield counter("polydomo_jobs_accepted", "Accepted jobs.", counts["accepted"])
+        totals = broker.accounting.totals.show()
         for name, what in MEANINGS.items():
             yield counter(f"polydomo_jobs_{name}", _sentence(what), counts[name])
         yield counter("polydomo_strays", "Replies to attempts that were over.", counts["strays"])
@@ -140,9 +141,10 @@ class BrokerCollector(Collector):
         past = broker.services.past.named
         for left in list(past)[-(SERVICES - len(services)) :] if len(services) < SERVICES else []:
             counts[printable(left)] = past[left].show()
+        totals = broker.accounting.totals.show()
         for name, what in MEANINGS.items():
             values = {(label,): shown[name] for label, shown in counts.items()}
-            values[("",)] = getattr(broker, name) - sum(values.values())  # all other services
+            values[("",)] = totals[name] - sum(values.values())  # all other services
             yield Metric(f"polydomo_service_{name}", _sentence(what), values, ("service",))
 
     def _peers(self) -> Iterable[Metric]:
