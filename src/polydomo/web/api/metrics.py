@@ -117,7 +117,6 @@ class BrokerCollector(Collector):
         yield gauge("polydomo_draining", "1: the broker is stopping.", counts["draining"])
         yield counter("polydomo_jobs_submitted", "Submitted jobs.", counts["submitted"])
         yield counter("polydomo_jobs_accepted", "Accepted jobs.", counts["accepted"])
-        totals = broker.accounting.totals.show()
         for name, what in MEANINGS.items():
             yield counter(f"polydomo_jobs_{name}", _sentence(what), counts[name])
         yield counter("polydomo_strays", "Replies to attempts that were over.", counts["strays"])
