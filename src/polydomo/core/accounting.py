@@ -28,7 +28,9 @@ class Accounting:
         self.draining = False
         self.active = 0  # jobs accepted and not ended
         self.memory = 0  # bytes they take: bodies, envelopes, and about what the objects around them do
-        self.memory_limit = services.limits.memory  # what they may have; less where the owner needs a part of it
+        self.memory_limit = (
+            services.limits.memory
+        )  # what they may have; less where the owner needs a part of it
         self.numbered = 0  # requests that ever came, jobs and questions
         self.questions = 0  # of these, for the broker itself: they are in none of the counts below
         self.open_questions = 0  # of the active ones, the same

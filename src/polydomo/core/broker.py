@@ -1,9 +1,10 @@
 """The broker: the one object that dialects, server and web call.
 
-It has parts, each with its own state: `services`, `workers`, `clients`, `accounting`, the scheduler, and the tracking of
-jobs that features apply to. This file wires them together and holds the path of a plain job: `submit` → dispatched at
-once or queued → its worker replies (`partial`*, `final`), fails it (`fail`), forwards it (`forward`), or loses it (gone,
-expired, too slow) → another worker gets it, up to the service's retries → its client is answered or told why not.
+It has parts, each with its own state: `services`, `workers`, `clients`, `accounting`, the scheduler, and the tracking
+of jobs that features apply to. This file wires them together and holds the path of a plain job: `submit` → dispatched
+at once or queued → its worker replies (`partial`*, `final`), fails it (`fail`), forwards it (`forward`), or loses it
+(gone, expired, too slow) → another worker gets it, up to the service's retries → its client is answered or told why
+not.
 
 Every call runs to its end without waiting for anything. The owner moves the time (`advance`) before each call.
 """
@@ -123,7 +124,7 @@ class Broker:
         return self.clock.now
 
     def advance(self, now: float) -> None:
-        """Set the core's time."""
+        """Set the core's time; the owner does so before each call."""
         self.clock.now = now
 
     def tick(self) -> float:
@@ -235,7 +236,7 @@ class Broker:
         self._tracking.when_ended(job, then)
 
     def detach(self, job: Job) -> None:
-        """Take a durable job from a client that has heard all it will be told unasked."""
+        """Take a durable job from a client that will be told nothing more of it unasked."""
         if isinstance(job, TrackedJob):
             self._recovery.detach(job)
 

@@ -1,4 +1,4 @@
-"""Why a job has no result."""
+"""Failures: why a job has no result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CANCELLED: Final = "cancelled"
 DEADLINE: Final = "deadline"  # its whole life was limited
 STORE: Final = "store"  # it could not be kept safe, so it was not accepted
 DUPLICATE: Final = "duplicate-id"  # another job has this id
-BAD_TARGET: Final = "bad-target"  # it is addressed to nobody who could ever do it
+BAD_TARGET: Final = "bad-target"  # no worker that it is addressed to can ever do it
 WORKER_GONE: Final = "worker-gone"  # it was for one worker only, which cannot come back
 
 

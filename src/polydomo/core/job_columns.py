@@ -62,7 +62,7 @@ class ColumnBuffer:
         self.first_partials: dict[int, float] = {}
         self.failed: dict[int, Job] = {}
         self.special: dict[int, TrackedJob] = {}  # durable, or with options
-        # The number that its keeper gave to the latest end of a durable job; they come in order.
+        # The number that the store gave to the latest end of a durable job; they come in order.
         self.ending = 0
         self._id = BytesWriter()
         self._bytes_in = BytesWriter()
@@ -79,7 +79,7 @@ class ColumnBuffer:
         self._worker = BytesWriter()
 
     def add(self, job: Job) -> bool:
-        """False: it was no job, but a question that the broker answered itself."""
+        """Add an ended job. False: it was a question that the broker answered itself."""
         service = job.service
         if (service.internal or job.hops) and is_question(job):
             return False
@@ -134,7 +134,7 @@ class ColumnBuffer:
         return True
 
     def fields(self) -> dict[str, bytes]:
-        """The numbers of all jobs, by `FIELDS`."""
+        """Return the numbers of all jobs, by `FIELDS`."""
         return {
             "id": self._id.getvalue(),
             "bytes_in": self._bytes_in.getvalue(),
@@ -154,7 +154,7 @@ class ColumnBuffer:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ColumnSink(ABC):
-    """Whom a `ColumnJournal` works for: it hears of rows when there is no room for more, and of all else at once."""
+    """The owner of a `ColumnJournal`: told of rows when there is no room for more, and of all else at once."""
 
     @abstractmethod
     def full(self) -> None:
@@ -162,19 +162,19 @@ class ColumnSink(ABC):
 
     @abstractmethod
     def event(self, kind: str, worker: Worker, reason: str) -> None:
-        """As `Journal.event`."""
+        """Hear what `Journal.event` hears."""
 
     @abstractmethod
     def attempt(self, job: Job, reason: str) -> None:
-        """As `Journal.attempt`."""
+        """Hear what `Journal.attempt` hears."""
 
     @abstractmethod
     def client(self, kind: str, client: Client, reason: str) -> None:
-        """As `Journal.client`."""
+        """Hear what `Journal.client` hears."""
 
 
 class ColumnJournal(Journal):
-    """Notes ended jobs in rows. Nobody derives from it, so that a job's end is a direct call where it is compiled."""
+    """Adds ended jobs to rows. It has no subclasses, so that a job's end is a direct call where it is compiled."""
 
     def __init__(self, room: int, taker: ColumnSink) -> None:
         self.room = room
@@ -196,6 +196,6 @@ class ColumnJournal(Journal):
         self.taker.client(kind, client, reason)
 
     def take(self) -> ColumnBuffer:
-        """The rows so far; from now on there are new ones."""
+        """Return the rows so far, and begin new ones."""
         rows, self.rows = self.rows, ColumnBuffer(self.room)
         return rows

@@ -133,9 +133,9 @@ class Worker(Timer):
     """A peer that offers services. As a timer it is due when it has to be checked: `on_check`.
 
     `running` maps the token of each attempt it holds to the job. Liveness: any command is a sign of life. An idle
-    worker that shows none for `heartbeat.liveness` intervals is expired. A busy one is only held to that if it has shown
-    that it beats while busy; a worker whose implementation cannot (many have one thread) is given its job's own time
-    instead, unless the service asks for more (`Policy.liveness_busy`).
+    worker that shows none for `heartbeat.liveness` intervals is expired. A busy one is only held to that if it has
+    shown that it beats while busy; a worker whose implementation cannot (many have one thread) is given its job's own
+    time instead, unless the service asks for more (`Policy.liveness_busy`).
     """
 
     def __init__(
@@ -328,7 +328,7 @@ class ClientPort(ABC):
 
     @abstractmethod
     def final(self, job: Job, body: bytes) -> None:
-        """Send the last reply."""
+        """Send the last reply; the job has ended."""
 
     @abstractmethod
     def failed(self, job: Job, failure: Failure) -> None:

@@ -39,7 +39,7 @@ class WakePolicy:
     ) -> None:
         self.rule = rule  # which of them come first
         self.first = first  # how many one job wakes
-        self.widest = widest  # twice as many each time that nobody answers, up to this
+        self.widest = widest  # twice as many each time that no worker answers, up to this
         self.patience = patience  # within so many seconds
         self.labels = {} if labels is None else label_texts(labels)  # only workers that have all of these
 
@@ -144,7 +144,7 @@ class Policy:
 
 
 class BrokerLimits:
-    """What the broker as a whole, and one client in it, may hold."""
+    """Limits of the broker as a whole, and of one client."""
 
     __slots__ = ("client_bytes", "client_grace", "client_jobs", "hops", "memory", "services")
 

@@ -2,8 +2,8 @@
 
 A `FairQueue` is a rotation of client queues: each turn takes one job of the next client, so 10,000 waiting jobs of one
 client do not starve another's single one (MDP §Overall Topology: fairness SHOULD be). Jobs of another priority than 0
-are in a `PriorityBand`, a rotation of its own. Which band is next depends on priority and age: a job that has waited for
-`ageing` seconds counts like one of the next higher priority. The age of a band is that of its first job.
+are in a `PriorityBand`, a rotation of its own. Which band is next depends on priority and age: a job that has waited
+for `ageing` seconds counts like one of the next higher priority. The age of a band is that of its first job.
 
 Queues know nothing of jobs but `QueueEntry`, and nothing of clients but `Submitter`.
 """
@@ -19,7 +19,7 @@ from polydomo.core.timers import Timer
 
 
 class QueueEntry:
-    """What a queue must know of a waiting job."""
+    """A waiting job as its queue sees it."""
 
     __slots__ = ("attempt", "expires", "submitted", "tracked")
 

@@ -1,12 +1,12 @@
 """A service's resources, shared out among its workers: each one to the worker that scores highest for it.
 
-Rendezvous hashing: the score of a worker for a resource depends on their two names only, so whoever computes it comes
-to the same result, in any order, on any machine. A worker that leaves gives away its own resources and nobody else's;
-one that joins takes only those it wins.
+Rendezvous hashing: the score of a worker for a resource depends on their two names only, so it is the
+same in any order, on any machine. A worker that leaves gives away only its own resources; one that joins takes only
+those it wins.
 
 Every resource remembers its best score and how many of the workers, in the order they joined, it was compared with.
-A join is therefore one comparison per resource, and a leave compares the leaver's resources with everybody. Both are
-put off: `settle` does them in slices, and `owner` at once for the one resource it is asked about.
+A join is therefore one comparison per resource, and a leave compares the leaver's resources with all workers. Both
+are put off: `settle` does them in slices, and `owner` at once for the one resource it is asked about.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Resource:
 
 
 class RendezvousHash:
-    """Who has what of one service. Names are bytes; those of workers are unique, those of resources are made so."""
+    """The owners of one service's resources. Names of workers are unique, those of resources are made so."""
 
     __slots__ = (
         "_cursor",
@@ -56,8 +56,8 @@ class RendezvousHash:
     )
 
     def __init__(self) -> None:
-        # What changed hands since `drain`: resource, from, to. None as `from`: nobody had it, or the one who had it
-        # has left; as `to`: there is no such resource any more.
+        # Changes of owners since `drain`: resource, from, to. None as `from`: there was no owner, or it has left; as
+        # `to`: there is no such resource any more.
         self.moved: list[tuple[bytes, bytes | None, bytes | None]] = []
         self.compared = 0  # comparisons so far
         self._resources: dict[bytes, _Resource] = {}
@@ -67,13 +67,13 @@ class RendezvousHash:
         self._left = 0  # how many of them have
         self._places: dict[bytes, int] = {}  # of the workers that are here
         self._shares: dict[bytes, dict[bytes, _Resource]] = {}
-        self._orphans: deque[_Resource] = deque()  # nobody's yet: they come first
+        self._orphans: deque[_Resource] = deque()  # without an owner: they come first
         self._cursor = 0  # next entry that has to meet those who joined…
         self._sweep = 0  # …and how many entries from there on have to
         self._paused: _Resource | None = None  # the budget ended in the middle of its comparisons
 
     def set_resources(self, names: list[bytes]) -> None:
-        """What there is to share out. Those that were there before stay where they are."""
+        """Set the resources to share out. Those that were there before keep their owners."""
         wanted = dict.fromkeys(names)
         for name in [name for name in self._resources if name not in wanted]:
             entry = self._resources.pop(name)
@@ -94,7 +94,7 @@ class RendezvousHash:
             self._sweep = len(self._entries)
 
     def join(self, worker_name: bytes) -> None:
-        """A worker is here. It has a share after `settle`."""
+        """Add a worker. It has a share after `settle`."""
         if worker_name in self._places:
             return
         if self._left > len(self._places) + STALE:
@@ -106,7 +106,7 @@ class RendezvousHash:
         self._sweep = len(self._entries)
 
     def leave(self, worker_name: bytes) -> None:
-        """A worker is gone; what it had is nobody's until `settle`, or until somebody asks for it."""
+        """Remove a worker. Its resources have no owner until `settle`, or until `owner` is asked for one."""
         place = self._places.pop(worker_name, -1)
         if place < 0:
             return
@@ -122,7 +122,7 @@ class RendezvousHash:
             _reset(paused)
 
     def owner(self, resource: bytes) -> bytes | None:
-        """Who has this resource, by all that is known now. None: there is no such resource, or no worker."""
+        """Return the owner of a resource. None: there is no such resource, or no worker."""
         entry = self._resources.get(resource)
         if entry is None:
             return None
@@ -131,7 +131,7 @@ class RendezvousHash:
         return entry.owner
 
     def of(self, worker_name: bytes) -> list[bytes]:
-        """The resources of one worker as far as is settled, sorted."""
+        """Return the resources of one worker as far as is settled, sorted."""
         share = self._shares.get(worker_name)
         return [] if share is None else sorted(share)
 
@@ -147,7 +147,7 @@ class RendezvousHash:
         return not (self._sweep or self._orphans or self._paused is not None)
 
     def drain(self) -> list[tuple[bytes, bytes | None, bytes | None]]:
-        """What changed hands since this was called last."""
+        """Return the changes of owners since the last call."""
         moved = self.moved
         self.moved = []
         return moved
@@ -198,9 +198,11 @@ class RendezvousHash:
         return end - start
 
     def _wins(self, place: int, entry: _Resource, winner: int) -> bool:
-        """Two with the same score: their names decide, not the order in which they came; and not always the greater
-        name, or one of two workers with the same number would have nothing. (One that has left scores 0, like
-        nobody.)"""
+        """Decide between two workers with the same score by their names, not by the order in which they came.
+
+        Not always for the greater name, or one of two workers with the same number would have nothing. A worker that
+        has left scores 0, like none.
+        """
         if not self._numbers[place]:
             return False
         rival = self._joined[winner] if winner >= 0 else entry.candidate

@@ -31,7 +31,7 @@ CLIENT_WENT: Final = "its client went away"
 
 
 class JobHooks(ABC):
-    """What the scheduler leaves to features."""
+    """Decisions that the scheduler leaves to features."""
 
     @abstractmethod
     def dispatched(self, job: TrackedJob) -> None:

@@ -71,7 +71,7 @@ class Services:
         return len(self.known)
 
     def values(self) -> ValuesView[Service]:
-        """Return all services."""
+        """Return all known services."""
         return self.known.values()
 
     def items(self) -> ItemsView[bytes, Service]:

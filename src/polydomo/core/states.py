@@ -1,8 +1,8 @@
 """The life of a job: its states, the events that change them, and one table that says which event leads where.
 
-A job arrives in `READY`: it is in no place yet, and what happens next is being decided. Most jobs know three steps: they
-wait in a queue (`WAITING`) if no worker is idle, they are dispatched (`RUNNING`), and their worker's reply, or the loss
-of their last attempt, ends them (`DONE`, `FAILED`). A job that loses its worker waits again (`QUEUE`) until its
+A job arrives in `READY`: it is in no place yet, and what happens next is being decided. Most jobs know three steps:
+they wait in a queue (`WAITING`) if no worker is idle, they are dispatched (`RUNNING`), and their worker's reply, or the
+loss of their last attempt, ends them (`DONE`, `FAILED`). A job that loses its worker waits again (`QUEUE`) until its
 service's retries are used up.
 
 Between these steps a feature may *hold* a job, because something has to happen first. A held job is in no queue and
@@ -14,8 +14,9 @@ with no worker, and its state says why:
 - `REMEMBERING`: its result may be in the cache, or on its way there;
 - `RECORDING`: it has ended, and that is being written to disk.
 
-`RELEASE` ends every hold and leads back to `READY`. No call on the broker leaves a job there. An end is final: a job that was `REFUSED` never began, a `WITHDRAWN` one was cancelled, a `DEAD` one is
-a durable job whose attempts were used up.
+`RELEASE` ends every hold and leads back to `READY`. No call on the broker leaves a job there. An end is final: a job
+that was `REFUSED` never began, a `WITHDRAWN` one was cancelled, a `DEAD` one is a durable job whose attempts were used
+up.
 
 Numbers, not enum members: a state is read several times per message.
 """

@@ -1,4 +1,4 @@
-"""What a store's adapter tells the core: answers to `JobStorePort`, and the jobs of before a restart."""
+"""Events of a store's adapter: answers to `JobStorePort`, and the jobs of before a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a job is addressed to, where any worker of its service will not do."""
+"""Targets: the workers a job is addressed to, where any worker of its service will not do."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Assignment:
 
     def __init__(self, service: bytes, worker: bytes, resource: bytes = b"") -> None:
         self.service = service
-        self.worker = worker  # empty: whoever has the resource
+        self.worker = worker  # empty: the holder of the resource
         self.resource = resource
 
     def name(self) -> bytes:
-        """What its answer is called in a gathered result."""
+        """Return the name of its piece in a gathered result."""
         return self.worker or b"resource:" + self.resource

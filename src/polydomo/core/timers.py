@@ -81,7 +81,7 @@ class TimerHeap:
             self._sweep()
 
     def clear(self, timer: Timer) -> None:
-        """Unset `timer`."""
+        """Unset `timer`, if it is set."""
         if timer.fires_at != NEVER:
             self._live -= 1
             timer.fires_at = NEVER

@@ -22,7 +22,7 @@ TRACKED_COST: Final = 750
 
 
 class Options:
-    """What a client may say about a job, in a dialect that has words for it. Times are seconds from now."""
+    """The options of a job, as far as its client's dialect has words for them. Times are seconds from now."""
 
     __slots__ = ("deadline", "delay", "durable", "key", "priority", "target", "timeout", "uid", "wait")
 

@@ -1,4 +1,4 @@
-"""Tracked jobs: their way through the features, who hears of them, and their end.
+"""Tracked jobs: their way through the features, their subscribers, and their end.
 
 A tracked job passes every feature twice: before it is accepted (`on_submit`) and before it goes to a worker
 (`on_ready`). A feature that takes it calls `proceed` later, and the job goes on with the next feature. When it has a
@@ -209,7 +209,7 @@ class Tracking(JobHooks):
         self.services.keep(job.service)
 
     def release(self, job: Job) -> None:
-        """End `hold`."""
+        """End `hold`: the job is ready for what comes next."""
         job.service.held -= 1
         if job.state in (STORING, RECORDING):
             self.writing -= 1

@@ -93,7 +93,8 @@ class NfpCarrier(Carrier):
             self._start(self._look())
 
     async def ask(self, service: str, body: bytes) -> bytes:
-        """Query the broker itself and return the canonical body of its reply. Raise ConnectionLost if the connection fails."""
+        """Query the broker itself and return the canonical body of its reply. Raise ConnectionLost if the connection
+        fails."""
         dealer = self._dealer
         if dealer is None:
             raise ConnectionLost("not connected")

@@ -79,7 +79,8 @@ class NngListener:
 
 
 class KeptAnswers:
-    """Answers kept for broken connections, as a holder of memory. `InterruptedRequests.room` limits them between two reports."""
+    """Answers kept for broken connections, as a holder of memory. `InterruptedRequests.room` limits them between two
+    reports."""
 
     def __init__(self, budget: MemoryBudget, kept: InterruptedRequests) -> None:
         self.budget = budget

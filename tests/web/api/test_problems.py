@@ -19,7 +19,9 @@ from polydomo.wire.frames import frame, join
 from tests.web.api.site import Site, is_problem
 
 REASONS = [
-    value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str) and "-" in value
+    value
+    for name, value in vars(reasons).items()
+    if name.isupper() and isinstance(value, str) and "-" in value
 ] + ["expired", "draining", "cancelled", "deadline", "store"]
 
 

@@ -95,7 +95,7 @@ class ServiceCache:
         return memo
 
     def put(self, digest: bytes, memo: Memo) -> None:
-        """Add a result."""
+        """Add the result of a request."""
         self.drop(digest)
         self.memos[digest] = memo
         self.held += memo.size()

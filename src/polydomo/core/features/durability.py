@@ -1,6 +1,6 @@
 """Durable jobs: on disk before they are accepted, and their ends on disk before their clients are told.
 
-A durable job does not need its client: whoever asks later finds the result in the store. What the store cannot write
+A durable job does not need its client: the result is in the store for later. What the store cannot write
 now it is told again, so a full disk delays results and loses none.
 """
 

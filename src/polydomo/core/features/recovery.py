@@ -111,7 +111,7 @@ class Recovery(Feature):
         self.untold.clear()
 
     def detach(self, job: TrackedJob) -> None:
-        """Take a durable job from a client that has heard all it will be told unasked.
+        """Take a durable job from a client that will be told nothing more of it unasked.
 
         The job keeps its client from nothing then. Others of the same client are still its neighbours in a queue.
         """
