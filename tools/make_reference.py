@@ -348,7 +348,7 @@ def sdk_page() -> list[str]:
         EXAMPLE,
         "## URLs",
         f"```text\n{inspect.cleandoc(url.__doc__ or '').partition(chr(10) * 2)[2].strip()}\n```",
-        f"Without a URL, `{url.VARIABLE}` is used, else `{url.DEFAULT}`.",
+        f"Without a URL, `{url.VARIABLE}` is used, else `{url.DEFAULT_URL}`.",
         *_class(polydomo.Client, after=_after_indented(client.__doc__)),
         "### Options of a call",
         "Over NFP, `call`, `stream`, `submit`, `request`, `broadcast` and `gather` take these:",
