@@ -72,9 +72,12 @@ class Accounting:
 
     def began(self, job: Job) -> None:
         """Count a new job, and hold its client if that has too much unanswered."""
+        self.active += 1
+        self.memory += job.size + JOB_COST
         client = job.client
         client.total += 1
-        self.resumed(job)
+        client.jobs += 1
+        client.size += job.size
         limits = self._services.limits
         if client.jobs > limits.client_jobs or client.size > limits.client_bytes:
             client.held = True

@@ -68,7 +68,11 @@ class Job(QueueEntry):
         submitted: float,
         tracked: bool = False,
     ) -> None:
-        super().__init__(submitted, tracked)
+        # What `QueueEntry.__init__` does, without its call: there is one such object per message.
+        self.submitted = submitted
+        self.attempt = 0
+        self.expires = 0.0
+        self.tracked = tracked
         self.id = id
         self.client = client
         self.service = service  # where it is now; changes when the job is forwarded
