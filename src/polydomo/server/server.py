@@ -47,6 +47,10 @@ from polydomo.store.errors import StoreError
 
 log = Log()
 
+# Seconds by which the wall clock may differ from the core's before it is read again. Less is only the time between two
+# readings; a job's times would be told differently each time.
+DRIFT = 0.001
+
 # Longest interval in seconds between two inspections of the peers for silence and slow reading.
 INSPECTION = 5.0
 
@@ -188,8 +192,11 @@ class BrokerServer:
 
     def advance(self) -> None:
         """Set the core's time. To be called before the core is called from anything but a peer's bytes."""
-        self.broker.advance(self.clock.read())
-        self.broker.clock.epoch = time.time() - self.broker.now
+        now = self.clock.read()
+        self.broker.advance(now)
+        epoch = time.time() - now
+        if abs(epoch - self.broker.clock.epoch) > DRIFT:
+            self.broker.clock.epoch = epoch
 
     def log_peer(self, event: str, peer: PeerAddress, reason: str) -> None:
         """Log an event of one peer and record it in the ledger."""
