@@ -230,7 +230,7 @@ async def test_as_many_workers_as_jobs_at_once_on_one_connection(rep: Rep):
 
 @pytest.mark.clause("MEMO-W-05")
 async def test_a_worker_that_is_not_known_begins_anew(rep: Rep, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(worker_side, "LOOK", 0.05)
+    monkeypatch.setattr(worker_side, "CHECK_INTERVAL", 0.05)
     async with offer(rep, lambda body: body):
         asked = await rep.next()
         await asked.job(b"1")

@@ -75,7 +75,7 @@ async def test_a_flood_of_refusals_is_a_line_or_two(
     server: BrokerServer, lines: list[tuple[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A foreign MDP client cannot be told; the log has how many there were."""
-    server.keeper.behind = lambda: False  # type: ignore[union-attr, method-assign]
+    server.broker._tracking.store.behind = lambda: False  # type: ignore[union-attr, method-assign]
     client = MdpClient(server.zmq.bound[0])
     for _ in range(50):
         client.request(b"kept", b"x")

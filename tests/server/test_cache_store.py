@@ -126,7 +126,7 @@ def test_the_command_line(broker: BrokerProcess) -> None:
     }
     assert "memo" in run("show", "--service", "memo")
     assert json.loads(run("forget", "memo", "x", "--json")) == {"name": "memo", "forgotten": 1}
-    assert "0 answers" in run("forget", "memo")
+    assert "0 results" in run("forget", "memo")
 
 
 @pytest.mark.parametrize("name", [b"plain", b"any \0 \\0 \xff bytes"])

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from polydomo.core.model import Job
+from polydomo.core.tracked_job import NO_OPTIONS, TrackedJob
 from polydomo.deferred import Deferred
 from polydomo.server import scan_tasks
 from polydomo.server.job_tasks import refuse_tasks
@@ -19,6 +21,7 @@ from polydomo.services.builtin import Raw
 from polydomo.store.records import DEAD, DONE, FAILED
 from polydomo.wire.frames import frame, join
 from tests.store.desk import NOW, PATIENCE, SECOND, Desk, job, name
+from tests.support.core import Bench
 
 
 class Scanner:
@@ -199,13 +202,18 @@ def test_jobs_are_traced_among_the_latest_of_their_client_and_then_one_by_one(sc
 
 
 def test_what_has_just_ended_is_traced_in_memory(scanner):
-    def ended(uid: str, **fields: Any) -> SimpleNamespace:
-        usual = {"uid": uid, "durable": True, "leader": None, "number": 2, "submitted": NOW}
-        return SimpleNamespace(extra=SimpleNamespace(**usual | fields), finished=7.0)
+    bench = Bench()
+    client, service = bench.client().core, bench.broker.services.find(b"echo")
+
+    def ended(uid: str, durable: bool = True, number: int = 2) -> TrackedJob:
+        job = TrackedJob(1, client, service, b"", b"", 0.0, NO_OPTIONS, uid, NOW)
+        job.durable, job.number, job.finished = durable, number, 7.0
+        return job
 
     scanner.add(1)
     asked_again = ended(name(1), durable=False, number=0)  # it got the answer of the first
-    scanner.broker.accounting.recent = [SimpleNamespace(extra=None), ended("known"), asked_again]
+    plain = Job(2, client, service, b"", b"", 0.0)
+    scanner.broker.accounting.recent = [plain, ended("known"), asked_again]
     found = scanner.ask("trace_jobs", client="me", ids=["known", name(1)])
     assert found == [["known", 2, NOW, 7 * SECOND], [name(1), 0, NOW + 1, None]]
 

@@ -201,10 +201,9 @@ class ScanTasks:
         rows: list[list[Any]] = []
         wall = self.broker.clock.wall
         for job in reversed(self.broker.accounting.recent):  # the latest jobs are asked for most
-            extra = job if isinstance(job, TrackedJob) else None
-            if extra is not None and extra.uid in wanted and extra.durable and extra.leader is None:
-                rows.append([extra.uid, extra.number, extra.submitted_wall, wall(job.finished)])
-                wanted.discard(extra.uid)
+            if isinstance(job, TrackedJob) and job.uid in wanted and job.durable and job.leader is None:
+                rows.append([job.uid, job.number, job.submitted_wall, wall(job.finished)])
+                wanted.discard(job.uid)
                 if not wanted:
                     break
         return rows
