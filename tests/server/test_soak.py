@@ -220,7 +220,7 @@ def test_a_long_life_with_many_deaths(server: BrokerProcess, request: pytest.Fix
     )
     assert run.answered == total
     assert {key: after[key] for key in RESTORED} == {key: before[key] for key in RESTORED}
-    assert after["descriptors"] == before["descriptors"]
+    assert after["descriptors"] <= before["descriptors"]
     assert after["resident"] - before["resident"] < 24 * MIB
     assert after["done"] - before["done"] >= total
     assert "Traceback" not in server.log()

@@ -27,7 +27,7 @@ class Scene:
         self.refused: list[str] = []
         self.recoveries = 0
         self.looks = 0
-        monkeypatch.setattr(sqlite_module, "inspect", self.look)
+        monkeypatch.setattr(sqlite_module, "check_disk", self.look)
         monkeypatch.setattr(store_watch, "CHECK", 0.01)
         monkeypatch.setattr(store_watch, "RETRY", 0.01)
         log.set_level(logging.INFO, "polydomo")

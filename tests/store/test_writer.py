@@ -180,7 +180,7 @@ async def test_a_result_for_a_cancelled_task_is_dropped() -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    reply.resolve(1)
+    reply.settle(1)
     assert await reply == 1  # and whoever asks later still hears it
 
 
