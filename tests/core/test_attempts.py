@@ -37,7 +37,7 @@ def test_tokens_keep_their_length_after_four_billion_jobs() -> None:
     """Dialects have its length in prepared heads; at 100,000 jobs a second this is reached in half a day."""
     bench = Bench()
     worker, client = bench.worker(b"echo"), bench.client()
-    bench.broker._token = 0xFFFF_FFFE
+    bench.broker._scheduler._token = 0xFFFF_FFFE
     for _ in range(4):
         client.ask(b"echo")
         worker.answer()
