@@ -110,34 +110,34 @@ def job_batch(buffer: ColumnBuffer, epoch: float) -> JobBatch:
 
 def _add_tracked(overrides: Overrides, row: int, job: Job, epoch: float) -> None:
     """Add the values of a job that is durable or has options."""
-    extra = job if isinstance(job, TrackedJob) else None
-    assert extra is not None
+    tracked = job if isinstance(job, TrackedJob) else None
+    assert tracked is not None
     number, word = overrides.number, overrides.text
     word("job_id", row, job_id(job, ""))
-    if extra.parent is None:
-        number("submitted", row, extra.submitted_wall)
-    elif isinstance(extra.parent, TrackedJob):
-        word("parent", row, extra.parent.uid)
-        number("part", row, extra.part)
-    if extra.key:
-        word("key", row, text(extra.key))
-    if extra.target is not None:
-        word("target", row, target_text(extra.target))
-    if extra.deadline < FOREVER:
-        number("deadline", row, int((extra.deadline + epoch) * _MICROS))
-    if extra.priority:
-        number("priority", row, extra.priority)
-    if extra.hit:
+    if tracked.parent is None:
+        number("submitted", row, tracked.submitted_wall)
+    elif isinstance(tracked.parent, TrackedJob):
+        word("parent", row, tracked.parent.uid)
+        number("part", row, tracked.part)
+    if tracked.key:
+        word("key", row, text(tracked.key))
+    if tracked.target is not None:
+        word("target", row, target_text(tracked.target))
+    if tracked.deadline < FOREVER:
+        number("deadline", row, int((tracked.deadline + epoch) * _MICROS))
+    if tracked.priority:
+        number("priority", row, tracked.priority)
+    if tracked.hit:
         number("memo_hit", row, True)
-    if extra.repeats:
+    if tracked.repeats:
         number("repeat", row, True)
     if is_durable(job):
         number("durable", row, True)
-        number("attempts", row, extra.number)
-        number("finished", row, extra.ended)
-        if extra.began:
-            number("dispatched", row, extra.began)
-    if extra.restored:  # the core's clock has no times from before the restart
+        number("attempts", row, tracked.number)
+        number("finished", row, tracked.ended)
+        if tracked.began:
+            number("dispatched", row, tracked.began)
+    if tracked.restored:  # the core's clock has no times from before the restart
         number("waited_us", row, UNKNOWN)
         number("took_us", row, UNKNOWN)
 
@@ -147,16 +147,16 @@ text = lru_cache(maxsize=65536)(printable)  # names repeat
 
 def job_id(job: Job, run: str) -> str:
     """Return the job's own id, or the broker's run and a number; a part has the id of the whole and its index."""
-    extra = job if isinstance(job, TrackedJob) else None
-    if extra is None:
+    tracked = job if isinstance(job, TrackedJob) else None
+    if tracked is None:
         return f"{run}-{job.id}"
-    return extra.uid if extra.parent is None else f"{extra.uid}/{extra.part}"
+    return tracked.uid if tracked.parent is None else f"{tracked.uid}/{tracked.part}"
 
 
 def is_durable(job: Job) -> bool:
     """Return whether the store has a record of the job."""
-    extra = job if isinstance(job, TrackedJob) else None
-    return extra is not None and extra.durable and extra.added
+    tracked = job if isinstance(job, TrackedJob) else None
+    return tracked is not None and tracked.durable and tracked.added
 
 
 def target_text(target: Target) -> str:

@@ -44,18 +44,20 @@ class LedgerJournal(ColumnSink):
         self._number = 0  # of the latest event
 
     def attempt(self, job: Job, reason: str) -> None:
-        extra, worker = job if isinstance(job, TrackedJob) else None, job.worker
+        tracked, worker = job if isinstance(job, TrackedJob) else None, job.worker
         if worker is None or is_question(job):
             return
-        durable = extra is not None and is_durable(job)
+        durable = tracked is not None and is_durable(job)
         self._attempts.append(
             {
                 "job_id": job_id(job, self.run),
-                "number": extra.number if extra is not None and durable else job.attempt,
+                "number": tracked.number if tracked is not None and durable else job.attempt,
                 "service": text(job.service.name),
                 "worker": text(worker.name),
                 "dialect_out": worker.dialect,
-                "dispatched": extra.began if extra is not None and durable else self._wall(job.dispatched),
+                "dispatched": tracked.began
+                if tracked is not None and durable
+                else self._wall(job.dispatched),
                 "ended": self._wall(self.broker.now),
                 "outcome": reason,
                 "ran_us": int((self.broker.now - job.dispatched) * _MICROS),

@@ -53,15 +53,15 @@ def several(record: JobRecord) -> bool:
     return record.target != "any" and not _read_target.decode(record.target).single
 
 
-def rest_of(extra: TrackedJob, form: str) -> bytes:
+def rest_of(tracked: TrackedJob, form: str) -> bytes:
     """Return the options that have no column of their own, with the form of the client's dialect."""
-    if not (extra.user_named or extra.timeout or extra.assignments or form) and extra.own_wait < 0:
+    if not (tracked.user_named or tracked.timeout or tracked.assignments or form) and tracked.own_wait < 0:
         return b""
     places = [
         (as_text(place.service), as_text(place.worker), as_text(place.resource))
-        for place in extra.assignments
+        for place in tracked.assignments
     ]
-    return msgspec.json.encode(_Rest(extra.user_named, extra.timeout, extra.own_wait, places, form))
+    return msgspec.json.encode(_Rest(tracked.user_named, tracked.timeout, tracked.own_wait, places, form))
 
 
 def form_of(record: JobRecord) -> str:

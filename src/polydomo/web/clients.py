@@ -103,9 +103,9 @@ class WebClient(ClientPort):
             return
         if pending.accepted:
             self.broker.detach(job)
-        extra = job if isinstance(job, TrackedJob) else None
-        needed = extra is not None and (
-            extra.durable or extra.followers or extra.watchers or extra.leader is not None
+        tracked = job if isinstance(job, TrackedJob) else None
+        needed = tracked is not None and (
+            tracked.durable or tracked.followers or tracked.watchers or tracked.leader is not None
         )
         if cancel and not needed:
             self.broker.cancel(job, Failure(reasons.CLIENT_GONE, "the client disconnected"))

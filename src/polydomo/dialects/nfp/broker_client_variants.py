@@ -159,11 +159,11 @@ class NorfabClient(ClientBase):
         self._send_result(job, name, body, failure)
 
     def final(self, job: Job, body: bytes) -> None:
-        extra = job if isinstance(job, TrackedJob) else None
-        if extra is None:
+        tracked = job if isinstance(job, TrackedJob) else None
+        if tracked is None:
             self._replies.respond(job, OK, body)
             return
-        if extra.is_gathered():
+        if tracked.is_gathered():
             pieces = unpack(body)
             if job not in self._workers:
                 self._send_workers(job, [piece.name for piece in pieces])

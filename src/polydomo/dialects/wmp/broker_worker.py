@@ -271,12 +271,12 @@ class WmpWorker(WorkerPort):
     def _option_headers(self, job: Job) -> list[bytes]:
         """Return the headers that only some jobs have, in the order of their encoded names, all after `timeout`."""
         found: list[bytes] = []
-        extra = job if isinstance(job, TrackedJob) else None
-        if extra is not None and extra.deadline < FOREVER:
-            left = max(round((extra.deadline - self.broker.now) * 1000), 0)
+        tracked = job if isinstance(job, TrackedJob) else None
+        if tracked is not None and tracked.deadline < FOREVER:
+            left = max(round((tracked.deadline - self.broker.now) * 1000), 0)
             found.append(cbor.encode("deadline") + cbor.encode(left))
-        if extra is not None and extra.priority:
-            found.append(cbor.encode("priority") + cbor.encode(extra.priority))
+        if tracked is not None and tracked.priority:
+            found.append(cbor.encode("priority") + cbor.encode(tracked.priority))
         return found
 
 

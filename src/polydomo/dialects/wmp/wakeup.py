@@ -224,11 +224,11 @@ class WakeScheduler(WakeupPort):
     # WakeupPort
 
     def wanted(self, service: Service, job: Job) -> None:
-        extra = job if isinstance(job, TrackedJob) else None
+        tracked = job if isinstance(job, TrackedJob) else None
         if not job.client.relay:
             self._remote_barred = False
-        if extra is not None and (extra.pinned_worker or extra.resource):
-            worker = self.names.get(extra.pinned_worker)
+        if tracked is not None and (tracked.pinned_worker or tracked.resource):
+            worker = self.names.get(tracked.pinned_worker)
             if worker is not None and worker.can_be_woken():
                 self.wake_one(worker)
         elif len(self.open) < service.queue.waiting * self.policy.first and not service.paused:

@@ -323,15 +323,15 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
 
 
 def _fits(job: Job, wanted: JobFilter) -> bool:
-    extra = job if isinstance(job, TrackedJob) else None
+    tracked = job if isinstance(job, TrackedJob) else None
     return (
-        extra is not None
+        tracked is not None
         and wanted.service in (None, job.service.name)
         and wanted.state in (None, views.state_of(job))
         and wanted.client in (None, job.client.name)
-        and (wanted.key is None or wanted.key.encode("latin-1") == extra.key)
-        and (wanted.since is None or extra.submitted_wall >= wanted.since)
-        and (wanted.before is None or extra.submitted_wall < wanted.before)
+        and (wanted.key is None or wanted.key.encode("latin-1") == tracked.key)
+        and (wanted.since is None or tracked.submitted_wall >= wanted.since)
+        and (wanted.before is None or tracked.submitted_wall < wanted.before)
     )
 
 

@@ -67,24 +67,24 @@ def state_of(job: Job) -> str:
 
 def active_job(broker: Broker, job: Job) -> dict[str, Any]:
     """Return the document of a job that has not ended."""
-    extra = job if isinstance(job, TrackedJob) else None
-    assert extra is not None
+    tracked = job if isinstance(job, TrackedJob) else None
+    assert tracked is not None
     running = job.worker is not None
     return _document(
-        extra.uid,
+        tracked.uid,
         job.service.name,
         state=state_of(job),
         client=printable(job.client.name),
         dialect=job.client.dialect,
         worker="" if job.worker is None else printable(job.worker.name),
-        attempts=max(job.attempt, extra.number),
-        key=extra.key.decode(errors="replace") if extra.key else None,
-        target=written_target(extra.target),
-        priority=extra.priority,
-        durable=extra.durable,
+        attempts=max(job.attempt, tracked.number),
+        key=tracked.key.decode(errors="replace") if tracked.key else None,
+        target=written_target(tracked.target),
+        priority=tracked.priority,
+        durable=tracked.durable,
         bytes_in=len(job.body),
         bytes_out=job.size_out,
-        submitted=format_time(extra.submitted_wall),
+        submitted=format_time(tracked.submitted_wall),
         dispatched=format_time(broker.clock.wall(job.dispatched)) if running else None,
     )
 
