@@ -2,7 +2,7 @@
 
 A tracked job passes every feature twice: before it is accepted (`on_submit`) and before it goes to a worker
 (`on_ready`). A feature that takes it calls `proceed` later, and the job goes on with the next feature. When it has a
-result or a failure, a feature may hold it once more (`on_conclude`), until that is on disk.
+result or a failure, a feature may hold it again (`on_conclude`), until that is on disk.
 
 `Tracking` is also the interface of the core to features: they hold, release, fail and conclude jobs through it.
 """
