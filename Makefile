@@ -4,6 +4,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
+# Processes share compiled modules, also where the caller's environment forbids writing them: tests start hundreds of
+# processes, and each would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup demo test test-plain lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel coverage release-check soak fuzz-api survival abuse clean
 
 help:            ## list the targets
@@ -32,9 +36,10 @@ unit: setup      ## the fast, pure tests only
 docs: setup      ## regenerate the reference pages that are made from the code
 	$(BIN)/python tools/make_reference.py
 
-test: lint       ## everything: lint, the whole suite, and the hot packages' suite again on the compiled wheel
+test: setup      ## everything: lint, the whole suite, and the hot packages' suite again on the compiled wheel
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint wheel
 	@$(MAKE) --no-print-directory test-plain
-	@$(MAKE) --no-print-directory test-wheel
+	@$(MAKE) --no-print-directory test-wheel WHEEL=
 
 test-plain: setup ## the whole suite on the source
 	@sh tools/system_packages.sh
@@ -56,9 +61,10 @@ wheel: setup     ## build the wheel with its hot packages compiled by mypyc, int
 
 # The tests whose messages pass through the compiled packages. `make test-wheel TESTS=tests` runs everything.
 LIVES := $(addprefix tests/server/test_,counts.py identities.py lost_connections.py resumed_clients.py slow_readers.py)
-TESTS ?= tests/wire tests/core tests/dialects tests/services tests/web tests/abuse tests/test_everyone.py $(LIVES) -m "not slow and not peers"
+TESTS ?= tests/wire tests/core tests/dialects tests/abuse tests/test_everyone.py $(LIVES) -m "not slow and not peers"
+WHEEL ?= wheel # empty: test the wheel that is in dist/
 
-test-wheel: wheel ## run the suite against the compiled wheel in an environment of its own
+test-wheel: $(WHEEL) ## run the suite against the compiled wheel in an environment of its own
 	$(BIN)/python tools/test_wheel.py -n 2 -q $(TESTS)
 
 release-check: setup ## build sdist and wheel, install each into an empty environment, start a broker and a worker, call
@@ -89,8 +95,9 @@ bench-spark: setup ## the pipeline beside bare Spark: ingest, aggregation, bulk 
 	$(BIN)/python bench/plan.py
 	$(BIN)/python bench/growth.py
 
-soak: setup      ## a million requests while peers are killed, frozen and reconnected
+soak: setup      ## a million requests while peers are killed, frozen and reconnected; a hundred managers, simulated
 	$(BIN)/python -m pytest -q -s tests/server/test_soak.py --soak-requests 1000000 --timeout 3600
+	$(BIN)/python -m pytest -q tests/dialects/wmp/test_wakeup.py --full --timeout 3600
 
 fuzz-api: setup  ## schemathesis on the REST API, fifty examples per operation
 	$(BIN)/python -m pytest -q -s tests/web/api/test_schema.py --schema-examples 50 --timeout 7200

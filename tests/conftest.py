@@ -62,7 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--soak-requests",
         type=int,
-        default=100_000,
+        default=20_000,
         help="how many requests tests/server/test_soak.py sends",
     )
     parser.addoption(
@@ -74,14 +74,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--schema-examples",
         type=int,
-        default=3,
+        default=1,
         help="how many examples of each operation tests/web/api/test_schema.py has made up",
     )
     parser.addoption(
         "--full",
         action="store_true",
-        help="run the tests of tests/abuse at full size (`make abuse`)",
+        help="run abuse and simulations at full size (`make abuse`, `make soak`)",
     )
+
+
+@pytest.fixture(scope="session")
+def full(request: pytest.FixtureRequest) -> bool:
+    """Return whether abuse and simulations run at full size."""
+    return bool(request.config.getoption("--full"))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> turns.Turns:

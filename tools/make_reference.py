@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer
 from http_page import http_page
@@ -121,7 +121,7 @@ def _command(name: str, command: Any) -> list[str]:
     arguments = [_metavar(p, callback) for p in command.params if p.param_type_name == "argument"]
     usage = [name.replace(" ls", " [ls]"), *arguments, "[FLAGS]"]  # `ls` is the default command of its group
     parts = [f"## {name}", _paragraphs(command.help or ""), f"```text\n{' '.join(usage)}\n```"]
-    keys = broker_command.KEYS if name == "polydomo broker" else {}
+    keys = broker_command.OPTIONS if name == "polydomo broker" else {}
     rows = []
     for parameter in command.params:
         if getattr(parameter, "hidden", False) or parameter.name == "help":
@@ -134,7 +134,7 @@ def _command(name: str, command: Any) -> list[str]:
                 shown += f" {_metavar(parameter, callback)}"
         else:
             shown = f"`{_metavar(parameter, callback)}`"
-        key = next((f"`{keys[flag]}`" for flag in flags if flag in keys), "")
+        key = next((f"`{keys[flag].key}`" for flag in flags if flag in keys), "")
         rows.append([shown, _default(parameter), *([key] if keys else []), escape(said)])
     if rows:
         parts.append(table(["argument or flag", "default", *(["key"] if keys else []), "meaning"], rows))
@@ -145,10 +145,11 @@ def _metavar(parameter: Any, callback: Callable[..., Any]) -> str:
     """Return the given metavar, else N for numbers and the parameter's name for the rest."""
     if parameter.metavar:
         return str(parameter.metavar)
-    kind = str(inspect.signature(callback).parameters[parameter.name].annotation)
+    own = inspect.signature(callback, eval_str=True).parameters.get(parameter.name)
+    kind = "" if own is None else str(get_args(own.annotation)[0])  # none: an option of a group
     if "Path" in kind:
         return "DIR"
-    return "N" if kind.startswith("Annotated[int") else str(parameter.name).upper()
+    return "N" if "int" in kind else str(parameter.name).upper()
 
 
 def _default(parameter: Any) -> str:

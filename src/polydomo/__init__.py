@@ -10,27 +10,7 @@ from typing import TYPE_CHECKING, Any
 from polydomo._version import __version__
 
 if TYPE_CHECKING:
-    from polydomo.sdk import (
-        BodyError,
-        Client,
-        Codec,
-        Context,
-        Event,
-        Gather,
-        Handle,
-        Job,
-        Manager,
-        Subscription,
-        SyncClient,
-        SyncContext,
-        SyncGather,
-        SyncHandle,
-        SyncJob,
-        SyncManager,
-        SyncSubscription,
-        SyncWorker,
-        Worker,
-    )
+    from polydomo.sdk import *
 
 __all__ = [
     "BodyError",

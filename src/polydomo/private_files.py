@@ -37,6 +37,15 @@ def make_file(path: Path, mode: int = FILE) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode))
 
 
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def is_for_group(folder: Path) -> bool:
     """Return whether the folder is deliberately shared with a group: readable, with the set-group-ID bit."""
     try:

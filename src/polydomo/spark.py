@@ -71,8 +71,7 @@ def session(
     from polydomo.pipeline.session import session as make
 
     settings = _settings(config)
-    own = dict(conf) if isinstance(conf, Mapping) else list(conf)
-    pairs = [f"{key}={value}" for key, value in own.items()] if isinstance(own, dict) else own
+    pairs = [f"{key}={value}" for key, value in conf.items()] if isinstance(conf, Mapping) else list(conf)
     made = make(master or settings.spark.master, [*settings.spark.conf, *pairs], app=app)
     register(made)
     return made

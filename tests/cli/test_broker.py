@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from polydomo.cli.broker import KEYS
+from polydomo.cli.broker import OPTIONS
 from polydomo.server import config
 from polydomo.server.config import Flag
 from tests.cli.support import here, run
@@ -54,12 +54,12 @@ def test_every_flag_reaches_its_setting(monkeypatch: pytest.MonkeyPatch) -> None
         "--log-level": "debug",
         "--log-format": "json",
     }
-    assert values.keys() == KEYS.keys()
+    assert values.keys() == OPTIONS.keys()
     words = [word for pair in values.items() for word in pair]
     assert here("broker", *words, "--set", "limits.hops=5", "--config", "f").exit_code == 0
     assert given.pop() == "f"
     settings = config.gather(flags=given, environ={}).checked()
-    for flag, key in KEYS.items():
+    for flag, (key, *_) in OPTIONS.items():
         row = next(row for row in config.rows(config.gather(flags=given, environ={})) if row.key == key)
         assert (row.value, row.source) == (values[flag], flag)
     assert settings.limits.hops == 5

@@ -312,7 +312,7 @@ def test_an_unfinished_job_is_queued_again_after_a_restart(bench: Bench, keeper:
         worker.answer()
     assert worker.jobs == [job.id for job in restored]
     keeper.commit()
-    assert not bench.broker.tracked_jobs()
+    assert not bench.broker.jobs.known
     worker.leave()
     check_empty(bench.broker)
 

@@ -22,7 +22,7 @@ def bench() -> Bench:
 
 def recall(bench: Bench, uid: str) -> JobResult | None:
     found: list[JobResult | None] = []
-    bench.broker.recall(uid, found.append)
+    bench.broker.jobs.recall(uid, found.append)
     return found[0]
 
 
@@ -30,10 +30,10 @@ def test_a_living_job_is_found_by_its_id_and_an_ended_one_recalled(bench: Bench)
     worker = bench.worker(b"s", name=b"w")
     client = Listener(bench.broker, b"c")
     job = client.send(b"s", Options(uid="mine"))
-    assert bench.broker.find("mine") is job
+    assert bench.broker.jobs.find("mine") is job
     assert recall(bench, "mine") is None
     worker.answer(b"done")
-    assert bench.broker.find("mine") is None
+    assert bench.broker.jobs.find("mine") is None
     ended = recall(bench, "mine")
     assert ended is not None
     assert (ended.body, ended.failure, ended.worker, ended.gathered) == (b"done", None, b"w", False)
@@ -213,14 +213,14 @@ def test_a_job_may_be_detached_while_it_waits_and_cancelled_afterwards(bench: Be
         client.send(b"s", Options(uid=f"u{number}", priority=number % 2))
     keeper.commit()
     for number in range(3):
-        job = bench.broker.find(f"u{number}")
+        job = bench.broker.jobs.find(f"u{number}")
         assert job is not None
-        bench.broker.detach(job)
+        bench.broker.jobs.detach(job)
         check(bench.broker)
     assert client.core.jobs == 0
     assert bench.broker.services[b"s"].queue.waiting == 3
     for number in range(3):
-        job = bench.broker.find(f"u{number}")
+        job = bench.broker.jobs.find(f"u{number}")
         assert job is not None
         assert bench.broker.cancel(job)
     keeper.commit()
@@ -232,4 +232,4 @@ class Detaching(Listener):
 
     def accepted(self, job: Job) -> None:
         super().accepted(job)
-        self.broker.detach(job)
+        self.broker.jobs.detach(job)

@@ -47,7 +47,7 @@ def ask(client: FakeClient, service: bytes, **options: object) -> Job:
 def check_forgotten(bench: Bench) -> None:
     """Nothing of any longer life is left."""
     broker = bench.broker
-    assert not broker.tracked_jobs()
+    assert not broker.jobs.known
     assert not broker._dedup.keys
     assert not broker.orphans()
     assert broker._tracking.writing == 0

@@ -372,9 +372,9 @@ def test_watching_a_job_of_somebody_else(bench: Bench) -> None:
     owner, watcher, worker = bench.client(), bench.client(), bench.worker(b"plain")
     job = bench.broker.submit(owner.core, b"plain", b"q", b"", Options(uid="u"))
     assert job is not None
-    watching = bench.broker.watch(watcher.core, job)
-    gone = bench.broker.watch(FakeClient(bench.broker, b"impatient").core, job)
-    bench.broker.unwatch(gone)
+    watching = bench.broker.jobs.watch(watcher.core, job)
+    gone = bench.broker.jobs.watch(FakeClient(bench.broker, b"impatient").core, job)
+    bench.broker.jobs.unwatch(gone)
     worker.partial(b"p")
     worker.answer(b"a")
     assert owner.heard == [("partial", job.id, b"p"), ("final", job.id, b"a")]

@@ -255,16 +255,6 @@ def test_new_settings_hold_from_now_on() -> None:
     )  # the job dispatched under the new settings ran for more than 5 s
 
 
-def test_policies_are_compared_by_what_they_say() -> None:
-    assert Policy() == Policy()
-    assert hash(Policy()) == hash(Policy())
-    assert Policy(wait=1) != Policy(wait=2)
-    assert Policy(timeout=1) != Policy()
-    assert Policy(retries=1) != Policy()
-    assert Policy(queue=1) != Policy()
-    assert Policy() != "a policy"
-
-
 def test_a_broker_without_a_journal_works_the_same() -> None:
     broker = make_broker()
     worker, client = FakeWorker(broker, b"w", Heartbeat()), FakeClient(broker, b"c")

@@ -69,7 +69,7 @@ def test_a_client_whose_job_makes_the_disk_late_waits_and_others_do_not(bench: B
     assert other.flow == []
     disk.write()
     disk.write()
-    assert bench.broker.store_events.unstall(10) is False
+    assert bench.broker.accounting.unstall(10) is False
     assert patient.flow == ["hold", "release"]
     invariants.check(bench.broker)
 
@@ -79,9 +79,9 @@ def test_they_go_on_one_after_the_other_in_the_order_they_came(bench: Bench, dis
     waiting = [bench.client() for _ in range(3)]
     for client in waiting:
         ask(client, 1)
-    assert bench.broker.store_events.unstall(2) is True
+    assert bench.broker.accounting.unstall(2) is True
     assert [client.flow[-1] for client in waiting] == ["release", "release", "hold"]
-    assert bench.broker.store_events.unstall(2) is False
+    assert bench.broker.accounting.unstall(2) is False
     assert waiting[2].flow == ["hold", "release"]
 
 
@@ -90,7 +90,7 @@ def test_a_client_that_is_held_for_its_own_jobs_stays_held(bench: Bench, disk: S
     ask(client, 5)
     assert client.core.held
     assert client.core.stalled
-    bench.broker.store_events.unstall(1)
+    bench.broker.accounting.unstall(1)
     assert "release" not in client.flow
     for _ in range(5):
         disk.write()
@@ -110,7 +110,7 @@ def test_a_stalled_client_is_not_released_for_its_answers(bench: Bench, disk: Sl
         worker.answer()
     assert not client.core.held
     assert "release" not in client.flow
-    bench.broker.store_events.unstall(1)
+    bench.broker.accounting.unstall(1)
     assert client.flow[-1] == "release"
 
 
@@ -118,7 +118,7 @@ def test_one_that_is_gone_is_forgotten(bench: Bench, disk: SlowDisk) -> None:
     client = bench.client()
     ask(client, 3)
     bench.broker.client_gone(client.core)
-    assert bench.broker.store_events.unstall(10) is False
+    assert bench.broker.accounting.unstall(10) is False
     assert "release" not in client.flow
 
 

@@ -293,7 +293,7 @@ def test_after_a_restart_only_the_missing_parts_are_done(bench: Bench) -> None:
     keeper.commit()
     check(broker)
     ended: list[object] = []
-    broker.recall("u", ended.append)
+    broker.jobs.recall("u", ended.append)
     assert [piece.body for piece in unpack(ended[0].body)] == [b"one", b"two"]  # type: ignore[attr-defined]
 
 

@@ -3,8 +3,8 @@
 Changes on the way: the ports 5555 to 5559 and 8080 become free ones, so that pages can run in parallel and next to a
 developer's own broker; `POLYDOMO_URL` and `POLYDOMO_BROKER_ZMQ` pass them to commands that name no port.
 
-A page with several programs that use Spark has one Java for all of them, as long as they run one after the other; a
-page with one program, and programs in the background, start their own Java as for a reader.
+Programs that use Spark share one Java (`SparkFolder`), page after page; programs in the background start their own, as
+for a reader.
 
 `python -m tests.docs.runner PAGE` runs a page and prints the output of its blocks, to be copied into it.
 """
@@ -16,6 +16,7 @@ import os
 import pty
 import random
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -58,17 +59,45 @@ VARYING = [
 ]
 
 
-class Stage:
-    """A folder, its ports, and its open terminals."""
+class SparkFolder:
+    """A folder in which the pages that use Spark are run one after the other, and the Java started there: Java resolves
+    relative paths against the folder it was started in."""
 
-    def __init__(self, page: Page, folder: Path) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._java: WarmJava | None = None
+
+    def java(self) -> dict[str, str]:
+        """Return the environment of a program that uses the shared Java."""
+        if self._java is None:
+            self._java = WarmJava(self.folder, dict(os.environ), QUICK)
+        self._java.clear()
+        return self._java.environment
+
+    def empty(self) -> None:
+        """Remove a page's files."""
+        for path in self.folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def stop(self) -> None:
+        if self._java is not None:
+            self._java.stop()
+
+
+class Stage:
+    """A folder, its ports, and its open terminals. A page that uses Spark is run in the folder of `spark`."""
+
+    def __init__(self, page: Page, folder: Path, spark: SparkFolder | None = None) -> None:
         self.page = page
-        self.folder = folder / "here"
-        self.folder.mkdir()
+        self.folder = spark.folder if spark else folder / "here"
+        self.folder.mkdir(exist_ok=True)
         self.ports = _free_ports()
         self.environment = self._environment(folder / "bin")
         self.terminals: list[Terminal] = []
-        self._java: WarmJava | None = None
+        self._spark = spark
 
     def play(self, block: Block) -> None:
         """Run a block as a reader would."""
@@ -77,28 +106,23 @@ class Stage:
             (self.folder / block.note).write_text(self._moved(block.text), encoding="utf-8")
         elif block.language in RUN and not block.note.startswith("skip"):
             background = block.note.startswith("background")
-            terminal = self._open(block, {} if background else self._warm_java(block))
+            terminal = self._open(block, {} if background else self._java_for(block))
             if background:
                 self._wait_until_up(block, terminal)
             else:
                 self._finish(block, terminal)
 
     def close(self) -> None:
-        """Close all terminals and stop Java."""
+        """Close all terminals."""
         for terminal in reversed(self.terminals):
             terminal.kill()
-        if self._java is not None:
-            self._java.stop()
+        if self._spark:
+            self._spark.empty()
 
-    def _warm_java(self, block: Block) -> dict[str, str]:
-        """Return the environment for the page's shared Java, if this block uses it."""
-        sharing = [other for other in self.page.on_spark() if not other.note.startswith("background")]
-        if len(sharing) < 2 or block not in sharing:
+    def _java_for(self, block: Block) -> dict[str, str]:
+        if self._spark is None or block not in self.page.on_spark():
             return {}
-        if self._java is None:
-            self._java = WarmJava(self.folder, self.environment, QUICK)
-        self._java.clear()
-        return self._java.environment
+        return self._spark.java()
 
     def _finish(self, block: Block, terminal: Terminal) -> None:
         code = terminal.wait(PATIENCE)
@@ -290,12 +314,15 @@ def _free_ports() -> dict[str, str]:
 def show(page: Page) -> None:
     """Run a page and print the output of each block, for authors."""
     with tempfile.TemporaryDirectory() as folder:
-        stage = Stage(page, Path(folder))
+        (Path(folder) / "spark").mkdir()
+        spark = SparkFolder(Path(folder) / "spark")
+        stage = Stage(page, Path(folder), spark if page.on_spark() else None)
         try:
             for block in page.blocks:
                 stage.play(block)
         finally:
             stage.close()
+            spark.stop()
             for terminal in stage.terminals:
                 print(f"{'-' * 40}\n{terminal.title}\n{'-' * 10}\n{stage.seen(terminal)}")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.docs.pages import ROOT, RUN, Block, Page, all_pages
-from tests.docs.runner import Stage, first_missing
+from tests.docs.runner import SparkFolder, Stage, first_missing
 from tests.support.curl import need_curl
 
 PAGES = all_pages()
@@ -20,13 +21,19 @@ def _marked(page: Page) -> Any:
     return pytest.param(page, marks=pytest.mark.slow if page.on_spark() else (), id=page.name)
 
 
+@pytest.fixture(scope="session")
+def spark_folder(no_java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkFolder]:
+    made = SparkFolder(tmp_path_factory.mktemp("spark"))
+    yield made
+    made.stop()
+
+
 @pytest.mark.parametrize("page", [_marked(page) for page in PLAYED])
 def test_its_blocks_do_what_it_says(page: Page, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if page.on_spark():
-        request.getfixturevalue("no_java")
+    spark = request.getfixturevalue("spark_folder") if page.on_spark() else None
     if any(re.search(r"\bcurl ", block.text) for block in page.blocks if block.language == "sh"):
         need_curl()
-    stage = Stage(page, tmp_path)
+    stage = Stage(page, tmp_path, spark)
     try:
         for block in page.blocks:
             stage.play(block)

@@ -10,8 +10,8 @@ from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.dialects.memo import messages
 from polydomo.errors import ProtocolError
 from polydomo.wire import frames
-from polydomo.wire.sp.connection import CLOSED
 from polydomo.wire.sp.hello import REP, REQ
+from polydomo.wire.stream import CLOSED
 from tests.support import invariants, memo, sp
 from tests.support.simulation import BytesDice
 

@@ -17,9 +17,10 @@ from polydomo.dialects.mdp.messages import HEADERS
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.server import endpoints
 from polydomo.wire import frames
+from polydomo.wire.stream import CLOSED
 from polydomo.wire.zmtp import commands as zmtp_commands
 from polydomo.wire.zmtp import greeting as zmtp_greeting
-from polydomo.wire.zmtp.connection import CLOSED, ConnectionLimits
+from polydomo.wire.zmtp.connection import ConnectionLimits
 from tests.fuzz import memo
 from tests.support import invariants, zmtp
 from tests.support.dialects import Desk, Seat

@@ -302,9 +302,9 @@ row = {"event_id": "e1", "at": 1, "kind": "joined", "role": "worker"}
 assert batch_of(EVENTS, [row], "house", "run").num_rows == 1
 fields = {name: bytes(int(kind[2:])) for name, kind in FIELDS.items()}
 overrides = Overrides()
-overrides.text("key", 0, "k")
-overrides.text("job_id", 0, "j")
-overrides.number("priority", 0, 1)
+overrides.add("key", 0, "k")
+overrides.add("job_id", 0, "j")
+overrides.add("priority", 0, 1)
 batch = JobBatch(1, fields, 0.0, ["s"], [PeerName("c", "mdp")], [PeerName("w", "mdp")], overrides)
 assert table_of([batch], "house", "run").num_rows == 1
 assert "pandas" not in sys.modules

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -129,6 +130,23 @@ def test_time_runs_out_and_waiting_can_be_given_up(local: SyncLocalBroker):
         stream = client.stream("nobody", timeout=0.05)
         with pytest.raises(Timeout):
             next(stream)
+
+
+def test_a_stream_that_is_left_early_cancels_its_job(local: SyncLocalBroker):
+    url = local.url_for("nfp")
+    worker = SyncWorker(url)
+
+    @worker.service
+    def endless(body: Any, ctx: SyncContext) -> Any:
+        while not ctx.cancelled:
+            time.sleep(0.01)
+            yield "more"
+
+    with worker, SyncClient(url) as client:
+        for part in client.stream("endless"):
+            assert part == "more"
+            break
+        local.join(check=False)
 
 
 def test_one_client_serves_many_threads(local: SyncLocalBroker):

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from polydomo.errors import JobFailed, Unreachable
 from polydomo.sdk import Client, SyncClient, SyncWorker, Worker
 from polydomo.sdk.testing import LocalBroker, SyncLocalBroker
+from polydomo.server.settings import Settings
 from polydomo.testing import LocalBroker as ShortName
 from tests.sdk.support import gated_worker
 
@@ -47,6 +49,23 @@ async def test_join_raises_what_the_worker_raised(url: str, local: LocalBroker):
         client.submit("unlucky", "second")
         await local.join(check=False)
         await local.join()
+
+
+async def test_join_works_beside_a_ledger(tmp_path: Path):
+    settings = Settings()
+    settings.ledger.folder = str(tmp_path)
+    async with LocalBroker(settings=settings) as local:
+        worker = Worker(local.url)
+
+        @worker.service
+        async def unlucky(body: Any) -> None:
+            raise Unlucky(body)
+
+        async with worker, Client(local.url) as client:
+            client.submit("unlucky", "once")
+            with pytest.raises(Unlucky, match="once"):
+                await local.join()
+    assert list(tmp_path.rglob("*.parquet"))
 
 
 async def test_join_tells_of_jobs_that_never_ran(virtual: LocalBroker, virtual_url: str):

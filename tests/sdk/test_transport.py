@@ -20,12 +20,6 @@ class Bare(PeerTransport):
     def shake(self) -> None:
         self._ready.set_result(None)
 
-    def _begin(self) -> None:
-        pass
-
-    def _receive(self, data: bytes) -> None:
-        pass
-
     def _check_peer(self) -> bool:
         return False
 

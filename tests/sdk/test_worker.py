@@ -131,7 +131,6 @@ async def test_a_context_tells_of_the_job(url: str):
             await client.call(name)
     assert [(type(ctx), ctx.service) for ctx in seen] == [(Context, "one"), (SyncContext, "two")]
     assert seen[0].job != seen[1].job
-    assert seen[0].deadline is None
 
 
 async def test_a_service_calls_another(url: str):

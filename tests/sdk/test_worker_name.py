@@ -9,6 +9,10 @@ import pytest
 
 from polydomo.errors import NameTaken
 from polydomo.sdk import Client, Worker, worker_name, worker_session
+from polydomo.sdk.transport import PeerTransport
+from polydomo.sdk.worker_session import WorkerSession
+from polydomo.sdk.worker_session_nfp import NfpWorkerSession
+from polydomo.sdk.worker_session_wmp import WmpWorkerSession
 from tests.sdk.support import until
 from tests.support.broker import BrokerProcess
 
@@ -62,6 +66,14 @@ async def test_the_second_of_two_ends_if_it_is_told_to(dialect: str):
                     await named(url, [], "second", name_taken="stop").run()
 
 
+def transports(session: WorkerSession) -> list[PeerTransport]:
+    if isinstance(session, WmpWorkerSession):
+        return list(session._connections.dealers.values())
+    assert isinstance(session, NfpWorkerSession)
+    assert session.connection is not None
+    return [session.connection.transport]
+
+
 @pytest.mark.parametrize("dialect", ["nfp", "wmp"])
 async def test_a_worker_whose_connection_breaks_comes_back_under_its_name(dialect: str):
     done: list[tuple[str, int]] = []
@@ -71,7 +83,8 @@ async def test_a_worker_whose_connection_breaks_comes_back_under_its_name(dialec
             for number in range(5):
                 assert await client.call("work", number) == number
                 for session in worker._sessions:
-                    session.reconnect("the cable was cut")
+                    for transport in transports(session):
+                        transport.abort("the cable was cut")
                 await until(lambda: not all(session.registered.is_set() for session in worker._sessions))
                 await worker.ready()
             assert await client.call("work", 5) == 5

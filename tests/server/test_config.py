@@ -83,13 +83,13 @@ def test_what_is_no_duration(text: object) -> None:
     ],
 )
 def test_a_size_is_bytes_or_a_number_with_a_unit(text: object, number: int) -> None:
-    assert config.parse_size(text) == number
+    assert units.parse_size(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "1 potato", "64M", 1.5, True, "inf"])
 def test_what_is_no_size(text: object) -> None:
     with pytest.raises(ValueError):
-        config.parse_size(text)
+        units.parse_size(text)
 
 
 # Precedence
@@ -381,7 +381,7 @@ def test_durations_are_shown_as_one_would_write_them(seconds: float, shown: str)
 )
 def test_sizes_are_shown_as_one_would_write_them(size: int, shown: str) -> None:
     assert config.show(KEYS["limits.memory"], size) == shown
-    assert config.parse_size(shown) == size
+    assert units.parse_size(shown) == size
 
 
 def test_what_is_shown_can_be_set_again() -> None:

@@ -165,7 +165,7 @@ def test_a_subscriber_that_goes_is_forgotten(station: Station, sockets: Sockets)
     station.wait_listening(1)
     socket.close(linger=0)
     station.wait_listening(0)
-    assert station.do(lambda: len(station.server.events.subscribers)) == 0
+    assert station.do(lambda: len(station.server.events.peers)) == 0
     station.say(b"s", b"w", "n", b"nobody hears it")
 
 
@@ -186,9 +186,7 @@ def test_a_slow_reader_loses_messages_and_nobody_else_does(station: Station, soc
         assert 0 < shown["lost"] < 400
         assert (
             station.do(
-                lambda: max(
-                    one.transport.get_write_buffer_size() for one in station.server.events.subscribers
-                )
+                lambda: max(one.transport.get_write_buffer_size() for one in station.server.events.peers)
             )
             <= 256 * KIB
         )

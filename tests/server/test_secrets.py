@@ -137,7 +137,7 @@ def test_the_errors_of_store_and_configuration_are_without_the_secret() -> None:
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_library_that_quotes_a_secret_is_cleaned_in_the_log(form: str) -> None:
     settings = msgspec.convert({"store": {"url": VALUES["store.url"]}}, Settings)
-    redaction.learn(settings.secrets())
+    redaction.learn(config.secrets(settings))
     stream = io.StringIO()
     log.setup(LogSection(format=form), stream)  # type: ignore[arg-type]
     log.recent.clear()

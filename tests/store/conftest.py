@@ -1,4 +1,4 @@
-"""One suite, three stores: a test that takes `desk` runs with each of them."""
+"""One suite, three stores and their model: a test that takes `desk` runs with each of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.store.desk import Desk
 from tests.store.server import NoServer, PostgresServer
 
-KINDS = ("memory", "sqlite", "postgres")
+KINDS = ("model", "memory", "sqlite", "postgres")
 DATABASES = ("sqlite", "postgres")
 
 _numbers = count(1)
@@ -33,8 +33,8 @@ def new_url(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str], s
     """The address of a new, empty store of that kind."""
 
     def make(kind: str) -> str:
-        if kind == "memory":
-            return "memory:"
+        if kind in ("model", "memory"):
+            return f"{kind}:"
         if kind == "sqlite":
             return f"sqlite:///{tmp_path}/store{next(_numbers)}.db"
         server: PostgresServer = request.getfixturevalue("postgres")

@@ -13,11 +13,12 @@ import msgspec
 
 from polydomo.deferred import Deferred
 from polydomo.store import Store, open_store
+from polydomo.store.batch import WriteBatch
 from polydomo.store.errors import StoreError, StoreRefusal
 from polydomo.store.memory import MemoryStore
 from polydomo.store.operations import Operation
 from polydomo.store.records import JobRecord
-from polydomo.store.repository import Repository
+from tests.store.model import ModelStore
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ class Gate(Operation):
     reached: Event = msgspec.field(default_factory=Event)
     opened: Event = msgspec.field(default_factory=Event)
 
-    def apply(self, repository: Repository) -> StoreRefusal | None:
+    def apply(self, batch: WriteBatch) -> StoreRefusal | None:
         self.reached.set()
         assert self.opened.wait(PATIENCE)
         return None
@@ -46,7 +47,7 @@ class Desk:
         self.options = options
         self.calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.turns = 0  # how often the store called
-        self.store: Store = open_store(url, self.calls.put, **options)
+        self.store = self._open()
 
     def do(self, write: Callable[..., None], *args: Any, **options: Any) -> StoreError | None:
         outcomes: list[StoreError | None] = []
@@ -77,8 +78,8 @@ class Desk:
     def hold(self) -> Gate:
         """Block the writer until `opened` is set."""
         gate = Gate(None)
-        if isinstance(self.store, MemoryStore):
-            return gate  # applies writes at once
+        if isinstance(self.store, MemoryStore | ModelStore):
+            return gate  # all writes until the next turn of the loop are one batch
         self.store._write(gate)
         assert gate.reached.wait(PATIENCE)
         return gate
@@ -97,7 +98,12 @@ class Desk:
     def reopen(self) -> None:
         """Close the store and open it again, as after a restart of the broker."""
         self.close()
-        self.store = open_store(self.url, self.calls.put, **self.options)
+        self.store = self._open()
+
+    def _open(self) -> Store:
+        if self.url == "model:":
+            return ModelStore(self.calls.put, **self.options)
+        return open_store(self.url, self.calls.put, **self.options)
 
     def close(self) -> None:
         self.store.close()

@@ -151,17 +151,17 @@ def test_every_list_finds_its_index(tmp_path: object) -> None:
     desk = Desk(f"sqlite:///{tmp_path}/store.db")
     fill(desk, 14)
     plans = {
-        "jobs_service": [queries.CONDITIONS["service"]],
-        "jobs_client": [queries.CONDITIONS["client"]],
-        "jobs_state": [queries.ENDED_STATE],
-        "jobs_open": [queries.OPEN_STATE],
-        "jobs_key": [queries.CONDITIONS["key"]],
-        "jobs_parent": [queries.CONDITIONS["parent"]],
-        "jobs_submitted": [queries.CONDITIONS["since"], queries.CONDITIONS["before"]],
+        "jobs_service": {"service": b"service1"},
+        "jobs_client": {"client": b"client"},
+        "jobs_state": {"state": DONE},
+        "jobs_open": {"state": WAITING},
+        "jobs_key": {"key": "key10"},
+        "jobs_parent": {"parent": name(1)},
+        "jobs_submitted": {"since": NOW, "before": NOW + 1},
     }
     for index, conditions in plans.items():
         for oldest_first in (True, False):
-            query = queries.find_jobs(conditions, oldest_first)
+            query, _ = queries.find_jobs(JobFilter(**conditions, oldest_first=oldest_first))
             assert index in plan(desk, query)
     for query in (queries.GET_JOB, queries.GET_RESULT, queries.LIST_OPEN, queries.GET_JOB_BY_KEY):
         assert_no_scan(plan(desk, query))

@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from polydomo.store import memory, open_store, sql
+from polydomo.store import open_store
+from polydomo.store import store as store_module
 from polydomo.store.records import CANCELLED, DEAD, DELAYED, DONE, RUNNING, WAITING, JobRecord
 from polydomo.store.store import RECOVERY_JOBS
+from tests.store import model
 from tests.store.desk import NOW, Desk, job, name
 
 
@@ -68,7 +70,7 @@ def test_everything_survives_a_restart(lasting: Desk) -> None:
 
 
 def test_large_bodies_come_a_few_at_a_time(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sql, memory):
+    for module in (store_module, model):
         monkeypatch.setattr(module, "RECOVERY_BYTES", 250)
     for number in range(1, 11):
         desk.store.add(job(number, body=bytes(1000 if number == 3 else 100)))

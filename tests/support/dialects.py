@@ -19,7 +19,8 @@ from polydomo.dialects.session import (
 from polydomo.errors import ProtocolError
 from polydomo.services.management import ManagementService
 from polydomo.wire.frames import measure, split
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, ConnectionLimits, PeerInfo
+from polydomo.wire.stream import TRAFFIC
+from polydomo.wire.zmtp.connection import Connection, ConnectionLimits, PeerInfo
 from tests.support import zmtp
 from tests.support.core import make_broker
 

@@ -155,7 +155,7 @@ def check_time(broker: Broker) -> None:
 
 def _check_held(broker: Broker) -> list[Job]:
     """Return the jobs that a feature holds: they are in no queue and with no worker."""
-    tracked = broker.tracked_jobs()
+    tracked = broker.jobs.known
     found: set[Job] = {job for job in tracked.values() if job.state in HELD}
     found |= set(broker._delay.held)
     found |= {follower for job in tracked.values() for follower in job.followers}

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message, split
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, ConnectionLimits, Handler, PeerInfo
+from polydomo.wire.stream import TRAFFIC
+from polydomo.wire.zmtp.connection import Connection, ConnectionLimits, Handler, PeerInfo
 from tests.support import zmtp
 
 Call = tuple[object, ...]

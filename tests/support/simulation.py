@@ -299,7 +299,7 @@ class Disk(QuietKeeper):
     def led(self, job: Job) -> bool:
         """Does it only follow another with its key or id?"""
         assert isinstance(job, TrackedJob)
-        leader = self.world.broker.find(job.uid)
+        leader = self.world.broker.jobs.find(job.uid)
         return (bool(job.key) or leader is not job) and job.uid not in self.added
 
 
@@ -414,7 +414,7 @@ class World:
         for _ in range(30):
             self._tick(1.0)
             self._empty_disk()
-        for job in list(broker.tracked_jobs().values()):  # what would wait for ever, or for hours
+        for job in list(broker.jobs.known.values()):  # what would wait for ever, or for hours
             broker.cancel(job)
         self._tick(2.0)
         self._empty_disk()
@@ -424,7 +424,7 @@ class World:
         for client in list(self.clients):
             broker.client_gone(client.core)
         self._tick(10.0)
-        assert not broker.tracked_jobs()
+        assert not broker.jobs.known
         assert not broker._dedup.keys
         assert not broker._delay.held
         assert broker.accounting.active == broker.accounting.memory == broker._tracking.writing == 0
@@ -442,7 +442,7 @@ class World:
         self.broker.close()
         self._empty_disk()
         unsafe = {number for client in self.clients for number in client.open}
-        for job in self.broker.tracked_jobs().values():
+        for job in self.broker.jobs.known.values():
             if job.is_durable():
                 unsafe.discard(job.id)
         assert not unsafe, "not told, and not safe"
@@ -511,7 +511,7 @@ class World:
             self.disk.work(self.dice.below(10) == 0)
 
     def _cancels(self) -> None:
-        alive = list(self.broker.tracked_jobs().values())
+        alive = list(self.broker.jobs.known.values())
         if alive:
             job = self._pick(alive)
             state = job.state

@@ -7,8 +7,9 @@ import struct
 from collections.abc import Callable
 
 from polydomo.errors import ProtocolError
-from polydomo.wire.sp.connection import TRAFFIC, Connection, Handler
+from polydomo.wire.sp.connection import Connection, Handler
 from polydomo.wire.sp.hello import REP
+from polydomo.wire.stream import TRAFFIC
 
 Call = tuple[object, ...]
 

@@ -7,7 +7,18 @@ from typing import Any
 
 from polydomo.core.policy import BrokerLimits
 from polydomo.server.settings import Settings
+from polydomo.web.job_events import JobEvent, JobEventQueue
 from tests.support.core import make_broker
+
+
+async def all_events(listener: JobEventQueue) -> list[JobEvent]:
+    """What is read from a queue until it is over."""
+    heard = []
+    while not listener.over:
+        event = await listener.next(10)
+        if event is not None:
+            heard.append(event)
+    return heard
 
 
 class StubServer:

@@ -12,7 +12,7 @@ from polydomo.web import job_events
 from polydomo.web.clients import IDLE, TOO_MANY, WebClients
 from polydomo.web.polling import PollingWorkers
 from polydomo.wire.frames import frame
-from tests.web.stub import StubServer
+from tests.web.stub import StubServer, all_events
 
 
 class Room:
@@ -53,7 +53,7 @@ async def test_a_wait_that_is_over_gives_nothing_and_the_job_goes_on() -> None:
     pending.detach()
     assert not client.pending
     room.worker.result(room.take(), frame(b"y"))
-    assert room.broker.remembered(pending.uid) is not None
+    assert room.broker.jobs.remembered(pending.uid) is not None
 
 
 async def test_who_leaves_takes_the_job_along_unless_somebody_else_wants_it() -> None:
@@ -103,7 +103,7 @@ async def test_somebody_s_job_is_watched_and_unwatched() -> None:
     room.worker.partial(token, frame(b"1"))
     room.worker.event(token, "progress", b"50")
     room.worker.result(token, frame(b"2"))
-    heard = [(one.kind, one.worker, one.body, one.word) async for one in listener]
+    heard = [(one.kind, one.worker, one.body, one.word) for one in await all_events(listener)]
     assert heard[-3:] == [
         (job_events.PARTIAL, b"w", frame(b"1"), ""),
         (job_events.EVENT, b"w", b"50", "progress"),
@@ -163,4 +163,4 @@ async def test_the_broker_s_end_wakes_everybody() -> None:
     await asyncio.sleep(0)
     room.clients.close()
     assert await asyncio.gather(*waits) == [None, False]
-    assert [one async for one in listener] == []
+    assert await all_events(listener) == []

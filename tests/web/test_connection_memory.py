@@ -15,7 +15,7 @@ from polydomo import web
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import MIB, Settings
 from polydomo.web.connection import HttpConnection
-from polydomo.web.http_extension import HttpExtension
+from polydomo.web.http_server import HttpServer
 
 BODY = 4 * MIB
 
@@ -72,9 +72,8 @@ async def until(condition: Callable[[], object], seconds: float = 20) -> None:
 
 def connections(server: BrokerServer) -> list[HttpConnection]:
     extension = server.extensions[0]
-    assert isinstance(extension, HttpExtension)
-    assert extension.http_server is not None
-    return [one for one in extension.http_server.state.connections if isinstance(one, HttpConnection)]
+    assert isinstance(extension, HttpServer)
+    return [one for one in extension.state.connections if isinstance(one, HttpConnection)]
 
 
 def request(path: str, body: bytes = b"", **headers: str) -> bytes:

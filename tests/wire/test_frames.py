@@ -43,12 +43,6 @@ def test_a_head_before_a_body_is_one_message(head: list[bytes], body: list[bytes
     assert frames.head(*head) + frames.join(body) == frames.join([*head, *body])
 
 
-@given(st.lists(st.binary(max_size=255), min_size=1, max_size=4))
-@examples(30)
-def test_close_makes_a_head_a_whole_message(bodies: list[bytes]) -> None:
-    assert frames.close(frames.head(*bodies)) == frames.join(bodies)
-
-
 def test_the_named_frames_are_what_they_say() -> None:
     assert frames.frame(b"", True) == frames.DELIMITER
     assert frames.frame(b"") == frames.EMPTY_BODY

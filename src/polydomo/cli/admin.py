@@ -6,10 +6,11 @@ import time
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 from rich.text import Text
 
 from polydomo.cli import broker_client, common
-from polydomo.cli.inspect import Service
+from polydomo.cli.inspect import Service, ServiceName
 from polydomo.errors import Unreachable
 from polydomo.safe_text import safe_line
 
@@ -34,27 +35,27 @@ def restart(
     """Restart the broker, with the same command line, after its jobs have finished."""
     uptime = broker_client.query(url, "broker")["uptime"]
     reply = broker_client.run_task(url, "restart")
-    start = time.monotonic()
-    if not wait:
-        common.print_result(reply, as_json, Text(f"{reply['name']} restarts", "green"))
-        return
-    _wait_for_restart(url, uptime, start)
-    took = round(time.monotonic() - start, 3)
-    text = f"{reply['name']} is back after {common.duration(took)}"
-    common.print_result(reply | {"seconds": took}, as_json, Text(text, "green"))
+    watch = common.Stopwatch()
+    text = f"{reply['name']} restarts"
+    if wait:
+        _wait_for_restart(url, uptime, watch)
+        took = round(watch.seconds, 3)
+        reply |= {"seconds": took}
+        text = f"{reply['name']} is back after {common.duration(took)}"
+    common.print_result(reply, as_json, Text(text, "green"))
 
 
-def _wait_for_restart(url: str, uptime: float, start: float) -> None:
+def _wait_for_restart(url: str, uptime: float, watch: common.Stopwatch) -> None:
     """Wait for a broker whose uptime is less than that of the old one would be."""
     while True:
         try:
             new = broker_client.query(url, "broker", timeout=1.0)["uptime"]
-            if new < uptime + time.monotonic() - start - 0.001:
+            if new < uptime + watch.seconds - 0.001:
                 return
         except Unreachable:
-            if time.monotonic() - start > PATIENCE:
+            if watch.seconds > PATIENCE:
                 raise
-        if time.monotonic() - start > PATIENCE:
+        if watch.seconds > PATIENCE:
             common.fail(
                 f"the broker has not stopped after {PATIENCE:g} s",
                 "its jobs may take longer: see its log",
@@ -110,17 +111,17 @@ def logs(
     """Show the last lines of the broker's log."""
     filters = {"last": limit, "level": level, "since": since, "until": until}
     rows = broker_client.run_task(url, "get_logs", filters)
-    if as_json:
-        common.print_json(rows)
-        return
-    for row in rows:
-        facts = "  ".join(f"{name}={value}" for name, value in row.get("facts", {}).items())
-        line = Text.assemble(
-            (row["ts"], "dim"),
-            f" [{row['level'].lower()}] ",
-            (safe_line(row["message"]), STYLES.get(row["level"], "")),
-        )
-        common.show(line.append(f"  {safe_line(facts)}" if facts else ""))
+    common.print_result(rows, as_json, Group(*map(_log_line, rows)))
+
+
+def _log_line(row: dict[str, Any]) -> Text:
+    facts = "  ".join(f"{name}={value}" for name, value in row.get("facts", {}).items())
+    return Text.assemble(
+        (row["ts"], "dim"),
+        f" [{row['level'].lower()}] ",
+        (safe_line(row["message"]), STYLES.get(row["level"], "")),
+        f"  {safe_line(facts)}" if facts else "",
+    )
 
 
 @app.command("resources")
@@ -128,19 +129,19 @@ def resources(
     url: common.Url = common.DEFAULT_URL, service: Service = None, as_json: common.Json = False
 ) -> None:
     """Show which worker has which resources."""
-    rows: list[dict[str, Any]] = broker_client.run_task(url, "show_resources", {"service": service})
-    shown = [
-        [row["worker"], ", ".join(row["services"]), len(row["resources"]), _first_few(row["resources"])]
-        for row in rows
-    ]
-    columns = ["worker", "services", ">resources", "such as"]
-    table = common.table(columns, shown) if shown else Text("no workers", "dim")
-    common.print_result(rows, as_json, table)
+    rows = broker_client.run_task(url, "show_resources", {"service": service})
+    columns: common.Columns = {
+        "worker": "worker",
+        "services": lambda row: ", ".join(row["services"]),
+        ">resources": lambda row: len(row["resources"]),
+        "such as": lambda row: ", ".join(row["resources"][:5]) + (" …" if len(row["resources"]) > 5 else ""),
+    }
+    common.print_result(rows, as_json, common.listing(columns, rows, "no workers"))
 
 
 @app.command("share-out")
 def share_out(
-    service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service's name.")],
+    service: ServiceName,
     names: Names = None,
     url: common.Url = common.DEFAULT_URL,
     as_json: common.Json = False,
@@ -149,7 +150,3 @@ def share_out(
     reply = broker_client.run_task(url, "share_out", {"service": service, "resources": names or []})
     text = f"{reply['resources']} resources of {service} are distributed"
     common.print_result(reply, as_json, Text(text, "green"))
-
-
-def _first_few(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (" …" if len(names) > 5 else "")

@@ -72,8 +72,7 @@ def bench(
         raise typer.BadParameter(f"{size!r}: write 64, 4KiB or 1MB", param_hint="--size") from None
     if (workers == 0) != (service is not None):
         raise typer.BadParameter("--service and --workers 0 belong together")
-    if dialect not in ("mdp", "dcp"):
-        raise typer.BadParameter(f"{dialect!r} is none of mdp, dcp", param_hint="--dialect")
+    common.check_choice(dialect, ("mdp", "dcp"), "--dialect")
     plan = BenchPlan(clients, workers, requests, length, dialect)
     plan.service = service or f"bench.{os.getpid()}"
     with ProcessGroup() as group:
@@ -134,7 +133,8 @@ class Measurement:
 
     async def run(self, quiet: bool) -> tuple[list[float], LatencySummary]:
         """Wait for the workers, warm up and measure."""
-        clients = [self._client() for _ in range(self.plan.clients)]
+        plan = self.plan
+        clients = [broker_client.connect(plan.url, timeout=REQUEST_TIMEOUT) for _ in range(plan.clients)]
         try:
             await self._wait_for_workers(clients[0])
             await asyncio.gather(*[self._warm_up(client) for client in clients])
@@ -149,15 +149,12 @@ class Measurement:
             common.print_error(f"{self.failed} requests failed, the first with: {self.first_error}")
         return self.latencies, summarize(self.latencies, elapsed, self.failed)
 
-    def _client(self) -> Client:
-        return broker_client.connect(self.plan.url, timeout=REQUEST_TIMEOUT)
-
     async def _wait_for_workers(self, client: Client) -> None:
         """Wait until every worker has registered."""
         plan = self.plan
         deadline = time.monotonic() + WORKERS_TIMEOUT
         while True:
-            rows: list[dict[str, Any]] = await broker_client.query_with(client, plan.url, "services")
+            rows: list[dict[str, Any]] = await broker_client.call_task(client, plan.url, "show_services")
             offered = {row["name"]: row["workers"] for row in rows}
             # Over DCP one worker has several jobs at once.
             wanted = plan.workers if plan.dialect == "mdp" else 1

@@ -79,10 +79,6 @@ class ReplyBody:
         values = [self._readable(frame) for frame in self.frames]
         return values[0] if len(values) == 1 else values
 
-    def print_json(self) -> None:
-        """Print the value as one line of JSON."""
-        common.print_json(self.value(), lines=True)
-
     def print(self, style: str = "") -> None:
         """Print for people: strings as they are, values as JSON, with colours on a terminal."""
         for number, frame in enumerate(self.frames):

@@ -25,17 +25,7 @@ def connect(url: str, **options: Any) -> Client:
 
 def query(url: str, what: str, *, timeout: float = TIMEOUT, **filters: Any) -> Any:
     """Return the rows of `services`, `workers`, `clients` or `jobs`, or the one of `broker`."""
-
-    async def once() -> Any:
-        async with connect(url, connect_timeout=min(timeout, CONNECT_TIMEOUT)) as client:
-            return await query_with(client, url, what, timeout=timeout, **filters)
-
-    return asyncio.run(once())
-
-
-async def query_with(client: Client, url: str, what: str, *, timeout: float = TIMEOUT, **filters: Any) -> Any:
-    """Do the same as `query` with an existing client."""
-    return await call_task(client, url, f"show_{what}", filters, timeout=timeout)
+    return run_task(url, f"show_{what}", filters, timeout=timeout)
 
 
 def run_task(
@@ -47,11 +37,10 @@ def run_task(
     timeout: float = TIMEOUT,
 ) -> Any:
     """Call a task of one of the broker's own services. Arguments that are None are left out."""
-    arguments = {name: value for name, value in (kwargs or {}).items() if value is not None}
 
     async def once() -> Any:
-        async with connect(url) as client:
-            return await call_task(client, url, task, arguments, timeout=timeout, service=service)
+        async with connect(url, connect_timeout=min(timeout, CONNECT_TIMEOUT)) as client:
+            return await call_task(client, url, task, kwargs, timeout=timeout, service=service)
 
     return asyncio.run(once())
 
@@ -60,14 +49,16 @@ async def call_task(
     client: Client,
     url: str,
     task: str,
-    kwargs: dict[str, Any],
+    kwargs: dict[str, Any] | None = None,
     *,
     timeout: float = TIMEOUT,
     service: str = MANAGEMENT,
 ) -> Any:
     """Call a task with an existing client. Raises Unreachable if there is no reply in time."""
+    arguments = {name: value for name, value in (kwargs or {}).items() if value is not None}
+    body = {"task": task, "kwargs": arguments}
     try:
-        return await client.call(service, {"task": task, "kwargs": kwargs}, timeout=timeout, codec="json")
+        return await client.call(service, body, timeout=timeout, codec="json")
     except Timeout:
         raise Unreachable(
             f"no reply from {url} within {timeout:g} s",

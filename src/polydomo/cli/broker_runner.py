@@ -53,17 +53,16 @@ def announce(server: BrokerServer) -> None:
         logger.info("keeping jobs in memory only", hint="set --data to keep NFP jobs and durable services")
     if server.ledger.on:
         logger.info("writing the ledger", folder=server.settings.ledger_folder())
-    for endpoint in server.zmq.bound:
-        logger.info("listening", zmq=endpoint)
-    for endpoint in server.nng.bound:
-        logger.info("listening", nng=endpoint)
-    for extension in server.extensions:
-        for endpoint in extension.bound:
-            logger.info("listening", **{extension.name: endpoint})
-    for endpoint in server.events.bound:
-        logger.info("publishing", events=endpoint)
+    log_endpoints(server)
     for url in server.settings.join.up:
         logger.info("joining", broker=redact(url))
+
+
+def log_endpoints(server: BrokerServer) -> None:
+    """Log all bound endpoints, by kind."""
+    for kind, endpoints in server.endpoints().items():
+        for endpoint in endpoints:
+            logger.info("publishing" if kind == "events" else "listening", **{kind: endpoint})
 
 
 class ConfigReloader:

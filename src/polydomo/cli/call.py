@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -84,13 +85,11 @@ def call(
     """
     if body is not None and frames:
         raise typer.BadParameter("give a BODY or --frame, not both")
-    if codec not in CODECS:
-        raise typer.BadParameter(f"{codec!r} is none of {', '.join(CODECS)}", param_hint="--codec")
+    common.check_choice(codec, CODECS, "--codec")
     codec = "raw" if raw else codec
     encode_frame = encode_own if _is_own(service) else encode
     encoded = [encode_frame(read_argument(text), codec) for text in frames or [body or ""]]
-    request = CallRequest(service, encoded, codec, seconds(timeout))
-    request.printing = "raw" if raw and not as_json else "json" if as_json else "text"
+    printing = "json" if as_json else "raw" if raw else "text"
     options = {
         "target": names(target),
         "resource": names(resource),
@@ -99,7 +98,8 @@ def call(
         "delay": None if delay is None else seconds(delay, "--delay"),
         "deadline": None if deadline is None else seconds(deadline, "--deadline"),
     }
-    request.options = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
+    request = CallRequest(service, encoded, codec, seconds(timeout), printing, given)
     asyncio.run(request.run(url, stream=stream, wait=wait))
 
 
@@ -122,16 +122,16 @@ def _is_own(service: str) -> bool:
     return service.startswith("mmi.")
 
 
+@dataclass
 class CallRequest:
     """One request and how its reply is printed."""
 
-    def __init__(self, service: str, frames: list[bytes], codec: str, timeout: float | None) -> None:
-        self.service = service
-        self.frames = frames
-        self.codec = codec
-        self.timeout = timeout
-        self.printing = "text"
-        self.options: dict[str, Any] = {}
+    service: str
+    frames: list[bytes]
+    codec: str
+    timeout: float | None
+    printing: str
+    options: dict[str, Any]
 
     async def run(self, url: str, *, stream: bool, wait: bool) -> None:
         """Send the request and print the reply. Without `wait`, a service without workers is an error."""
@@ -174,9 +174,8 @@ class CallRequest:
 
     async def _check(self, client: Client, url: str) -> None:
         if not _is_own(self.service) and not await client.offered(self.service):
-            raise broker_client.unknown_service(
-                self.service, await broker_client.query_with(client, url, "services")
-            )
+            rows = await broker_client.call_task(client, url, "show_services")
+            raise broker_client.unknown_service(self.service, rows)
 
     def _partial(self, body: bytes) -> None:
         self._print(split(body), "dim")
@@ -186,6 +185,6 @@ class CallRequest:
         if self.printing == "raw":
             reply.write_raw()
         elif self.printing == "json":
-            reply.print_json()
+            common.print_json(reply.value(), lines=True)
         else:
             reply.print(style)

@@ -25,9 +25,11 @@ import logging
 import os
 import shutil
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -67,6 +69,9 @@ PIPE_WIDTH = 240
 
 DEFAULT_URL = "mdp://127.0.0.1:5555"
 
+# The columns of a listing: each header, and the row's field or a function of the row.
+Columns = dict[str, str | Callable[[Any], object]]
+
 
 class SafeConsole(Console):
     """A console that makes control characters in text visible. Its own, for colours and the cursor, still work."""
@@ -94,10 +99,10 @@ def _set_json(wanted: bool) -> bool:
 Json = Annotated[
     bool, typer.Option("--json", callback=_set_json, is_eager=True, help="Print JSON, for programs.")
 ]
-Url = Annotated[
-    str,
-    typer.Option("--url", "-u", envvar="POLYDOMO_URL", metavar="URL", help="The broker, and the dialect."),
-]
+URL_OPTION: Any = typer.Option(
+    "--url", "-u", envvar="POLYDOMO_URL", metavar="URL", help="The broker, and the dialect."
+)
+Url = Annotated[str, URL_OPTION]
 
 
 def exit_code(error: PolydomoError) -> int:
@@ -115,7 +120,9 @@ def print_error(message: str, hint: str = "") -> None:
 
 
 def show_traceback(error: Exception) -> None:
-    """Print the traceback of an error, and the worker's if the worker sent one."""
+    """Print the traceback of an error, and the worker's if the worker sent one, if POLYDOMO_DEBUG asks for it."""
+    if os.environ.get("POLYDOMO_DEBUG", "") in ("", "0"):
+        return
     text = getattr(error, "traceback", "") + "".join(traceback.format_exception(error))
     err.print(Text(safe(redact(text))), soft_wrap=True)
 
@@ -147,11 +154,6 @@ def report(error: PolydomoError) -> int:
     return exit_code(error)
 
 
-def debugging() -> bool:
-    """Return whether POLYDOMO_DEBUG asks for tracebacks."""
-    return os.environ.get("POLYDOMO_DEBUG", "") not in ("", "0")
-
-
 def print_json(value: Any, *, lines: bool = False) -> None:
     """Print indented JSON to stdout, without wrapping or colours. `lines`: one line, flushed."""
     data = msgspec.json.encode(value, enc_hook=str)
@@ -169,6 +171,14 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
     for row in rows:
         made.add_row(*map(_cell, row))
     return made
+
+
+def listing(columns: Columns, rows: Sequence[Any], nothing: str = "", *, title: str = "") -> RenderableType:
+    """Return a table with one line per row, or the text `nothing` if there are no rows."""
+    if nothing and not rows:
+        return Text(nothing, "dim")
+    cells = [itemgetter(cell) if isinstance(cell, str) else cell for cell in columns.values()]
+    return table(list(columns), [[cell(row) for cell in cells] for row in rows], title=title)
 
 
 def _cell(value: object) -> Text:
@@ -194,6 +204,14 @@ def print_result(value: Any, as_json: bool, shown: RenderableType | Callable[[],
         show(shown() if callable(shown) else shown)
 
 
+def print_done(value: Any, as_json: bool, *parts: str | tuple[str, str]) -> None:
+    """Print the result of a command that has done its work: the value as JSON, or a line with a check mark."""
+    if as_json:
+        print_json(value)
+    else:
+        out.print(Text.assemble(("✓ ", "bold green"), *parts), soft_wrap=True)
+
+
 class SafeFormatter(logging.Formatter):
     """The formatter for the standard library's log in commands that set up no log of their own."""
 
@@ -216,10 +234,39 @@ def command_name() -> str:
     return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
 
 
+def commands_to_try(url: str, commands: Iterable[str]) -> Text:
+    """Return commands to copy, for the broker at this URL."""
+    option = "" if url == default_url() else f" --url {url}"
+    text = Text("\nTry, in another terminal:\n\n")
+    for words in commands:
+        text.append(f"  {command_name()} {words}{option}\n", "cyan")
+    return text
+
+
 def was_given(ctx: typer.Context, parameter: str) -> bool:
     """Return whether a parameter was set on the command line or in the environment."""
     source = ctx.get_parameter_source(parameter)
     return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+
+
+class Stopwatch:
+    """The time since the object was made, as text for people."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start
+
+    def __str__(self) -> str:
+        return duration(self.seconds)
+
+
+def check_choice(value: str | None, choices: Sequence[str], flag: str) -> None:
+    """Raise BadParameter if a value was given that is not one of the choices."""
+    if value is not None and value not in choices:
+        raise typer.BadParameter(f"{value!r} is none of {', '.join(choices)}", param_hint=flag)
 
 
 def duration(seconds: float) -> str:
@@ -231,15 +278,11 @@ def duration(seconds: float) -> str:
     if seconds < 59.95:
         return f"{seconds:.3g}s"
     seconds = round(seconds)
-    for limit, unit, factor, below, lower in (
-        (3600, "m", 60, "s", 1),
-        (86400, "h", 3600, "m", 60),
-        (float("inf"), "d", 86400, "h", 3600),
-    ):
-        if seconds < limit:
-            whole = int(seconds // factor)
-            return f"{whole}{unit}{int(seconds % factor // lower):02d}{below}"
-    raise AssertionError
+    if seconds < 3600:
+        return f"{seconds // 60}m{seconds % 60:02d}s"
+    if seconds < 86400:
+        return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
+    return f"{seconds // 86400}d{seconds % 86400 // 3600:02d}h"
 
 
 def optional_duration(seconds: float | None) -> str:

@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from polydomo.cli import common
+from polydomo.cli.option_groups import SettingOption
 from polydomo.server import config
 from polydomo.server.config import Config, Flag
 from polydomo.server.settings import Settings
@@ -24,8 +25,10 @@ ConfigFile = Annotated[
     ),
 ]
 
-LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
-LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="auto, text or json.")]
+LOG_OPTIONS = {
+    "--log-level": SettingOption("log.level", "LEVEL", "debug, info, warning or error."),
+    "--log-format": SettingOption("log.format", "FORMAT", "auto, text or json."),
+}
 Port = Annotated[
     int | None,
     typer.Option(help="TCP port; default: 5555, or a free one if that is taken.", show_default=False),
@@ -75,6 +78,14 @@ def load(file: str | None, flags: Iterable[Flag] = ()) -> Config:
         print_problems(found)
         raise typer.Exit(common.USAGE)
     return found
+
+
+def parse_set(text: str) -> Flag:
+    """Return the flag that an argument of `--set` means."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
+    return Flag(f"--set {key}", key.strip(), value.strip())
 
 
 def print_problems(found: Config) -> None:

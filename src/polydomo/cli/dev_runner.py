@@ -52,18 +52,14 @@ async def _serve(settings: Settings) -> None:
 
 def introduction(url: str) -> Text:
     """Return a text about the services, with commands to copy."""
-    command = common.command_name()
-    option = "" if url == common.default_url() else f" --url {url}"
     text = Text.assemble(("polydomo ", "bold"), __version__, "  a broker at ", (url, "bold green"), "\n\n")
     for name, (function, _) in example_services.EXAMPLES.items():
         text.append(f"  {name:<7}", "bold").append(f"{function.__doc__}\n")
-    text.append("\nTry, in another terminal:\n\n")
-    for words in (
+    commands = (
         "call echo hello",
         "call upper hello",
         "call count 5 --stream",
         "services ls",
         "jobs ls --watch",
-    ):
-        text.append(f"  {command} {words}{option}\n", "cyan")
-    return text.append("\nCtrl-C to stop.", "dim")
+    )
+    return text.append(common.commands_to_try(url, commands)).append("\nCtrl-C to stop.", "dim")

@@ -6,46 +6,33 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.config import LogFormat, LogLevel
+from polydomo.cli.config import LOG_OPTIONS
+from polydomo.cli.option_groups import OptionGroup, SettingOption, takes_groups
 from polydomo.server.config import Flag
 
-# Option → the configuration key that it sets. A device uses no other settings.
-KEYS = {
-    "--zmq": "broker.zmq",
-    "--http": "broker.http",
-    "--log-level": "log.level",
-    "--log-format": "log.format",
+# A device uses no settings but these and those of the log.
+PLACES = {
+    "--zmq": SettingOption(
+        "broker.zmq", "ENDPOINT", "Listen here for workers: tcp://HOST:PORT, ipc://PATH; repeatable."
+    ),
+    "--http": SettingOption("broker.http", "HOST:PORT", "Serve /metrics and /healthz here; repeatable."),
 }
 
 
+@takes_groups
 def device(
-    ctx: typer.Context,
     up: Annotated[
         list[str], typer.Argument(metavar="URL...", help="The managers above: wmp://HOST:PORT, one or more.")
     ],
-    zmq: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--zmq",
-            metavar="ENDPOINT",
-            help="Listen here for workers: tcp://HOST:PORT, ipc://PATH; repeatable.",
-        ),
-    ] = None,
-    http: Annotated[
-        list[str] | None,
-        typer.Option("--http", metavar="HOST:PORT", help="Serve /metrics and /healthz here; repeatable."),
-    ] = None,
+    *,
+    places: Annotated[list[Flag], OptionGroup(PLACES)],
     name: Annotated[
         str | None, typer.Option(help="The device's name, unique among its managers. Default: random.")
     ] = None,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
+    log: Annotated[list[Flag], OptionGroup(LOG_OPTIONS)],
 ) -> None:
     """Forward WMP messages between workers below and managers above: brokers, other devices, or programs."""
     from polydomo.cli import device_runner  # here, because importing the broker is slow
 
-    given = {flag: ctx.params[flag.removeprefix("--").replace("-", "_")] for flag in KEYS}
-    given["--zmq"] = zmq or ["tcp://127.0.0.1:5556"]
-    device_runner.run(
-        [Flag(flag, KEYS[flag], value) for flag, value in given.items() if value], up, name or ""
-    )
+    default = Flag("--zmq", "broker.zmq", ["tcp://127.0.0.1:5556"])  # a flag that was given overrides it
+    device_runner.run([default, *places, *log], up, name or "")

@@ -29,11 +29,7 @@ def run(flags: list[Flag], up: list[str], name: str) -> None:
 
     def announce(server: BrokerServer) -> None:
         logger.info(f"polydomo {__version__} device", name=own.decode())
-        for endpoint in server.zmq.bound:
-            logger.info("listening", zmq=endpoint)
-        for extension in server.extensions:
-            for endpoint in extension.bound:
-                logger.info("listening", **{extension.name: endpoint})
+        broker_runner.log_endpoints(server)
 
     serve.run(serve.serve(settings, started=announce, extensions=joiners))
 

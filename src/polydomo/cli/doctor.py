@@ -7,7 +7,6 @@ import resource
 import sys
 from typing import Any
 
-import msgspec
 import typer
 from rich.text import Text
 
@@ -15,6 +14,7 @@ import polydomo
 from polydomo.cli import broker_client, common, install_info
 from polydomo.cli.config import ConfigFile
 from polydomo.errors import PolydomoError
+from polydomo.pipeline.doctor import OK, WARNING, WRONG, Finding
 from polydomo.redaction import redact
 from polydomo.server import config
 from polydomo.server.config import Config
@@ -25,17 +25,7 @@ LIBRARIES = ("uvloop", "msgspec", "cbor2", "typer", "rich", "structlog")
 SPARE_FILES = 64
 BENCHMARKS = "docs/reference/benchmarks.md"
 
-OK, WARNING, WRONG = "ok", "warning", "wrong"
 MARKS = {OK: ("✓", "bold green"), WARNING: ("!", "bold yellow"), WRONG: ("✗", "bold red")}
-
-
-class Diagnosis(msgspec.Struct):
-    """The result of one check."""
-
-    name: str
-    status: str
-    found: str
-    hint: str = ""
 
 
 def doctor(
@@ -47,7 +37,7 @@ def doctor(
     """Check Python, build, limits, configuration and broker. Exit code 1: something is wrong."""
     given = common.was_given(ctx, "url")
     found = config.gather(file)
-    checks = [
+    findings = [
         check_python(),
         *check_libraries(),
         check_loop(),
@@ -56,20 +46,41 @@ def doctor(
         check_config(found),
         *check_broker(url, given),
     ]
-    url = redact(url)
-    for check in checks:
-        check.found, check.hint = redact(check.found), redact(check.hint)
-    wrong = any(check.status == WRONG for check in checks)
-    if as_json:
-        common.print_json(facts(checks) | {"ok": not wrong, "url": url, "checks": checks})
-    else:
-        for check in checks:
-            common.out.print(check_line(check.status, check.name, check.found, check.hint), soft_wrap=True)
-    if wrong:
-        raise typer.Exit(common.FAILED)
+    report = CheckReport(as_json)
+    for finding in findings:
+        report.add(finding)
+    report.finish(facts(findings) | {"url": redact(url)})
 
 
-def facts(checks: list[Diagnosis]) -> dict[str, Any]:
+class CheckReport:
+    """The findings of all checks, printed one by one, or as JSON at the end."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.findings: list[Finding] = []
+
+    def add(self, finding: Finding) -> None:
+        """Print a finding as a line, with a hint below it."""
+        finding = finding._replace(found=redact(finding.found), hint=redact(finding.hint))
+        self.findings.append(finding)
+        if self.as_json:
+            return
+        line = Text.assemble(MARKS[finding.status], " ", (f"{finding.name:<14}", "bold"), finding.found)
+        if finding.hint:
+            line.append(f"\n{'':16}{finding.hint}", "cyan")
+        common.out.print(line, soft_wrap=True)
+
+    def finish(self, facts: dict[str, Any] | None = None) -> None:
+        """Print the JSON, with further facts, and exit with an error if something is wrong."""
+        ok = all(finding.status != WRONG for finding in self.findings)
+        if self.as_json:
+            checks = [finding._asdict() for finding in self.findings]
+            common.print_json((facts or {}) | {"ok": ok, "checks": checks})
+        if not ok:
+            raise typer.Exit(common.FAILED)
+
+
+def facts(checks: list[Finding]) -> dict[str, Any]:
     """Return the fields of the JSON output about this installation."""
     modules, built = _modules()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -89,42 +100,42 @@ def facts(checks: list[Diagnosis]) -> dict[str, Any]:
     }
 
 
-def check_python() -> Diagnosis:
+def check_python() -> Finding:
     """Check that Python is new enough."""
     found = f"{platform.python_implementation()} {platform.python_version()}, polydomo {polydomo.__version__}"
     if sys.version_info < OLDEST_PYTHON:
-        return Diagnosis("python", WRONG, found, f"at least {'.'.join(map(str, OLDEST_PYTHON))} is needed")
-    return Diagnosis("python", OK, found)
+        return Finding("python", WRONG, found, f"at least {'.'.join(map(str, OLDEST_PYTHON))} is needed")
+    return Finding("python", OK, found)
 
 
-def check_libraries() -> list[Diagnosis]:
+def check_libraries() -> list[Finding]:
     """Check that all libraries except uvloop are installed; return the missing ones."""
     missing = [name for name in LIBRARIES if not install_info.library_version(name) and name != "uvloop"]
-    return [Diagnosis("libraries", WRONG, f"{name} is missing", "pip install polydomo") for name in missing]
+    return [Finding("libraries", WRONG, f"{name} is missing", "pip install polydomo") for name in missing]
 
 
-def check_loop() -> Diagnosis:
+def check_loop() -> Finding:
     """Check for uvloop, with which the broker is faster."""
     if install_info.loop_name() == "uvloop":
-        return Diagnosis("event loop", OK, f"uvloop {install_info.library_version('uvloop')}")
-    return Diagnosis("event loop", WARNING, "asyncio", "pip install uvloop: the broker is faster with it")
+        return Finding("event loop", OK, f"uvloop {install_info.library_version('uvloop')}")
+    return Finding("event loop", WARNING, "asyncio", "pip install uvloop: the broker is faster with it")
 
 
-def check_build() -> Diagnosis:
+def check_build() -> Finding:
     """Check that all or none of the hot modules are compiled, and none is older than its source."""
     modules, built = _modules()
     stale = sorted(name for name, origin in built.items() if install_info.is_stale(origin))
     if stale:
         hint = "build again (make wheel), or delete the .so files"
-        return Diagnosis("build", WARNING, f"compiled, but older than their source: {', '.join(stale)}", hint)
+        return Finding("build", WARNING, f"compiled, but older than their source: {', '.join(stale)}", hint)
     if not built:
-        return Diagnosis("build", OK, f"plain Python (a compiled wheel is faster: {BENCHMARKS})")
+        return Finding("build", OK, f"plain Python (a compiled wheel is faster: {BENCHMARKS})")
     if len(built) < len(modules):
         plain = ", ".join(sorted(modules.keys() - built.keys()))
-        return Diagnosis(
+        return Finding(
             "build", WARNING, f"only {len(built)} of {len(modules)} hot modules are compiled; not {plain}"
         )
-    return Diagnosis("build", OK, f"compiled: all {len(built)} hot modules")
+    return Finding("build", OK, f"compiled: all {len(built)} hot modules")
 
 
 def _modules() -> tuple[dict[str, str], dict[str, str]]:
@@ -133,53 +144,44 @@ def _modules() -> tuple[dict[str, str], dict[str, str]]:
     return modules, {name: file for name, file in modules.items() if install_info.is_compiled(file)}
 
 
-def check_open_files(peers: int) -> Diagnosis:
+def check_open_files(peers: int) -> Finding:
     """Check the hard limit of open files, to which the broker raises the soft one: it needs one per peer."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY:
-        return Diagnosis("open files", OK, "unlimited")
+        return Finding("open files", OK, "unlimited")
     if hard < peers + SPARE_FILES:
         hint = "raise it (ulimit -Hn, LimitNOFILE= in systemd) or lower limits.connections"
-        return Diagnosis("open files", WARNING, f"{hard}: too few for limits.connections = {peers}", hint)
-    return Diagnosis("open files", OK, f"{hard}")
+        return Finding("open files", WARNING, f"{hard}: too few for limits.connections = {peers}", hint)
+    return Finding("open files", OK, f"{hard}")
 
 
-def check_config(found: Config) -> Diagnosis:
+def check_config(found: Config) -> Finding:
     """Check the configuration file and the environment."""
     if found.problems:
         first, others = found.problems[0], len(found.problems) - 1
         more = f" (and {others} more)" if others else ""
-        return Diagnosis("configuration", WRONG, f"{first}{more}", "'polydomo config check' lists everything")
-    return Diagnosis(
+        return Finding("configuration", WRONG, f"{first}{more}", "'polydomo config check' lists everything")
+    return Finding(
         "configuration", OK, found.file or ("the environment" if found.sources else "the defaults")
     )
 
 
-def check_broker(url: str, given: bool) -> list[Diagnosis]:
+def check_broker(url: str, given: bool) -> list[Finding]:
     """Check that a broker replies and has no trouble. At the default URL a missing broker is only a warning."""
     try:
         row = broker_client.query(url, "broker", timeout=2.0)
     except PolydomoError as error:
-        return [Diagnosis("broker", WRONG if given else WARNING, error.message, error.advice)]
+        return [Finding("broker", WRONG if given else WARNING, error.message, error.advice)]
     found = f"{row['name']} {row['version']} at {url}, {row['workers']} workers, {row['services']} services"
     if row["version"] != polydomo.__version__:
-        checks = [Diagnosis("broker", WARNING, found, f"this command is {polydomo.__version__}")]
+        checks = [Finding("broker", WARNING, found, f"this command is {polydomo.__version__}")]
     else:
-        checks = [Diagnosis("broker", OK, found)]
+        checks = [Finding("broker", OK, found)]
     for name in ("store", "ledger"):
         trouble = row.get(name, {}).get("trouble")
         if trouble:
-            checks.append(Diagnosis(name, WRONG, trouble))
+            checks.append(Finding(name, WRONG, trouble))
     damage = row.get("store", {}).get("damage")
     if damage:
-        checks.append(Diagnosis("store", WRONG, f"jobs were lost: {damage}", "look for disk errors"))
+        checks.append(Finding("store", WRONG, f"jobs were lost: {damage}", "look for disk errors"))
     return checks
-
-
-def check_line(status: str, name: str, found: str, hint: str) -> Text:
-    """Return the line of one check, with a hint below it."""
-    mark, style = MARKS[status]
-    line = Text.assemble((mark, style), " ", (f"{name:<14}", "bold"), found)
-    if hint:
-        line.append(f"\n{'':16}{hint}", "cyan")
-    return line

@@ -56,15 +56,12 @@ def ls(
     elif recursive:
         common.show(Text("\n".join(rows)))
     else:
-        shown = [
-            [
-                common.size(row["size_bytes"]) if row["kind"] == "file" else "",
-                common.local_time(row["modified"]),
-                Text(row["name"] + "/" * (row["kind"] == "folder"), "bold"),
-            ]
-            for row in rows
-        ]
-        common.show(common.table([">size", "modified", "name"], shown))
+        columns: common.Columns = {
+            ">size": lambda row: common.size(row["size_bytes"]) if row["kind"] == "file" else "",
+            "modified": lambda row: common.local_time(row["modified"]),
+            "name": lambda row: Text(row["name"] + "/" * (row["kind"] == "folder"), "bold"),
+        }
+        common.show(common.listing(columns, rows))
 
 
 @app.command("info")
@@ -121,10 +118,8 @@ async def _get(url: str, nf_url: str, name: str) -> tuple[dict[str, Any], str]:
         part = target.with_name(f".{target.name}.{details['etag']}.part")
         try:
             with part.open("a+b") as file:
-                digest = hashlib.sha256()
                 file.seek(0)
-                while block := file.read(CHUNK):
-                    digest.update(block)
+                digest = hashlib.file_digest(file, "sha256")
                 await _fetch(client, url, nf_url, details, file, file.tell(), digest)
             if digest.hexdigest() != details["sha256"]:
                 part.unlink()

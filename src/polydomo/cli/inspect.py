@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +27,17 @@ Service = Annotated[
         "--service", "-s", autocompletion=broker_client.complete_service, help="Only those of this service."
     ),
 ]
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", min=1, help="Number of jobs, at most; the newest first.")
+]
+ServiceName = Annotated[str, typer.Argument(metavar="SERVICE", help="The service's name.")]
 WATCH_INTERVAL = 1.0
+
+JOB_STYLES = {"done": "green", "running": "cyan", "failed": "red", "dead": "red", "cancelled": "magenta"}
+SIZES: common.Columns = {
+    ">in": lambda row: common.size(row["bytes_in"]),
+    ">out": lambda row: common.size(row["bytes_out"]),
+}
 
 
 class ListingGroup(TyperGroup):
@@ -81,15 +92,12 @@ def jobs(
         str | None,
         typer.Option(autocompletion=lambda: list(STATES), metavar="STATE", help=f"Only {', '.join(STATES)}."),
     ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="Number of jobs, at most; the newest first.")
-    ] = 20,
+    limit: Limit = 20,
     watch: Watch = False,
     as_json: common.Json = False,
 ) -> None:
     """List jobs, newest first."""
-    if state is not None and state not in STATES:
-        raise typer.BadParameter(f"{state!r} is none of {', '.join(STATES)}", param_hint="--state")
+    common.check_choice(state, STATES, "--state")
     _show(url, "jobs", jobs_table, watch, as_json, service=service, state=state, limit=limit)
 
 
@@ -100,100 +108,69 @@ def status(url: common.Url = common.DEFAULT_URL, watch: Watch = False, as_json: 
 
 def services_table(rows: Rows) -> RenderableType:
     """Return a table of services; those without workers are highlighted."""
-    columns = ["service", ">workers", ">idle", ">waiting", ">running", ">done", ">failed", ">retried"]
-    return _table_or(
-        "no services: start a worker",
-        columns,
-        [
-            [
-                Text(row["name"], "bold" if row["workers"] else "yellow"),
-                row["workers"],
-                row["idle"],
-                _highlight(row["waiting"], "yellow"),
-                row["running"],
-                row["done"],
-                _highlight(row["failed"], "red"),
-                _highlight(row["retried"], "yellow"),
-            ]
-            for row in rows
-        ],
-    )
+    columns: common.Columns = {
+        "service": lambda row: Text(row["name"], "bold" if row["workers"] else "yellow"),
+        ">workers": "workers",
+        ">idle": "idle",
+        ">waiting": lambda row: _highlight(row["waiting"], "yellow"),
+        ">running": "running",
+        ">done": "done",
+        ">failed": lambda row: _highlight(row["failed"], "red"),
+        ">retried": lambda row: _highlight(row["retried"], "yellow"),
+    }
+    return common.listing(columns, rows, "no services: start a worker")
 
 
 def workers_table(rows: Rows) -> RenderableType:
     """Return a table of workers."""
-    columns = ["worker", "dialect", "services", "state", ">holds", ">done", ">seen", ">since"]
     styles = {"idle": "green", "busy": "cyan", "late": "red"}
-    return _table_or(
-        "no workers",
-        columns,
-        [
-            [
-                row["name"],
-                row["dialect"],
-                Text(", ".join(row["services"]), "bold"),
-                Text(row["state"], styles.get(row["state"], "")),
-                f"{row['holds']}/{row['credit']}",
-                row["done"],
-                f"{common.duration(row['seen'])} ago",
-                common.duration(row["since"]),
-            ]
-            for row in rows
-        ],
-    )
+    columns: common.Columns = {
+        "worker": "name",
+        "dialect": "dialect",
+        "services": lambda row: Text(", ".join(row["services"]), "bold"),
+        "state": lambda row: Text(row["state"], styles.get(row["state"], "")),
+        ">holds": lambda row: f"{row['holds']}/{row['credit']}",
+        ">done": "done",
+        ">seen": lambda row: f"{common.duration(row['seen'])} ago",
+        ">since": lambda row: common.duration(row["since"]),
+    }
+    return common.listing(columns, rows, "no workers")
 
 
 def clients_table(rows: Rows) -> RenderableType:
     """Return a table of clients."""
-    columns = ["client", "dialect", ">unanswered", ">bytes", ">submitted", "state", ">since"]
-    return _table_or(
-        "no clients",
-        columns,
-        [
-            [
-                row["name"],
-                row["dialect"],
-                row["unanswered"],
-                common.size(row["bytes"]),
-                row["submitted"],
-                Text("held", "red") if row["held"] else Text("reading", "green"),
-                common.duration(row["since"]),
-            ]
-            for row in rows
-        ],
-    )
+    columns: common.Columns = {
+        "client": "name",
+        "dialect": "dialect",
+        ">unanswered": "unanswered",
+        ">bytes": lambda row: common.size(row["bytes"]),
+        ">submitted": "submitted",
+        "state": lambda row: Text("held", "red") if row["held"] else Text("reading", "green"),
+        ">since": lambda row: common.duration(row["since"]),
+    }
+    return common.listing(columns, rows, "no clients")
 
 
 def jobs_table(rows: Rows) -> RenderableType:
     """Return a table of jobs, with client, worker and sizes if the terminal is wide."""
-    columns = [">job", "service", "state", ">tries", ">waited", ">ran", ">age"]
+    columns: common.Columns = {
+        ">job": "id",
+        "service": lambda row: Text(row["service"], "bold"),
+        "state": job_state,
+        ">tries": lambda row: _highlight(row["attempts"], "yellow", least=2),
+        ">waited": lambda row: common.duration(row["waited"]),
+        ">ran": lambda row: common.duration(row["ran"]),
+        ">age": lambda row: common.duration(row["age"]),
+    }
     if common.is_wide():
-        columns += ["client", "worker", "dialect", ">in", ">out"]
-    styles = {"waiting": "yellow", "running": "cyan", "done": "green", "failed": "red"}
-    return _table_or(
-        "no jobs",
-        columns,
-        [
-            [
-                row["id"],
-                Text(row["service"], "bold"),
-                Text(
-                    f"{row['state']}{': ' if row['reason'] else ''}{row['reason']}",
-                    styles.get(row["state"], "yellow"),
-                ),
-                _highlight(row["attempts"], "yellow", least=2),
-                common.duration(row["waited"]),
-                common.duration(row["ran"]),
-                common.duration(row["age"]),
-                row["client"],
-                row["worker"],
-                row["dialect"],
-                common.size(row["bytes_in"]),
-                common.size(row["bytes_out"]),
-            ][: len(columns)]
-            for row in rows
-        ],
-    )
+        columns |= {"client": "client", "worker": "worker", "dialect": "dialect"} | SIZES
+    return common.listing(columns, rows, "no jobs")
+
+
+def job_state(row: dict[str, Any]) -> Text:
+    """Return the cell of a job's state and of the reason for it."""
+    text = f"{row['state']}: {row['reason']}" if row["reason"] else row["state"]
+    return Text(text, JOB_STYLES.get(row["state"], "yellow"))
 
 
 def broker_table(row: dict[str, Any]) -> RenderableType:
@@ -215,10 +192,6 @@ def _format(value: Any) -> str:
     return ", ".join([*map(str, places), *rest]) or "-"
 
 
-def _table_or(placeholder: str, columns: list[str], rows: list[list[object]]) -> RenderableType:
-    return common.table(columns, rows) if rows else Text(placeholder, "dim")
-
-
 def _highlight(number: int, style: str, least: int = 1) -> Text:
     return Text(str(number), style if number >= least else "")
 
@@ -227,7 +200,6 @@ def _show(
     url: str, what: str, render: Callable[[Any], RenderableType], watch: bool, as_json: bool, **filters: Any
 ) -> None:
     """Print once, or every second with `watch`. JSON is indented then, or one line each time."""
-    filters = {name: value for name, value in filters.items() if value is not None}
     if watch:
         asyncio.run(_watch(url, what, render, as_json, filters))
         return
@@ -239,17 +211,13 @@ async def _watch(
     url: str, what: str, render: Callable[[Any], RenderableType], as_json: bool, filters: dict[str, Any]
 ) -> None:
     async with Client(url) as client:
-        if as_json:
+        live = Live(console=common.out, auto_refresh=False, screen=common.out.is_terminal)
+        with nullcontext() if as_json else live:
             while True:
-                rows = await broker_client.query_with(client, url, what, **filters)
-                common.print_json(rows, lines=True)
+                rows = await broker_client.call_task(client, url, f"show_{what}", filters)
+                if as_json:
+                    common.print_json(rows, lines=True)
+                else:
+                    title = Text(f"{url}  {time.strftime('%H:%M:%S')}  Ctrl-C to stop", "dim")
+                    live.update(Group(title, Text(), render(rows)), refresh=True)
                 await asyncio.sleep(WATCH_INTERVAL)
-        with Live(console=common.out, auto_refresh=False, screen=common.out.is_terminal) as live:
-            while True:
-                shown = render(await broker_client.query_with(client, url, what, **filters))
-                live.update(_with_time(shown, url), refresh=True)
-                await asyncio.sleep(WATCH_INTERVAL)
-
-
-def _with_time(shown: RenderableType, url: str) -> RenderableType:
-    return Group(Text(f"{url}  {time.strftime('%H:%M:%S')}  Ctrl-C to stop", "dim"), Text(), shown)

@@ -89,18 +89,15 @@ class CommandGroup(TyperGroup):
             logging.lastResort.setFormatter(common.SafeFormatter())
         try:
             return super().invoke(ctx)
-        except PolydomoError as error:
-            if common.debugging():
-                common.show_traceback(error)
-            raise typer.Exit(common.report(error)) from None
         except KeyboardInterrupt:
             raise typer.Exit(common.INTERRUPTED) from None
         except Exception as error:
             # Typer handles its own exceptions and a closed pipe (`| head`).
             if hasattr(error, "exit_code") or isinstance(error, BrokenPipeError):
                 raise
-            if common.debugging():
-                common.show_traceback(error)
+            common.show_traceback(error)
+            if isinstance(error, PolydomoError):
+                raise typer.Exit(common.report(error)) from None
             common.fail(
                 f"{type(error).__name__}: {error}",
                 "this is a bug; POLYDOMO_DEBUG=1 shows where. Please report it.",

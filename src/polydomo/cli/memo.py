@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from polydomo.cli import broker_client, common
-from polydomo.cli.inspect import Service
+from polydomo.cli.inspect import Service, ServiceName
 
 app = typer.Typer(help="Caches of memoised services.", no_args_is_help=True)
 
@@ -16,27 +16,23 @@ app = typer.Typer(help="Caches of memoised services.", no_args_is_help=True)
 @app.command("show")
 def show(url: common.Url = common.DEFAULT_URL, service: Service = None, as_json: common.Json = False) -> None:
     """List memoised services, the hits of their caches, and the workers' time that was saved."""
-    rows: list[dict[str, Any]] = broker_client.run_task(url, "show_memos", {"service": service})
-    shown = [
-        [
-            row["name"],
-            row["entries"],
-            common.size(row["bytes"]),
-            row["misses"],
-            row["hits"],
-            row["joined"],
-            common.duration(row["saved_seconds"]),
-        ]
-        for row in rows
-    ]
-    columns = ["service", ">answers", ">in memory", ">run", ">repeated", ">at once", ">saved"]
-    nothing = Text("no service is memoised; set services.NAME.memo = true for one", "dim")
-    common.print_result(rows, as_json, common.table(columns, shown) if rows else nothing)
+    rows = broker_client.run_task(url, "show_memos", {"service": service})
+    columns: common.Columns = {
+        "service": "name",
+        ">answers": "entries",
+        ">in memory": lambda row: common.size(row["bytes"]),
+        ">run": "misses",
+        ">repeated": "hits",
+        ">at once": "joined",
+        ">saved": lambda row: common.duration(row["saved_seconds"]),
+    }
+    nothing = "no service is memoised; set services.NAME.memo = true for one"
+    common.print_result(rows, as_json, common.listing(columns, rows, nothing))
 
 
 @app.command("forget")
 def forget(
-    service: Annotated[str, typer.Argument(metavar="SERVICE", help="The service's name.")],
+    service: ServiceName,
     request: Annotated[
         str | None, typer.Argument(metavar="[REQUEST]", help="Only the result of this request.")
     ] = None,

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 
 import msgspec
 
@@ -116,9 +116,7 @@ class ProcessGroup:
             signal.signal(number, exit_on_signal)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for child in reversed(self.children):
             if child.running:
                 child.process.terminate()

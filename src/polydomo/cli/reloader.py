@@ -71,7 +71,7 @@ class ProcessReloader:
         where = ", ".join(map(str, self.folders))
         self.log(f"watching {len(seen)} Python file{'s' * (len(seen) != 1)} below {where}")
         while not self._stopping.is_set():
-            self._start()
+            self._child = subprocess.Popen(self.command, start_new_session=True)
             changed = self._wait_for_change(seen)
             self._end()
             seen = snapshot(self.folders)
@@ -81,9 +81,6 @@ class ProcessReloader:
     def stop(self) -> None:
         """Stop the command and end `run`; may be called from a signal handler."""
         self._stopping.set()
-
-    def _start(self) -> None:
-        self._child = subprocess.Popen(self.command, start_new_session=True)
 
     def _wait_for_change(self, seen: dict[Path, float]) -> Path | None:
         while not self._stopping.wait(POLL):

@@ -5,21 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group
 from rich.text import Text
 
 from polydomo.cli import broker_client, common
-from polydomo.cli.inspect import Service, jobs_app, services_app
+from polydomo.cli.inspect import SIZES, Limit, Service, ServiceName, job_state, jobs_app, services_app
 
 # The states of stored jobs.
 STORED_STATES = ("waiting", "delayed", "running", "done", "failed", "cancelled", "dead")
-STYLES = {"done": "green", "running": "cyan", "failed": "red", "dead": "red", "cancelled": "magenta"}
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, as 'jobs stored' shows it.")]
-Name = Annotated[str, typer.Argument(metavar="SERVICE", help="The service's name.")]
-Limit = Annotated[
-    int, typer.Option("--limit", "-n", min=1, help="Number of jobs, at most; the newest first.")
-]
 Page = Annotated[str | None, typer.Option(help="Continue a listing that ended with this value.")]
 
 
@@ -40,10 +35,9 @@ def stored(
     as_json: common.Json = False,
 ) -> None:
     """List durable jobs, newest first, including finished ones."""
-    if state is not None and state not in STORED_STATES:
-        raise typer.BadParameter(f"{state!r} is none of {', '.join(STORED_STATES)}", param_hint="--state")
+    common.check_choice(state, STORED_STATES, "--state")
     filters = {"service": service, "state": state, "limit": limit, "page": page}
-    _list(broker_client.run_task(url, "show_stored_jobs", filters), as_json)
+    _list(url, "show_stored_jobs", filters, as_json)
 
 
 @jobs_app.command("dead")
@@ -56,7 +50,7 @@ def dead(
 ) -> None:
     """List dead letters: durable jobs that used up their attempts. They are kept until they are resent or forgotten."""
     filters = {"service": service, "limit": limit, "page": page}
-    _list(broker_client.run_task(url, "show_dead_letters", filters), as_json)
+    _list(url, "show_dead_letters", filters, as_json)
 
 
 @jobs_app.command("show")
@@ -86,13 +80,13 @@ def forget(job: JobId, url: common.Url = common.DEFAULT_URL, as_json: common.Jso
 
 
 @services_app.command("pause")
-def pause(name: Name, url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
+def pause(name: ServiceName, url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
     """Stop dispatching the service's jobs. Running jobs continue."""
     _run(url, "pause_service", f"{name} is paused", as_json, name=name)
 
 
 @services_app.command("resume")
-def resume(name: Name, url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
+def resume(name: ServiceName, url: common.Url = common.DEFAULT_URL, as_json: common.Json = False) -> None:
     """Dispatch the service's jobs again."""
     _run(url, "resume_service", f"{name} is resumed", as_json, name=name)
 
@@ -101,37 +95,19 @@ def _run(url: str, task: str, text: str, as_json: bool, **kwargs: Any) -> None:
     common.print_result(broker_client.run_task(url, task, kwargs), as_json, Text(text, "green"))
 
 
-def _list(found: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        common.print_json(found)
-        return
-    common.show(_table(found["jobs"]))
+def _list(url: str, task: str, filters: dict[str, Any], as_json: bool) -> None:
+    found = broker_client.run_task(url, task, filters)
+    columns: common.Columns = {
+        "job": "id",
+        "service": lambda row: Text(row["service"], "bold"),
+        "state": job_state,
+        ">tries": "attempts",
+        "submitted": lambda row: _time(row["submitted"]),
+    }
+    shown = [common.listing(columns | SIZES, found["jobs"], "no jobs")]
     if found["next"]:
-        common.show(Text(f"more: --page {found['next']}", "dim"))
-
-
-def _table(rows: list[dict[str, Any]]) -> RenderableType:
-    if not rows:
-        return Text("no jobs", "dim")
-    columns = ["job", "service", "state", ">tries", "submitted", ">in", ">out"]
-    return common.table(
-        columns,
-        [
-            [
-                row["id"],
-                Text(row["service"], "bold"),
-                Text(
-                    f"{row['state']}{': ' if row['reason'] else ''}{row['reason']}",
-                    STYLES.get(row["state"], "yellow"),
-                ),
-                row["attempts"],
-                _time(row["submitted"]),
-                common.size(row["bytes_in"]),
-                common.size(row["bytes_out"]),
-            ]
-            for row in rows
-        ],
-    )
+        shown.append(Text(f"more: --page {found['next']}", "dim"))
+    common.print_result(found, as_json, Group(*shown))
 
 
 def _value(name: str, value: Any) -> str:

@@ -21,12 +21,7 @@ def worker(
             metavar="MODULE:OBJECT", help="A Worker, a function, or a dict of names and functions."
         ),
     ],
-    url: Annotated[
-        str | None,
-        typer.Option(
-            "--url", "-u", envvar="POLYDOMO_URL", metavar="URL", help="The broker, and the dialect."
-        ),
-    ] = None,
+    url: Annotated[str | None, common.URL_OPTION] = None,
     service: Annotated[
         str | None, typer.Option("--service", "-s", help="The service's name; default: the function's.")
     ] = None,

@@ -1,10 +1,10 @@
 """The broker: the one object that dialects, server and web call.
 
-It has parts, each with its own state: `services`, `workers`, `clients`, `accounting`, the scheduler, and the tracking
-of jobs that features apply to. This file wires them together and holds the path of a plain job: `submit` → dispatched
-at once or queued → its worker replies (`partial`*, `final`), fails it (`fail`), forwards it (`forward`), or loses it
-(gone, expired, too slow) → another worker gets it, up to the service's retries → its client is answered or told why
-not.
+It has parts, each with its own state: `services`, `workers`, `clients`, `jobs`, `accounting`, the scheduler, and the
+tracking of jobs that features apply to. This file wires them together and holds the path of a plain job: `submit` →
+dispatched at once or queued → its worker replies (`partial`*, `final`), fails it (`fail`), forwards it (`forward`), or
+loses it (gone, expired, too slow) → another worker gets it, up to the service's retries → its client is answered or
+told why not.
 
 Every call runs to its end without waiting for anything. The owner moves the time (`advance`) before each call.
 """
@@ -28,11 +28,10 @@ from polydomo.core.features.fanout import Fanout
 from polydomo.core.features.feature import Feature
 from polydomo.core.features.recovery import Recovery
 from polydomo.core.features.resources import Resources
+from polydomo.core.jobs import Jobs
 from polydomo.core.model import Client, ClientPort, Job, Service, Worker, WorkerPort
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
 from polydomo.core.ports import JobStorePort, Publisher
-from polydomo.core.queue import FairQueue
-from polydomo.core.result_history import JobResult
 from polydomo.core.scheduler import CLIENT_WENT, DECLINED, DISOWNED, Scheduler
 from polydomo.core.services import Services
 from polydomo.core.states import NEXT, RELEASE, RUNNING
@@ -66,30 +65,27 @@ class Broker:
         new_uid: Callable[[], str],
         random: Callable[[], float],
     ) -> None:
-        limits = limits or BrokerLimits()
         self.random = random
         self.start_id = first_token  # tells this start of the broker from others
         self.clock = clock = Clock()
         self.timers = timers = TimerHeap()
-        self.services = services = Services(
-            limits, policy or Policy(), timers, self._expire_queue, self._has_features
-        )
+        self.services = services = Services(limits or BrokerLimits(), policy or Policy(), timers)
         self.accounting = accounting = Accounting(clock, services)
         self._tracking = tracking = Tracking(clock, timers, services, accounting, new_uid)
         self._scheduler = scheduler = Scheduler(clock, timers, services, accounting, tracking, first_token)
         tracking.scheduler = scheduler
+        services.on_expiry = scheduler.expire_queue
+        services.applies = tracking.applies
         self._dedup = Dedup(tracking)
         self._resources = Resources(tracking)
         self._fanout = Fanout(tracking, self._resources)
         self._cache = Cache(tracking)
         self._delay = Delay(tracking, random)
-        durability, deadline = Durability(tracking), Deadline(tracking)
-        self._recovery = Recovery(
-            tracking, self._dedup, deadline, self._cache, self._fanout, self._end_grace_period
-        )
+        durability = Durability(tracking)
+        self._recovery = Recovery(tracking, self._fanout)
         tracking.features += [
             self._dedup,
-            deadline,
+            Deadline(tracking),
             self._cache,
             self._resources,
             self._fanout,
@@ -97,12 +93,12 @@ class Broker:
             self._recovery,
             durability,  # the last one before a job is accepted
         ]
-        self.workers = Workers(clock, timers, services, accounting, scheduler, tracking)
-        self.clients = Clients(clock, timers, services, accounting, scheduler, tracking, self._recovery)
+        self.workers = Workers(tracking)
+        self.clients = Clients(tracking, self._recovery)
+        self._recovery.on_grace_over = self.clients.grace_over
+        self.jobs = Jobs(tracking, self._dedup, self._recovery)
         self.store_events = StoreEvents(tracking, durability, self._dedup, self._fanout, self._recovery)
-        self.control = Control(
-            clock, services, accounting, scheduler, self.clients, self._cache, self._resources
-        )
+        self.control = Control(tracking, self.clients, self._cache, self._resources)
         self.publisher: Publisher | None = None
         self.on_failure: Callable[[Failure], None] | None = (
             None  # may change a worker's report of its failure
@@ -170,7 +166,7 @@ class Broker:
         accounting = self.accounting
         accounting.numbered += 1
         if (options is not None or service.tracked) and not service.internal:
-            return self._submit_tracked(client, service, body, envelope, options, attempt_timeout)
+            return self._tracking.submit(client, service, body, envelope, options, attempt_timeout)
         job = Job(accounting.numbered, client, service, body, envelope, self.clock.now)
         job.attempt_timeout = attempt_timeout
         if accounting.is_full_for(service, False):
@@ -200,45 +196,6 @@ class Broker:
     def cancel(self, job: Job, failure: Failure | None = None) -> bool:
         """End a job that is not wanted any more. False: it is too late."""
         return self._tracking.cancel(job, failure)
-
-    # Jobs by their ids
-
-    def find(self, uid: str) -> TrackedJob | None:
-        """Return a tracked job that has not ended."""
-        return self._tracking.jobs.get(uid)
-
-    def tracked_jobs(self) -> dict[str, TrackedJob]:
-        """Return all tracked jobs that have not ended. A job may be there under several ids."""
-        return self._tracking.jobs
-
-    def find_by_key(self, service: bytes, key: bytes) -> TrackedJob | None:
-        """Return the job with this idempotency key that has not ended."""
-        return self._dedup.keys.get((service, key))
-
-    def recall(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
-        """Call `then` with how a job ended, now or when the disk has been read."""
-        self._dedup.recall(uid, then)
-
-    def remembered(self, uid: str) -> JobResult | None:
-        """Return how a job ended, if that is in memory."""
-        return self._dedup.history.get(uid, self.clock.now)
-
-    def watch(self, client: Client, job: TrackedJob) -> TrackedJob:
-        """Let a client hear of a job that is not its own. Return what stands for it in those calls."""
-        return self._tracking.watch(client, job)
-
-    def unwatch(self, watching: TrackedJob) -> None:
-        """Stop notifying a watcher."""
-        self._tracking.unwatch(watching)
-
-    def when_ended(self, job: Job, then: Callable[[], None]) -> None:
-        """Call `then` when a job has ended, and that is safe."""
-        self._tracking.when_ended(job, then)
-
-    def detach(self, job: Job) -> None:
-        """Take a durable job from a client that will be told nothing more of it unasked."""
-        if isinstance(job, TrackedJob):
-            self._recovery.detach(job)
 
     # Workers
 
@@ -487,26 +444,6 @@ class Broker:
 
     # Inside
 
-    def _submit_tracked(
-        self,
-        client: Client,
-        service: Service,
-        body: bytes,
-        envelope: bytes,
-        options: Options | None,
-        attempt_timeout: float,
-    ) -> Job | None:
-        accounting = self.accounting
-        number = accounting.numbered
-        job = self._tracking.create(number, client, service, body, envelope, options)
-        job.attempt_timeout = attempt_timeout
-        if accounting.is_full_for(service, options is not None and options.target is not None):
-            accounting.refuse(job)
-            return None
-        accounting.began(job)
-        self._tracking.submit(job)
-        return job
-
     def _late_final(self, worker: Worker, token: bytes, body: bytes) -> int:
         """Take a reply to an attempt that this worker does not hold, unless it held it before the restart."""
         job = self._recovery.claim(token) if self._recovery.orphans else None
@@ -529,15 +466,6 @@ class Broker:
             return LATE
         self.accounting.strays += 1
         return STRAY
-
-    def _expire_queue(self, queue: FairQueue[Job]) -> None:
-        self._scheduler.expire_queue(queue)
-
-    def _end_grace_period(self, client: Client) -> None:
-        self.clients.grace_over(client)
-
-    def _has_features(self, service: Service) -> bool:
-        return self._tracking.applies(service)
 
 
 def _subscribers(job: Job) -> list[TrackedJob] | list[Job]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polydomo.core import failure as reasons
-from polydomo.core.accounting import Accounting
 from polydomo.core.failure import Failure
 from polydomo.core.features.recovery import Recovery
 from polydomo.core.model import Client, ClientPort, Job
-from polydomo.core.scheduler import CLIENT_WENT, Scheduler
-from polydomo.core.services import Services
+from polydomo.core.scheduler import CLIENT_WENT
 from polydomo.core.states import NEXT, RELEASE
-from polydomo.core.timers import Clock, TimerHeap
 from polydomo.core.tracked_job import survives_client
 from polydomo.core.tracking import Tracking
 
@@ -20,22 +17,13 @@ from polydomo.core.tracking import Tracking
 class Clients:
     """All clients of a broker."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        timers: TimerHeap,
-        services: Services,
-        accounting: Accounting,
-        scheduler: Scheduler,
-        tracking: Tracking,
-        recovery: Recovery,
-    ) -> None:
+    def __init__(self, tracking: Tracking, recovery: Recovery) -> None:
         self.known: dict[Client, None] = {}
-        self._clock = clock
-        self._timers = timers
-        self._services = services
-        self._accounting = accounting
-        self._scheduler = scheduler
+        self._clock = tracking.clock
+        self._timers = tracking.timers
+        self._services = tracking.services
+        self._accounting = tracking.accounting
+        self._scheduler = tracking.scheduler
         self._tracking = tracking
         self._recovery = recovery
 

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from polydomo.core.accounting import Accounting
 from polydomo.core.clients import Clients
 from polydomo.core.features.cache import Cache, ServiceCache
 from polydomo.core.features.resources import Resources
 from polydomo.core.model import Service, Worker
 from polydomo.core.policy import BrokerLimits, Policy
-from polydomo.core.scheduler import Scheduler
-from polydomo.core.services import Services
-from polydomo.core.timers import Clock
+from polydomo.core.tracking import Tracking
 
 
 class Control:
     """Settings, pauses, resources and cached results of one broker."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        services: Services,
-        accounting: Accounting,
-        scheduler: Scheduler,
-        clients: Clients,
-        cache: Cache,
-        resources: Resources,
-    ) -> None:
-        self._clock = clock
-        self._services = services
-        self._accounting = accounting
-        self._scheduler = scheduler
+    def __init__(self, tracking: Tracking, clients: Clients, cache: Cache, resources: Resources) -> None:
+        self._tracking = tracking
+        self._accounting = tracking.accounting
+        self._scheduler = tracking.scheduler
         self._clients = clients
         self._cache = cache
         self._resources = resources
@@ -37,7 +24,7 @@ class Control:
     def configure(self, limits: BrokerLimits, policy: Policy, policies: dict[bytes, Policy]) -> None:
         """Use new settings for what comes from now on. A shorter wait also applies to what waits, counted from now."""
         self._accounting.memory_limit = limits.memory
-        self._services.configure(limits, policy, policies, self._clock.now)
+        self._tracking.services.configure(limits, policy, policies, self._tracking.clock.now)
         for client in self._clients:
             if client.held:
                 self._accounting.maybe_release(client)
@@ -52,11 +39,17 @@ class Control:
 
     def pause(self, service: Service) -> None:
         """Give a service's jobs to no worker until `resume`."""
-        self._scheduler.pause(service)
+        service.paused = True
+        service.idle.clear()
 
     def resume(self, service: Service) -> None:
         """Give a service's jobs to workers again."""
-        self._scheduler.resume(service)
+        service.paused = False
+        for worker in list(service.workers):
+            self._scheduler.offer(worker)
+        if service.wakeup is not None:
+            for job in service.queue.jobs():
+                service.wakeup.wanted(service, job)
 
     def share_out(self, service: bytes, names: list[bytes]) -> None:
         """Share resources out among the workers of a service."""

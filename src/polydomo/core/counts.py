@@ -30,17 +30,7 @@ REMEMBERED: Final = 1000
 class Counts:
     """Jobs of one service, or of several, since the broker's start."""
 
-    __slots__ = (
-        "cancelled",
-        "dead",
-        "done",
-        "failed",
-        "forwarded",
-        "refused",
-        "repeated",
-        "retried",
-        "served",
-    )
+    __slots__ = (*MEANINGS, "served")
 
     def __init__(self) -> None:
         self.done = 0
@@ -55,30 +45,14 @@ class Counts:
 
     def add(self, other: Counts) -> None:
         """Take over another's counts, which are 0 afterwards."""
-        self.done += other.done
-        self.failed += other.failed
-        self.cancelled += other.cancelled
-        self.dead += other.dead
-        self.refused += other.refused
-        self.repeated += other.repeated
-        self.retried += other.retried
-        self.forwarded += other.forwarded
+        for name in MEANINGS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(other, name, 0)
         self.served = self.served or other.served
-        other.done = other.failed = other.cancelled = other.dead = 0
-        other.refused = other.repeated = other.retried = other.forwarded = 0
 
     def show(self) -> dict[str, int]:
         """Return the counts by name."""
-        return {
-            "done": self.done,
-            "failed": self.failed,
-            "cancelled": self.cancelled,
-            "dead": self.dead,
-            "refused": self.refused,
-            "repeated": self.repeated,
-            "retried": self.retried,
-            "forwarded": self.forwarded,
-        }
+        return {name: getattr(self, name) for name in MEANINGS}
 
 
 class PastCounts:

@@ -135,21 +135,7 @@ class ColumnBuffer:
 
     def fields(self) -> dict[str, bytes]:
         """Return the numbers of all jobs, by `FIELDS`."""
-        return {
-            "id": self._id.getvalue(),
-            "bytes_in": self._bytes_in.getvalue(),
-            "bytes_out": self._bytes_out.getvalue(),
-            "submitted": self._submitted.getvalue(),
-            "queued": self._queued.getvalue(),
-            "started": self._started.getvalue(),
-            "dispatched": self._dispatched.getvalue(),
-            "finished": self._finished.getvalue(),
-            "attempts": self._attempts.getvalue(),
-            "partials": self._partials.getvalue(),
-            "service": self._service.getvalue(),
-            "client": self._client.getvalue(),
-            "worker": self._worker.getvalue(),
-        }
+        return {name: getattr(self, "_" + name).getvalue() for name in FIELDS}
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

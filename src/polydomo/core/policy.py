@@ -27,8 +27,6 @@ def label_texts(labels: Mapping[str, object]) -> dict[str, str]:
 class WakePolicy:
     """How workers that fetch their jobs themselves are told that there are some."""
 
-    __slots__ = ("first", "labels", "patience", "rule", "widest")
-
     def __init__(
         self,
         rule: str = "idle",
@@ -47,37 +45,9 @@ class WakePolicy:
         """May a worker with these labels (`label_texts`) be woken?"""
         return all(labels.get(name) == value for name, value in self.labels.items())
 
-    def values(self) -> tuple[object, ...]:
-        """Everything, to compare."""
-        return (
-            self.rule,
-            self.first,
-            self.widest,
-            self.patience,
-            tuple(sorted(self.labels.items())),
-        )
-
 
 class Policy:
     """How the jobs of one service are treated. Times are seconds; FOREVER turns a limit off."""
-
-    __slots__ = (
-        "ageing",
-        "backoff",
-        "durable",
-        "grace",
-        "liveness_busy",
-        "memo",
-        "memo_bytes",
-        "memo_ttl",
-        "queue",
-        "retention",
-        "retries",
-        "timeout",
-        "volatile",
-        "wait",
-        "waking",
-    )
 
     def __init__(
         self,
@@ -116,37 +86,9 @@ class Policy:
         # Silent intervals after which a worker that holds a job is given up; 0: only if it is known to beat while busy.
         self.liveness_busy = liveness_busy
 
-    def values(self) -> tuple[object, ...]:
-        """Everything, to compare."""
-        return (
-            self.wait,
-            self.timeout,
-            self.retries,
-            self.queue,
-            self.durable,
-            self.backoff,
-            self.grace,
-            self.retention,
-            self.ageing,
-            self.volatile,
-            self.memo,
-            self.memo_ttl,
-            self.memo_bytes,
-            self.liveness_busy,
-            *self.waking.values(),
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Policy) and self.values() == other.values()
-
-    def __hash__(self) -> int:
-        return hash(self.values())
-
 
 class BrokerLimits:
     """Limits of the broker as a whole, and of one client."""
-
-    __slots__ = ("client_bytes", "client_grace", "client_jobs", "hops", "memory", "services")
 
     def __init__(
         self,
@@ -167,8 +109,6 @@ class BrokerLimits:
 
 class Heartbeat:
     """The agreed rhythm of one kind of worker: a sign of life each `interval`, given up after `liveness` of them."""
-
-    __slots__ = ("interval", "liveness")
 
     def __init__(self, interval: float = 2.5, liveness: float = 4) -> None:
         self.interval = interval

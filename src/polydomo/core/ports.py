@@ -97,7 +97,7 @@ class JobStorePort(ABC):
         """Read how these jobs of a client ended. Answered with `retell`, once for each."""
 
     def behind(self) -> bool:
-        """Return whether so much waits to be written that clients should wait. `Broker.unstall` is called later."""
+        """Return whether so much waits to be written that clients should wait. `Accounting.unstall` is called later."""
         return False
 
 

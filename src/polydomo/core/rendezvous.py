@@ -39,22 +39,6 @@ class _Resource:
 class RendezvousHash:
     """The owners of one service's resources. Names of workers are unique, those of resources are made so."""
 
-    __slots__ = (
-        "_cursor",
-        "_entries",
-        "_joined",
-        "_left",
-        "_numbers",
-        "_orphans",
-        "_paused",
-        "_places",
-        "_resources",
-        "_shares",
-        "_sweep",
-        "compared",
-        "moved",
-    )
-
     def __init__(self) -> None:
         # Changes of owners since `drain`: resource, from, to. None as `from`: there was no owner, or it has left; as
         # `to`: there is no such resource any more.

@@ -90,10 +90,7 @@ class Scheduler:
         elif service.idle:
             self.dispatch(service.idle.popitem(False)[0], job)
             return
-        if first:
-            self._queue_first(service, job)
-        else:
-            self.queue(service, job)
+        self.queue(service, job, first)
 
     def dispatch(self, worker: Worker, job: Job) -> None:
         """Give `job` to `worker`, which has room and was just taken out of every idle list that it was first in."""
@@ -167,20 +164,6 @@ class Scheduler:
             for service in worker.services:
                 service.idle.pop(worker, None)
 
-    def pause(self, service: Service) -> None:
-        """Give a service's jobs to no worker until `resume`."""
-        service.paused = True
-        service.idle.clear()
-
-    def resume(self, service: Service) -> None:
-        """Give a service's jobs to workers again."""
-        service.paused = False
-        for worker in list(service.workers):
-            self.offer(worker)
-        if service.wakeup is not None:
-            for job in service.queue.jobs():
-                service.wakeup.wanted(service, job)
-
     # Taking back
 
     def revoke(self, job: Job) -> None:
@@ -228,7 +211,7 @@ class Scheduler:
             else:
                 self._accounting.retried(job)
                 if not self._hooks.held_before_retry(job):
-                    self._queue_first(service, job)
+                    self.queue(service, job, True)
         for job in lost:
             service = job.service
             while service.queue.waiting and service.idle and not service.paused:
@@ -240,12 +223,15 @@ class Scheduler:
 
     # Waiting
 
-    def queue(self, service: Service, job: Job) -> None:
-        """Queue a job after its client's others."""
+    def queue(self, service: Service, job: Job, first: bool = False) -> None:
+        """Queue a job after its client's others; before all others if it has waited already (`first`)."""
         queue = service.queue if not job.tracked else self._queue_of(service, job)
         job.state = NEXT[job.state][QUEUE]
         job.expires = self._expiry(job)
-        queue.add(job, job.client)
+        if first:
+            queue.add_first(job, job.client)
+        else:
+            queue.add(job, job.client)
         if job.expires < queue.fires_at:
             self._timers.set(queue, job.expires)
         if service.wakeup is not None:
@@ -334,16 +320,6 @@ class Scheduler:
         else:
             for service in worker.services:
                 service.idle.pop(worker, None)
-
-    def _queue_first(self, service: Service, job: Job) -> None:
-        """Queue a job that has waited already before all others."""
-        queue = service.queue if not job.tracked else self._queue_of(service, job)
-        job.state = NEXT[job.state][QUEUE]
-        job.expires = self._expiry(job)
-        queue.add_first(job, job.client)
-        self._timers.set(queue, job.expires)
-        if service.wakeup is not None:
-            service.wakeup.wanted(service, job)
 
     def _queue_of(self, service: Service, job: Job) -> FairQueue[Job]:
         name = self._pin_name(job)

@@ -34,16 +34,13 @@ def is_good_name(name: bytes) -> bool:
 
 
 class Services:
-    """All services of a broker. `applies` says whether a feature applies to all jobs of a service."""
+    """All services of a broker."""
 
-    def __init__(
-        self,
-        limits: BrokerLimits,
-        policy: Policy,
-        timers: TimerHeap,
-        on_expiry: Callable[[FairQueue[Job]], None],
-        applies: Callable[[Service], bool],
-    ) -> None:
+    # Set by the broker: the parts that have them need the services first.
+    on_expiry: Callable[[FairQueue[Job]], None]  # told of queues in which jobs may have waited too long
+    applies: Callable[[Service], bool]  # says whether a feature applies to all jobs of a service
+
+    def __init__(self, limits: BrokerLimits, policy: Policy, timers: TimerHeap) -> None:
         self.limits = limits
         self.default_policy = policy
         self.policies: dict[bytes, Policy] = {}
@@ -51,8 +48,6 @@ class Services:
         self.past = PastCounts()
         self.fallback: Worker | None = None  # answers reserved names that have no service
         self._timers = timers
-        self._on_expiry = on_expiry
-        self._applies = applies
 
     def get(self, name: bytes) -> Service | None:
         """Return a known service."""
@@ -87,7 +82,7 @@ class Services:
         self.policies = policies
         for service in self.known.values():
             service.set_policy(self.policy_of(service.name))
-            service.tracked = self._applies(service)
+            service.tracked = self.applies(service)
             if service.queue.waiting:
                 service.queue.shorten(now + service.policy.wait)
                 self._timers.set(service.queue, service.queue.next_expiry())
@@ -117,9 +112,9 @@ class Services:
         name = name[: SERVICE_NAME_MAX + 1]
         internal = name.startswith(RESERVED)
         service = Service(
-            name, self.policy_of(name), self.past.take(name), self._timers, self._on_expiry, internal
+            name, self.policy_of(name), self.past.take(name), self._timers, self.on_expiry, internal
         )
-        service.tracked = not internal and self._applies(service)
+        service.tracked = not internal and self.applies(service)
         if self.fallback is not None and internal and is_good_name(name):
             service.workers[self.fallback] = None
             service.idle[self.fallback] = None

@@ -9,7 +9,7 @@ from polydomo.core.features.fanout import Fanout
 from polydomo.core.features.recovery import Recovery
 from polydomo.core.model import Client
 from polydomo.core.pieces import Piece
-from polydomo.core.tracked_job import Options, TrackedJob
+from polydomo.core.tracked_job import TRACKED_COST, Options, TrackedJob
 from polydomo.core.tracking import Tracking
 
 
@@ -61,14 +61,6 @@ class StoreEvents:
         """Answer `JobStorePort.tell`: how a job of the service `name` ended."""
         self._recovery.retell(client, name, envelope, body, failure)
 
-    def has_stalled(self) -> bool:
-        """Return whether clients wait for the store to catch up."""
-        return bool(self._tracking.accounting.stalled)
-
-    def unstall(self, count: int) -> bool:
-        """Let `count` clients go on, those that have waited longest first. Return whether there are more."""
-        return self._tracking.accounting.unstall(count)
-
     # After a restart
 
     def absent_client(self, name: bytes, dialect: str) -> Client:
@@ -105,8 +97,22 @@ class StoreEvents:
         uid: str,
         submitted: int,
     ) -> TrackedJob:
-        """Return an unfinished job, which `restore` lets go on. `submitted`: microseconds of wall time."""
-        return self._tracking.revive(client, name, body, envelope, options, uid, submitted)
+        """Return an unfinished job, which `restore` lets go on. `submitted`: microseconds of wall time.
+
+        It was accepted before the restart, so no limit refuses it now.
+        """
+        accounting = self._tracking.accounting
+        accounting.numbered += 1
+        service = self._tracking.services.find(name)
+        now = self._tracking.clock.now
+        job = TrackedJob(accounting.numbered, client, service, body, envelope, now, options, uid, submitted)
+        accounting.resumed(job)
+        accounting.memory += TRACKED_COST
+        job.accepted = True
+        job.restored = True
+        job.durable = True
+        job.added = True
+        return job
 
     def restore(
         self,

@@ -41,15 +41,15 @@ class Timer:
 
 
 class CallTimer(Timer):
-    """A timer that calls a function with one argument."""
+    """A timer that calls a function."""
 
-    def __init__(self, action: Callable[[Any], None], argument: Any) -> None:
+    def __init__(self, action: Callable[..., None], *arguments: Any) -> None:
         super().__init__()
         self._action = action
-        self._argument = argument
+        self._arguments = arguments
 
     def fire(self, now: float) -> None:
-        self._action(self._argument)
+        self._action(*self._arguments)
 
 
 class TimerHeap:

@@ -19,7 +19,7 @@ from polydomo.core.model import JOB_COST, Client, Job, Service
 from polydomo.core.ports import JobStorePort
 from polydomo.core.scheduler import JobHooks, Scheduler
 from polydomo.core.services import Services
-from polydomo.core.states import ENDS, NEXT, READY, RECORDING, RELEASE, RUNNING, STORING, WAITING
+from polydomo.core.states import NEXT, READY, RECORDING, RELEASE, RUNNING, STORING, WAITING
 from polydomo.core.timers import Clock, TimerHeap
 from polydomo.core.tracked_job import NO_OPTIONS, TRACKED_COST, Options, TrackedJob
 
@@ -53,34 +53,38 @@ class Tracking(JobHooks):
 
     # The way of a job
 
-    def create(
+    def submit(
         self,
-        number: int,
         client: Client,
         service: Service,
         body: bytes,
         envelope: bytes,
         options: Options | None,
-    ) -> TrackedJob:
-        """Return a new tracked job."""
+        attempt_timeout: float,
+    ) -> TrackedJob | None:
+        """Take a request. None: it is refused, and the client has been told, if its dialect can."""
         if options is None:
             options = NO_OPTIONS
+        accounting = self.accounting
+        number = accounting.numbered
         now = self.clock.now
         uid = options.uid or self._new_uid()
         job = TrackedJob(number, client, service, body, envelope, now, options, uid, self.clock.wall(now))
         policy = service.policy
         job.durable = self.store is not None and not policy.volatile and (options.durable or policy.durable)
-        return job
-
-    def submit(self, job: TrackedJob) -> None:
-        """Begin a job that was just counted."""
-        self.accounting.memory += TRACKED_COST
-        self.accounting.undecided += 1  # until `accept`, or its end
+        job.attempt_timeout = attempt_timeout
+        if accounting.is_full_for(service, options.target is not None):
+            accounting.refuse(job)
+            return None
+        accounting.began(job)
+        accounting.memory += TRACKED_COST
+        accounting.undecided += 1  # until `accept`, or its end
         if job.timeout > 0:
             job.attempt_timeout = job.timeout
         else:
-            job.timeout = job.attempt_timeout
+            job.timeout = attempt_timeout
         self.proceed(job)
+        return job
 
     def proceed(self, job: TrackedJob) -> None:
         """Pass the next features; after the last one the job is dispatched or queued."""
@@ -215,44 +219,17 @@ class Tracking(JobHooks):
             self.writing -= 1
         job.state = NEXT[job.state][RELEASE]
 
-    def revive(
-        self,
-        client: Client,
-        name: bytes,
-        body: bytes,
-        envelope: bytes,
-        options: Options,
-        uid: str,
-        submitted: int,
+    def stand_in(
+        self, job: TrackedJob, client: Client, service: Service, body: bytes, options: Options
     ) -> TrackedJob:
-        """Return a durable job of before the restart. It was accepted then, so no limit refuses it now."""
-        self.accounting.numbered += 1
-        service = self.services.find(name)
+        """Return a job with the id of another, for a client that has a part in that or watches it."""
         now = self.clock.now
-        number = self.accounting.numbered
-        job = TrackedJob(number, client, service, body, envelope, now, options, uid, submitted)
-        self.accounting.resumed(job)
-        self.accounting.memory += TRACKED_COST
-        job.accepted = True
-        job.restored = True
-        job.durable = True
-        job.added = True
-        return job
+        return TrackedJob(job.id, client, service, body, b"", now, options, job.uid, job.submitted_wall)
 
     def part_of(self, whole: TrackedJob, index: int, client: Client, service: Service) -> TrackedJob:
         """Return a job that is one part of another. It has the whole's body, and is in no counts."""
         options = Options(priority=whole.priority, timeout=whole.timeout, wait=whole.own_wait)
-        part = TrackedJob(
-            whole.id,
-            client,
-            service,
-            whole.body,
-            b"",
-            self.clock.now,
-            options,
-            whole.uid,
-            whole.submitted_wall,
-        )
+        part = self.stand_in(whole, client, service, whole.body, options)
         part.size = 0  # the body is the whole's
         self.accounting.memory += JOB_COST + TRACKED_COST
         part.accepted = True  # as the whole was
@@ -281,46 +258,6 @@ class Tracking(JobHooks):
                 return decision == LATER
         self.scheduler.fail(job, failure)
         return True
-
-    # For clients
-
-    def watch(self, client: Client, job: TrackedJob) -> TrackedJob:
-        """Let a client hear of a job that is not its own. Return what stands for it in those calls; no count has it."""
-        leader = job.leader or job
-        watching = TrackedJob(
-            leader.id,
-            client,
-            leader.service,
-            b"",
-            b"",
-            self.clock.now,
-            NO_OPTIONS,
-            leader.uid,
-            leader.submitted_wall,
-        )
-        watching.leader = leader
-        watching.target = leader.target
-        watching.names = leader.names
-        watching.durable = leader.durable
-        if leader.watchers is None:
-            leader.watchers = []
-        leader.watchers.append(watching)
-        return watching
-
-    def unwatch(self, watching: TrackedJob) -> None:
-        """Stop notifying a watcher."""
-        watchers = None if watching.leader is None else watching.leader.watchers
-        if watchers is not None and watching in watchers:
-            watchers.remove(watching)
-
-    def when_ended(self, job: Job, then: Callable[[], None]) -> None:
-        """Call `then` when a job has ended, and that is safe."""
-        if not isinstance(job, TrackedJob) or job.state in ENDS:
-            then()
-        else:
-            if job.waiters is None:
-                job.waiters = []
-            job.waiters.append(then)
 
     # Hooks of the scheduler
 

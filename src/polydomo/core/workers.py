@@ -5,34 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polydomo.core import failure as reasons
-from polydomo.core.accounting import Accounting
 from polydomo.core.failure import Failure
 from polydomo.core.model import Service, Worker, WorkerPort
 from polydomo.core.policy import Heartbeat
-from polydomo.core.scheduler import OVERRUN, WORKER_LOST, Scheduler
-from polydomo.core.services import Services
-from polydomo.core.timers import Clock, TimerHeap
+from polydomo.core.scheduler import OVERRUN, WORKER_LOST
 from polydomo.core.tracking import Tracking
 
 
 class Workers:
     """All workers of a broker."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        timers: TimerHeap,
-        services: Services,
-        accounting: Accounting,
-        scheduler: Scheduler,
-        tracking: Tracking,
-    ) -> None:
+    def __init__(self, tracking: Tracking) -> None:
         self.known: dict[Worker, None] = {}
-        self._clock = clock
-        self._timers = timers
-        self._services = services
-        self._accounting = accounting
-        self._scheduler = scheduler
+        self._clock = tracking.clock
+        self._timers = tracking.timers
+        self._services = tracking.services
+        self._accounting = tracking.accounting
+        self._scheduler = tracking.scheduler
         self._tracking = tracking
 
     def __iter__(self) -> Iterator[Worker]:

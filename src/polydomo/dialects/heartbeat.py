@@ -1,27 +1,23 @@
 """The heartbeat rules that our SDK's MDP and NFP workers share, without a socket or a clock.
 
 Both sides of a connection send a heartbeat when they have sent nothing else for an interval, and give the other side up
-after `liveness` intervals of silence (RFC 18 §Heartbeating, NFP §Keepaliving). The caller passes the time, calls `tick`
-at `due`, and sends `take_output()` after every call.
+after `liveness` intervals of silence (RFC 18 §Heartbeating, NFP §Keepaliving).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+
+from polydomo.dialects.worker_protocol import WorkerProtocol
 
 
-class HeartbeatingWorker(ABC):
+class HeartbeatingWorker(WorkerProtocol):
     """A worker's connection to a broker. It ends with a DISCONNECT of either side or the broker's silence."""
 
-    def __init__(self, service: bytes, interval: float, liveness: int) -> None:
+    def __init__(self, service: bytes, interval: float, liveness: int, goodbye: bytes) -> None:
+        super().__init__(interval, liveness)  # `closed` after a DISCONNECT of either side
         self.service = service
-        self.interval = interval
-        self.liveness = liveness
-        self.closed = False  # after a DISCONNECT of either side: nothing more may be sent
-        self.lost = False  # the broker was silent for too long
-        self.invalid = 0  # messages dropped as no valid broker message
-        self.due = 0.0  # time of the next `tick`
-        self._out: list[bytes] = []
+        self._goodbye = goodbye  # the protocol's DISCONNECT
         self._last_sent = 0.0
         self._last_received = 0.0
 
@@ -41,6 +37,12 @@ class HeartbeatingWorker(ABC):
             self.send_heartbeat(now)
         self.schedule()
 
+    def disconnect(self) -> None:
+        """Send DISCONNECT; nothing follows it."""
+        if not self.closed:
+            self._out.append(self._goodbye)
+            self.closed = True
+
     @abstractmethod
     def send_heartbeat(self, now: float) -> None:
         """Send the protocol's heartbeat."""
@@ -49,14 +51,6 @@ class HeartbeatingWorker(ABC):
         """Add one whole message, as wire bytes, to the output."""
         self._last_sent = now
         self._out.append(data)
-
-    def take_output(self) -> bytes:
-        """Return the bytes to send now, and clear them."""
-        out = self._out
-        if not out:
-            return b""
-        self._out = []
-        return out[0] if len(out) == 1 else b"".join(out)
 
     def schedule(self) -> None:
         """Set `due` to when a heartbeat or the broker's silence may be due, whichever is first."""

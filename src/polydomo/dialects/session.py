@@ -35,18 +35,15 @@ NAME_TAKEN: Final = "name-taken: another worker has this name"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Transport:
-    """The socket below a peer connection, for everything but writes. The server implements it; this base class does
-    nothing and is the transport of a closed connection."""
+class TransportBase:
+    """The socket below a connection on any wire, for everything but writes. The server implements it; this base class
+    does nothing, like the transport of a closed connection."""
 
     def transmit(self, data: bytes) -> None:
         """Send the handshake's bytes at once."""
 
-    def ready(self, peer: PeerInfo) -> None:
-        """Set the link's identity after the handshake. Raise ProtocolError to refuse the peer."""
-
     def failed(self, error: ProtocolError) -> None:
-        """Close the socket of a peer that violated ZMTP."""
+        """Close the socket of a peer that violated the wire's protocol."""
 
     def pause(self) -> None:
         """Stop reading from the socket."""
@@ -57,15 +54,23 @@ class Transport:
     def report_violation(self, reason: str) -> None:
         """Report a dropped message that the peer's protocol does not allow."""
 
+    def buffered(self, size: int) -> None:
+        """Account for `size` bytes of an unfinished message; 0 when the message is complete."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Transport(TransportBase):
+    """The socket of a ZeroMQ peer."""
+
+    def ready(self, peer: PeerInfo) -> None:
+        """Set the link's identity after the handshake. Raise ProtocolError to refuse the peer."""
+
     def forget(self) -> None:
         """Discard the state of a client that did not return within its grace period."""
 
     def is_alive(self) -> bool:
         """Ping the peer and return whether it is alive: True until its answer is overdue."""
         return False
-
-    def buffered(self, size: int) -> None:
-        """Account for `size` bytes of an unfinished message; 0 when the message is complete."""
 
 
 # A link that kept the real transport after its end would keep all of the connection in memory.
@@ -240,10 +245,7 @@ class PeerConnection(Handler, Flushable):
 
     def adopt(self, session: Session) -> None:
         """Continue a session whose client has reconnected."""
-        if self.session is None:
-            self.session = session
-        else:
-            self.others.append(session)
+        self._add(session)
         session.reattach(self)
 
     def transmit(self, data: bytes) -> None:
@@ -301,11 +303,14 @@ class PeerConnection(Handler, Flushable):
             self.report_violation("message of an unknown protocol")
             return
         opened = factory(self.context, self)
-        if self.session is None:
-            self.session = opened
-        else:
-            self.others.append(opened)
+        self._add(opened)
         opened.receive(message)
+
+    def _add(self, session: Session) -> None:
+        if self.session is None:
+            self.session = session
+        else:
+            self.others.append(session)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -317,8 +322,7 @@ class Session(ABC):
         self.context = context
         self.link = link
 
-    @abstractmethod
-    def receive_expected(self, body: bytes) -> None:
+    def receive_expected(self, body: bytes) -> None:  # noqa: B027 (for dialects that predict messages)
         """Process a message that began with the expected head; `body` is the rest of it."""
 
     @abstractmethod
@@ -329,20 +333,17 @@ class Session(ABC):
     def lost(self) -> bool:
         """Handle the end of the connection. Return True if the session must be kept for its client's grace period."""
 
-    @abstractmethod
-    def reattach(self, link: PeerConnection) -> None:
+    def reattach(self, link: PeerConnection) -> None:  # noqa: B027 (for dialects with clients)
         """Continue on the client's new connection."""
 
-    @abstractmethod
-    def abandon(self) -> None:
+    def abandon(self) -> None:  # noqa: B027 (for dialects with clients)
         """Drop a client that was kept for its grace period."""
 
     @abstractmethod
     def is_worker(self) -> bool:
         """Return whether a worker is registered on this connection."""
 
-    @abstractmethod
-    def set_reading_paused(self, reading_paused: bool) -> None:
+    def set_reading_paused(self, reading_paused: bool) -> None:  # noqa: B027 (for dialects with heartbeats)
         """Record whether the connection is read: the silence of a worker that is not read proves nothing."""
 
 

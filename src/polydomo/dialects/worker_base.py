@@ -48,6 +48,5 @@ class WorkerBase(WorkerPort):
     def reset(self) -> None:
         """Return to the unregistered state."""
 
-    @abstractmethod
     def disconnect(self, reason: str) -> None:
         """Send the dialect's DISCONNECT, if it has one."""

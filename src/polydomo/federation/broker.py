@@ -24,12 +24,13 @@ from polydomo.core.tracked_job import Options
 from polydomo.dialects.options import HIGHEST
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.wakeup import WakeScheduler
-from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerProtocol
+from polydomo.dialects.wmp.worker import WmpRequest, WmpWorkerProtocol
 from polydomo.errors import ConfigError, ProtocolError
 from polydomo.federation.uplinks import Uplinks
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.url import Address, Url, parse
+from polydomo.sdk.wmp_driver import WmpDriver
 from polydomo.server.extensions import Extension, Metric
 from polydomo.services.builtin import is_internal
 from polydomo.wire.frames import EMPTY_BODY, Message
@@ -55,15 +56,14 @@ class FederationExtension(Extension):
         self.returned = 0
         self._uplinks = Uplinks(url, self, b"")
         self._brokers: dict[int, RemoteBroker] = {}  # by uplink
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = NEVER
+        self._driver = WmpDriver(self.worker, self._uplinks.connections.dealers, REAL_TIME)
         self._updater: asyncio.TimerHandle | None = None
 
     # Extension
 
     async def open(self) -> None:
         self._uplinks.identity = self.server.context.broker_id
-        self._uplinks.open()
+        self._uplinks.connections.open()
         self._update()
 
     def shut(self) -> None:
@@ -74,9 +74,8 @@ class FederationExtension(Extension):
     async def close(self) -> None:
         if self._updater is not None:
             self._updater.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
-        await self._uplinks.close()
+        self._driver.close()
+        await self._uplinks.connections.close()
 
     def show(self) -> dict[str, Any]:
         return {
@@ -90,7 +89,7 @@ class FederationExtension(Extension):
         }
 
     def figures(self) -> list[Metric]:
-        above = len(self._uplinks.dealers)
+        above = len(self._uplinks.connections.dealers)
         return [
             Metric("polydomo_join_above", "Brokers joined.", {(): above}, counter=False),
             Metric(
@@ -125,24 +124,8 @@ class FederationExtension(Extension):
         self.flush()
 
     def flush(self) -> None:
-        """Send the worker's output and set the timer for its next tick."""
-        for number, data in self.worker.take_output():
-            dealer = self._uplinks.dealers.get(number)
-            if dealer is not None:
-                dealer.send(data)
-        due = self.worker.due
-        if due < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = due
-            self._timer = self.server.loop.call_later(max(due - now(), 0.0), self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        self._timer_at = NEVER
-        if self.worker.due <= now():
-            self.worker.tick(now())
-        self.flush()
+        """Send the worker's output."""
+        self._driver.flush()
 
     def _update(self) -> None:
         """Offer the services and idle workers that this broker has now."""

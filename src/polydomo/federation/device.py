@@ -49,13 +49,13 @@ class DeviceExtension(Extension):
     # Extension
 
     async def open(self) -> None:
-        self._uplinks.open()
+        self._uplinks.connections.open()
 
     def shut(self) -> None:
         """Do nothing: peers below notice the end of their connections."""
 
     async def close(self) -> None:
-        await self._uplinks.close()
+        await self._uplinks.connections.close()
 
     def show(self) -> dict[str, Any]:
         device = self.device
@@ -72,7 +72,7 @@ class DeviceExtension(Extension):
 
     def figures(self) -> list[Metric]:
         device = self.device
-        above = len(self._uplinks.dealers)
+        above = len(self._uplinks.connections.dealers)
         passed: dict[tuple[str, ...], float] = {
             (name,): float(count) for name, count in zip(messages.NAMES, device.passed, strict=True) if name
         }
@@ -113,9 +113,6 @@ class DeviceSession(Session):
         self.device = device
         device.add_below(link.identity, link.send)
 
-    def receive_expected(self, body: bytes) -> None:
-        """Do nothing: a device predicts no messages."""
-
     def receive(self, message: Message) -> bool:
         try:
             self.device.from_below(self.link.identity, message)
@@ -127,17 +124,8 @@ class DeviceSession(Session):
         self.device.remove_below(self.link.identity)
         return False
 
-    def reattach(self, link: PeerConnection) -> None:
-        """Do nothing: peers leave with their connection."""
-
-    def abandon(self) -> None:
-        """Do nothing: WMP has no clients."""
-
     def is_worker(self) -> bool:
         return True
-
-    def set_reading_paused(self, reading_paused: bool) -> None:
-        """Do nothing: a device does not watch for silence."""
 
 
 def hop_of(number: int) -> bytes:

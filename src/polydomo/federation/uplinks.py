@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.reconnect import ConnectionOwner, maintain_connection
+from polydomo.sdk.reconnect import ConnectionOwner, PermanentConnections
 from polydomo.sdk.url import Url
 from polydomo.server.log import Log
 from polydomo.wire.frames import Message
@@ -38,21 +37,9 @@ class Uplinks(ConnectionOwner):
         self.url = url
         self.identity = identity
         self.properties = properties or {}
-        self.dealers: dict[int, Dealer] = {}
+        self.connections = PermanentConnections(self, url.addresses, REAL_TIME)
         self._owner = owner
         self._unreachable: set[int] = set()  # those that were logged
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def open(self) -> None:
-        self._tasks = [
-            asyncio.create_task(maintain_connection(number, address, self, REAL_TIME))
-            for number, address in enumerate(self.url.addresses)
-        ]
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def address(self, number: int) -> str:
         """Return the address of an uplink."""
@@ -60,18 +47,16 @@ class Uplinks(ConnectionOwner):
 
     def connected(self) -> list[str]:
         """Return the addresses of the uplinks that are connected."""
-        return [self.address(number) for number in sorted(self.dealers)]
+        return [self.address(number) for number in sorted(self.connections.dealers)]
 
-    # Called by `keep`
+    # ConnectionOwner
 
     def on_connected(self, number: int, dealer: Dealer) -> None:
-        self.dealers[number] = dealer
         self._unreachable.discard(number)
         log.info("uplink connected", uplink=self.address(number))
         self._owner.uplink_connected(number, dealer)
 
     def on_disconnected(self, number: int, reason: str) -> None:
-        del self.dealers[number]
         self._owner.uplink_lost(number)
         log.warning("uplink lost", uplink=self.address(number), reason=reason)
 

@@ -15,7 +15,7 @@ import pyarrow
 from pyarrow import compute
 
 from polydomo.core.job_columns import FIELDS
-from polydomo.ledger.job_batch import UNKNOWN, JobBatch
+from polydomo.ledger.job_batch import MICROS, UNKNOWN, JobBatch
 from polydomo.ledger.schema import DONE, JOBS, LedgerTable
 
 TYPES: Final[dict[str, Any]] = {
@@ -25,8 +25,6 @@ TYPES: Final[dict[str, Any]] = {
     "bool": pyarrow.bool_(),
     "timestamp": pyarrow.timestamp("us", "UTC"),
 }
-
-_MICROS: Final = 1_000_000
 
 
 def arrow_schema(table: LedgerTable) -> Any:
@@ -73,18 +71,16 @@ def table_of(batches: Sequence[JobBatch], broker: str, run: str) -> Any:
 def _overrides(batches: Sequence[JobBatch]) -> dict[str, _Overrides]:
     """Return the overrides by column, with rows counted from the first batch's first row."""
     rows: dict[str, list[Any]] = defaultdict(list)
-    texts: dict[str, list[str]] = defaultdict(list)
-    numbers: dict[str, list[Any]] = defaultdict(list)
+    values: dict[str, Any] = {}  # lists of texts, arrays of numbers
     start = 0
     for batch in batches:
-        for name, some in batch.overrides.texts.items():
+        for name, some in batch.overrides.items():
             rows[name].append(numpy.array(some.rows, numpy.int64) + start)
-            texts[name] += some.values
-        for name, others in batch.overrides.numbers.items():
-            rows[name].append(numpy.array(others.rows, numpy.int64) + start)
-            numbers[name].append(numpy.array(others.values, numpy.int64))
+            values.setdefault(name, some.values[:0]).extend(some.values)
         start += batch.num_rows
-    values = texts | {name: numpy.concatenate(parts) for name, parts in numbers.items()}
+    for name, some_values in values.items():
+        if not isinstance(some_values, list):
+            values[name] = numpy.array(some_values, numpy.int64)
     return {name: _Overrides(numpy.concatenate(parts), values[name]) for name, parts in rows.items()}
 
 
@@ -118,12 +114,12 @@ class _Fields:
 
     def wall(self, name: str, known: Any = None) -> _NumberColumn:
         """Return a time of the core as microseconds of wall time."""
-        return _NumberColumn(((self[name] + self._epoch) * _MICROS).astype(numpy.int64), known)
+        return _NumberColumn(((self[name] + self._epoch) * MICROS).astype(numpy.int64), known)
 
     def duration(self, begin: str, end: str, known: Any = True) -> _NumberColumn:
         """Return the microseconds between two times of the core; unknown if one of them is missing."""
         took = self[end] - self[begin]
-        return _NumberColumn((took * _MICROS).astype(numpy.int64), known & (took >= 0))
+        return _NumberColumn((took * MICROS).astype(numpy.int64), known & (took >= 0))
 
     def texts(self, name: str, of: Callable[[JobBatch], Iterable[str]]) -> _TextColumn:
         """Return the texts for a field of indices into the list `of` each batch."""

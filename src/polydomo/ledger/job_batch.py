@@ -8,9 +8,8 @@ them.
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from polydomo.core.job_columns import ColumnBuffer
 from polydomo.core.model import Job
@@ -21,7 +20,7 @@ from polydomo.core.targets import KINDS, Target
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.safe_text import safe_line
 
-_MICROS: Final = 1_000_000
+MICROS: Final = 1_000_000
 
 # Longest text of a target, in characters.
 LONGEST: Final = 1000
@@ -37,39 +36,25 @@ class PeerName(NamedTuple):
     dialect: str
 
 
-class Texts(NamedTuple):
-    """Text values of some rows of a column."""
-
-    rows: array[int]
-    values: list[str]
-
-
-class Numbers(NamedTuple):
-    """Numbers, times or truth values of some rows of a column."""
-
-    rows: array[int]
-    values: array[int]
-
-
-class Overrides:
-    """Values by column that replace the column's default in some rows.
+class Values(NamedTuple):
+    """Values of some rows of a column: texts, or numbers, times and truth values.
 
     They are kept in arrays, because there may be millions of them while nothing can be written.
     """
 
-    def __init__(self) -> None:
-        self.texts: dict[str, Texts] = defaultdict(lambda: Texts(array("i"), []))
-        self.numbers: dict[str, Numbers] = defaultdict(lambda: Numbers(array("i"), array("q")))
+    rows: array[int]
+    values: Any  # list of texts, or array of numbers
 
-    def text(self, column: str, row: int, value: str) -> None:
-        rows, values = self.texts[column]
-        rows.append(row)
-        values.append(value)
 
-    def number(self, column: str, row: int, value: int) -> None:
-        rows, values = self.numbers[column]
-        rows.append(row)
-        values.append(value)
+class Overrides(dict[str, Values]):
+    """Values by column that replace the column's default in some rows."""
+
+    def add(self, column: str, row: int, value: str | int) -> None:
+        found = self.get(column)
+        if found is None:
+            found = self[column] = Values(array("i"), [] if isinstance(value, str) else array("q"))
+        found.rows.append(row)
+        found.values.append(value)
 
 
 class JobBatch(NamedTuple):
@@ -88,13 +73,13 @@ def job_batch(buffer: ColumnBuffer, epoch: float) -> JobBatch:
     """Return the batch of the jobs in a buffer of the core's journal."""
     overrides = Overrides()
     for row, name in buffer.aliases.items():
-        overrides.text("asked", row, text(name))
+        overrides.add("asked", row, text(name))
     for row, at in buffer.first_partials.items():
-        overrides.number("first_partial", row, int((at + epoch) * _MICROS))
+        overrides.add("first_partial", row, int((at + epoch) * MICROS))
     for row, job in buffer.failed.items():
         if job.failure is not None:
-            overrides.text("outcome", row, STATES[job.state])
-            overrides.text("error", row, job.failure.reason)
+            overrides.add("outcome", row, STATES[job.state])
+            overrides.add("error", row, job.failure.reason)
     for row, job in buffer.special.items():
         _add_tracked(overrides, row, job, epoch)
     return JobBatch(
@@ -108,38 +93,36 @@ def job_batch(buffer: ColumnBuffer, epoch: float) -> JobBatch:
     )
 
 
-def _add_tracked(overrides: Overrides, row: int, job: Job, epoch: float) -> None:
+def _add_tracked(overrides: Overrides, row: int, tracked: TrackedJob, epoch: float) -> None:
     """Add the values of a job that is durable or has options."""
-    tracked = job if isinstance(job, TrackedJob) else None
-    assert tracked is not None
-    number, word = overrides.number, overrides.text
-    word("job_id", row, job_id(job, ""))
+    add = overrides.add
+    add("job_id", row, job_id(tracked, ""))
     if tracked.parent is None:
-        number("submitted", row, tracked.submitted_wall)
-    elif isinstance(tracked.parent, TrackedJob):
-        word("parent", row, tracked.parent.uid)
-        number("part", row, tracked.part)
+        add("submitted", row, tracked.submitted_wall)
+    else:
+        add("parent", row, tracked.parent.uid)
+        add("part", row, tracked.part)
     if tracked.key:
-        word("key", row, text(tracked.key))
+        add("key", row, text(tracked.key))
     if tracked.target is not None:
-        word("target", row, target_text(tracked.target))
+        add("target", row, target_text(tracked.target))
     if tracked.deadline < FOREVER:
-        number("deadline", row, int((tracked.deadline + epoch) * _MICROS))
+        add("deadline", row, int((tracked.deadline + epoch) * MICROS))
     if tracked.priority:
-        number("priority", row, tracked.priority)
+        add("priority", row, tracked.priority)
     if tracked.hit:
-        number("memo_hit", row, True)
+        add("memo_hit", row, True)
     if tracked.repeats:
-        number("repeat", row, True)
-    if is_durable(job):
-        number("durable", row, True)
-        number("attempts", row, tracked.number)
-        number("finished", row, tracked.ended)
+        add("repeat", row, True)
+    if is_durable(tracked):
+        add("durable", row, True)
+        add("attempts", row, tracked.number)
+        add("finished", row, tracked.ended)
         if tracked.began:
-            number("dispatched", row, tracked.began)
+            add("dispatched", row, tracked.began)
     if tracked.restored:  # the core's clock has no times from before the restart
-        number("waited_us", row, UNKNOWN)
-        number("took_us", row, UNKNOWN)
+        add("waited_us", row, UNKNOWN)
+        add("took_us", row, UNKNOWN)
 
 
 text = lru_cache(maxsize=65536)(printable)  # names repeat
@@ -147,16 +130,14 @@ text = lru_cache(maxsize=65536)(printable)  # names repeat
 
 def job_id(job: Job, run: str) -> str:
     """Return the job's own id, or the broker's run and a number; a part has the id of the whole and its index."""
-    tracked = job if isinstance(job, TrackedJob) else None
-    if tracked is None:
+    if not isinstance(job, TrackedJob):
         return f"{run}-{job.id}"
-    return tracked.uid if tracked.parent is None else f"{tracked.uid}/{tracked.part}"
+    return job.uid if job.parent is None else f"{job.uid}/{job.part}"
 
 
-def is_durable(job: Job) -> bool:
+def is_durable(job: Job) -> TypeGuard[TrackedJob]:
     """Return whether the store has a record of the job."""
-    tracked = job if isinstance(job, TrackedJob) else None
-    return tracked is not None and tracked.durable and tracked.added
+    return isinstance(job, TrackedJob) and job.durable and job.added
 
 
 def target_text(target: Target) -> str:

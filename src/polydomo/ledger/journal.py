@@ -9,10 +9,9 @@ from polydomo.core.broker import Broker
 from polydomo.core.job_columns import ColumnJournal, ColumnSink
 from polydomo.core.model import Client, Job, Worker
 from polydomo.core.services import is_question
-from polydomo.core.tracked_job import TrackedJob
 from polydomo.ledger.arrow_columns import batch_of
 from polydomo.ledger.denials import Denials
-from polydomo.ledger.job_batch import is_durable, job_batch, job_id, text
+from polydomo.ledger.job_batch import MICROS, is_durable, job_batch, job_id, text
 from polydomo.ledger.schema import ATTEMPTS, EVENTS, JOBS, LedgerTable
 from polydomo.ledger.segments import Segments
 from polydomo.redaction import redact
@@ -24,8 +23,6 @@ BATCH: Final = 4096
 
 # Longest text in an event, in characters.
 LONGEST: Final = 1000
-
-_MICROS: Final = 1_000_000
 
 
 class LedgerJournal(ColumnSink):
@@ -44,23 +41,20 @@ class LedgerJournal(ColumnSink):
         self._number = 0  # of the latest event
 
     def attempt(self, job: Job, reason: str) -> None:
-        tracked, worker = job if isinstance(job, TrackedJob) else None, job.worker
+        worker = job.worker
         if worker is None or is_question(job):
             return
-        durable = tracked is not None and is_durable(job)
         self._attempts.append(
             {
                 "job_id": job_id(job, self.run),
-                "number": tracked.number if tracked is not None and durable else job.attempt,
+                "number": job.number if is_durable(job) else job.attempt,
                 "service": text(job.service.name),
                 "worker": text(worker.name),
                 "dialect_out": worker.dialect,
-                "dispatched": tracked.began
-                if tracked is not None and durable
-                else self._wall(job.dispatched),
+                "dispatched": job.began if is_durable(job) else self._wall(job.dispatched),
                 "ended": self._wall(self.broker.now),
                 "outcome": reason,
-                "ran_us": int((self.broker.now - job.dispatched) * _MICROS),
+                "ran_us": int((self.broker.now - job.dispatched) * MICROS),
                 "rebuilt": False,
             }
         )

@@ -12,7 +12,6 @@ the store.
 from __future__ import annotations
 
 import errno
-import os
 import queue
 import threading
 import time
@@ -307,12 +306,12 @@ class Segments:
                         META_RUN: self._run,
                     }
                 )
-            _sync(aside)
+            private_files.sync(aside)
             aside.rename(folder / name)
         except BaseException:
             aside.unlink(missing_ok=True)
             raise
-        _sync(folder)  # the new name must be on disk, too
+        private_files.sync(folder)  # the new name must be on disk, too
         self.segments += 1
         return int(rows.num_rows)
 
@@ -388,11 +387,3 @@ def _deltas(table: LedgerTable) -> dict[str, str]:
     numbers = {column.name for column in table.columns if column.kind in ("timestamp", "int64")}
     ids = {name for name in table.key if table.column(name).kind == "string"}
     return dict.fromkeys(numbers, "DELTA_BINARY_PACKED") | dict.fromkeys(ids, "DELTA_BYTE_ARRAY")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -63,7 +63,7 @@ def report_data(
     """
     tell = progress or (lambda _share, _text: None)
     steps: list[tuple[str, Callable[[], Rows]]] = []
-    minutes = _within(tables["service_minute"], begin, end)
+    minutes = within_days(tables["service_minute"], begin, end)
     daily: Rows = []
 
     def latency() -> Rows:
@@ -78,12 +78,12 @@ def report_data(
         ("latency", latency),
         ("services", lambda: _services(minutes)),
         ("traffic", lambda: _traffic(minutes)),
-        ("outages", lambda: _outages(_within(tables["outages"], begin, end))),
-        ("utilisation", lambda: _utilisation(_within(tables["worker_minute"], begin, end))),
-        ("clients", lambda: _clients(_within(tables["client_day"], begin, end))),
-        ("slo", lambda: _slo(_within(tables["slo"], begin, end))),
-        ("memo", lambda: _memo(_within(tables["memo_savings"], begin, end))),
-        ("dialects", lambda: _dialects(_within(tables["dialect_mix"], begin, end))),
+        ("outages", lambda: _outages(within_days(tables["outages"], begin, end))),
+        ("utilisation", lambda: _utilisation(within_days(tables["worker_minute"], begin, end))),
+        ("clients", lambda: _clients(within_days(tables["client_day"], begin, end))),
+        ("slo", lambda: _slo(within_days(tables["slo"], begin, end))),
+        ("memo", lambda: _memo(within_days(tables["memo_savings"], begin, end))),
+        ("dialects", lambda: _dialects(within_days(tables["dialect_mix"], begin, end))),
     ]
     found: dict[str, Any] = {}
     for number, (name, step) in enumerate(steps):
@@ -300,7 +300,8 @@ def _errors() -> Any:
     return F.col("failed") + F.col("dead") + F.col("refused")
 
 
-def _within(rows: DataFrame, begin: date | None, end: date | None) -> DataFrame:
+def within_days(rows: DataFrame, begin: date | None, end: date | None) -> DataFrame:
+    """Return the rows of these days, the last one included."""
     if begin is not None:
         rows = rows.where(F.col("day") >= F.lit(begin))
     return rows if end is None else rows.where(F.col("day") <= F.lit(end))

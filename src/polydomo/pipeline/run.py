@@ -73,8 +73,8 @@ class RunResult:
     added: int = 0
     duplicates: int = 0
     counts: dict[str, Count] = field(default_factory=dict)
-    rejected: list[Verdict] = field(default_factory=list)
     gold: dict[str, int] = field(default_factory=dict)
+    rejected: list[Verdict] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def take(self, taken: Taken) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -17,9 +18,10 @@ from polydomo.core.pieces import Piece
 from polydomo.core.services import SERVICE_NAME_MAX
 from polydomo.sdk.codecs import Codec
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.failover import AnyTransport, EndpointSelector
+from polydomo.sdk.failover import EndpointSelector
 from polydomo.sdk.failures import FailureInfo
-from polydomo.sdk.transport import ConnectionLost, PeerTransport
+from polydomo.sdk.transport import AnyTransport, ConnectionLost, PeerTransport
+from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
 
 T = TypeVar("T")
@@ -88,36 +90,48 @@ class Channel(ABC):
         self.closed = False
         self._connect_timeout = connect_timeout
         self._ping = ping
+        self._connections: set[ClientConnection] = set()  # for new calls
+        self._retired: set[ClientConnection] = set()  # with calls outstanding
 
     @abstractmethod
     async def exchange(self, call: ClientCall) -> bytes:
         """Send the request and return its final body. Raises ConnectionLost if the connection breaks first."""
 
-    @abstractmethod
     def retire(self) -> None:
         """Send new calls to the next broker because this one is stopping; outstanding calls may still be answered."""
+        current = self.selector.current
+        if any(connection.transport.address == current for connection in self._connections):
+            self.selector.failed(current)
+        self.renew()
 
-    @abstractmethod
     def renew(self) -> None:
         """Send new calls to the selector's current broker; outstanding calls may still be answered."""
+        connections, self._connections = self._connections, set()
+        self._retired |= connections
+        for connection in connections:
+            connection.retire()
 
-    @abstractmethod
     def close(self) -> None:
         """Close all connections; outstanding calls raise ConnectionLost."""
+        self.closed = True
+        self.selector.close()
+        for connection in self._connections | self._retired:
+            connection.lost(CLOSED)
+            connection.close()
 
-    @abstractmethod
     def drop(self, connection: ClientConnection) -> None:
         """Forget a connection that is closed or lost."""
+        self._connections.discard(connection)
+        self._retired.discard(connection)
 
     async def _connect(self, on_message: Callable[[Message], None], on_lost: Callable[[str], None]) -> Dealer:
-        self._check_open()
-        dealer = await self.selector.connect(
-            on_message, on_lost, timeout=self._connect_timeout, ping=self._ping
-        )
-        return self._adopt(dealer)
+        clock, ping = self.selector.clock, self._ping
+        return await self._find(lambda address: Dealer(address, clock, on_message, on_lost, ping=ping))
 
-    def _adopt(self, transport: AnyTransport) -> AnyTransport:
-        """Return a new connection, or close it if the client was closed while connecting."""
+    async def _find(self, make: Callable[[Address], AnyTransport]) -> AnyTransport:
+        """Return a new connection. Raises ConnectionLost if the client is closed before it is ready."""
+        self._check_open()
+        transport = await self.selector.find(make, self._connect_timeout)
         if self.closed:
             transport.close()
         self._check_open()
@@ -183,44 +197,33 @@ AnyConnection = TypeVar("AnyConnection", bound=ClientConnection)
 
 
 class MultiplexedChannel(Channel, Generic[AnyConnection]):
-    """A channel with one multiplexed connection, opened on first use and again after it was lost."""
+    """A channel with one multiplexed connection, opened on first use and again after it was lost. At most `window`
+    calls are outstanding; further ones wait."""
 
-    def __init__(self, selector: EndpointSelector, connect_timeout: float, ping: float) -> None:
+    def __init__(self, selector: EndpointSelector, connect_timeout: float, ping: float, window: int) -> None:
         super().__init__(selector, connect_timeout, ping)
+        self._slots: AbstractAsyncContextManager[object] = asyncio.Semaphore(window)
         self._opening = asyncio.Lock()
         self._connection: AnyConnection | None = None
-        self._retired: set[ClientConnection] = set()  # with calls outstanding
 
-    def retire(self) -> None:
-        if self._connection is not None:
-            self.selector.failed(self._connection.transport.address)
-        self.renew()
+    async def exchange(self, call: ClientCall) -> bytes:
+        async with self._slots:
+            connection = self._current or await self._open()
+            return await connection.exchange(call)
 
-    def renew(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._retired.add(connection)
-            connection.retire()
-
-    def close(self) -> None:
-        self.closed = True
-        self.selector.close()
-        for connection in (*self._retired, self._connection):
-            if connection is not None:
-                connection.lost(CLOSED)
-                connection.close()
-
-    def drop(self, connection: ClientConnection) -> None:
-        self._retired.discard(connection)
-        if self._connection is connection:
-            self._connection = None
+    @property
+    def _current(self) -> AnyConnection | None:
+        """The connection for new calls."""
+        return self._connection if self._connection in self._connections else None
 
     async def _open(self) -> AnyConnection:
         """Return the connection. The first caller opens it while the others wait."""
         async with self._opening:
-            if self._connection is None:
-                self._connection = await self._dial()
-            return self._connection
+            connection = self._current
+            if connection is None:
+                connection = self._connection = await self._dial()
+                self._connections.add(connection)
+            return connection
 
     @abstractmethod
     async def _dial(self) -> AnyConnection:

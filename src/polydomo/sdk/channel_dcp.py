@@ -12,21 +12,11 @@ import asyncio
 from polydomo.dialects.dcp.client import DcpClientProtocol
 from polydomo.sdk.channel import ClientCall, ClientConnection, MultiplexedChannel
 from polydomo.sdk.connection import Dealer
-from polydomo.sdk.failover import EndpointSelector
 from polydomo.wire.frames import Message
 
 
 class DcpChannel(MultiplexedChannel["DcpConnection"]):
     """Channel with a bounded number of requests on one DCP connection."""
-
-    def __init__(self, selector: EndpointSelector, connect_timeout: float, ping: float, window: int) -> None:
-        super().__init__(selector, connect_timeout, ping)
-        self._slots = asyncio.Semaphore(window)
-
-    async def exchange(self, call: ClientCall) -> bytes:
-        async with self._slots:
-            connection = self._connection or await self._open()
-            return await connection.exchange(call)
 
     async def _dial(self) -> DcpConnection:
         connection = DcpConnection(self)

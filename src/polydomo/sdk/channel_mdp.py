@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from polydomo.dialects.mdp.client import MdpClientProtocol
-from polydomo.sdk.channel import CLOSED, Channel, ClientCall, ClientConnection
+from polydomo.sdk.channel import Channel, ClientCall, ClientConnection
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.failover import EndpointSelector
 from polydomo.wire.frames import Message
@@ -23,8 +23,6 @@ class MdpChannel(Channel):
     ) -> None:
         super().__init__(selector, connect_timeout, ping)
         self._slots = asyncio.Semaphore(connections)
-        self._connections: set[ClientConnection] = set()
-        self._retired: set[ClientConnection] = set()  # with a call outstanding
         self._idle: list[MdpConnection] = []
 
     async def exchange(self, call: ClientCall) -> bytes:
@@ -39,27 +37,8 @@ class MdpChannel(Channel):
                 self._idle.append(connection)
             return body
 
-    def retire(self) -> None:
-        for connection in self._connections:
-            self.selector.failed(connection.transport.address)
-        self.renew()
-
-    def renew(self) -> None:
-        connections, self._connections = self._connections, set()
-        self._retired |= connections
-        for connection in connections:
-            connection.retire()
-
-    def close(self) -> None:
-        self.closed = True
-        self.selector.close()
-        for connection in self._connections | self._retired:
-            connection.lost(CLOSED)
-            connection.close()
-
     def drop(self, connection: ClientConnection) -> None:
-        self._connections.discard(connection)
-        self._retired.discard(connection)
+        super().drop(connection)
         self._idle = [idle for idle in self._idle if idle is not connection]
 
     async def _open(self) -> MdpConnection:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,9 +17,8 @@ from polydomo.dialects.memo.client import MemoClientProtocol
 from polydomo.sdk.channel import ClientCall, ClientConnection, MultiplexedChannel
 from polydomo.sdk.clock import TimerHandle
 from polydomo.sdk.congestion import CongestionWindow
-from polydomo.sdk.connection_sp import Req, connect
+from polydomo.sdk.connection_sp import Req
 from polydomo.sdk.failover import EndpointSelector
-from polydomo.sdk.url import Address
 
 # Seconds after which a request without a reply is first sent again: as long as brokers let it wait for a worker.
 RESEND: Final = 10.0
@@ -32,38 +30,17 @@ class MemoChannel(MultiplexedChannel["MemoConnection"]):
     def __init__(
         self, selector: EndpointSelector, connect_timeout: float, ping: float, window: int, resend: float
     ) -> None:
-        super().__init__(selector, connect_timeout, ping)
+        super().__init__(selector, connect_timeout, ping, window)
         self.protocol = MemoClientProtocol(secrets.randbits(31))
         self.resend = resend
         self.window = CongestionWindow(window, selector.clock)
-
-    async def exchange(self, call: ClientCall) -> bytes:
-        call.request_id = call.request_id or self.protocol.next_id()
-        answered = False
-        await self.window.enter()
-        try:
-            connection = self._connection or await self._open()
-            body = await connection.exchange(call)
-            answered = True
-        finally:
-            self.window.leave(answered)
-        return body
+        self._slots = self.window
 
     async def _dial(self) -> MemoConnection:
-        self._check_open()
         connection = MemoConnection(self)
-
-        def dial(address: Address, timeout: float) -> Awaitable[Req]:
-            return connect(
-                address,
-                connection.received,
-                connection.lost,
-                clock=self.selector.clock,
-                ping=self._ping,
-                timeout=timeout,
-            )
-
-        connection.transport = self._adopt(await self.selector.find(dial, self._connect_timeout))
+        received, lost = connection.received, connection.lost
+        clock, ping = self.selector.clock, self._ping
+        connection.transport = await self._find(lambda address: Req(address, clock, received, lost, ping))
         return connection
 
 
@@ -93,6 +70,7 @@ class MemoConnection(ClientConnection):
 
     async def exchange(self, call: ClientCall) -> bytes:
         await self._writable()
+        call.request_id = call.request_id or self._protocol.next_id()
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         interval = float("inf") if call.retries == 0 or self._resend <= 0 else self._resend
         self._requests[call.request_id] = PendingRequest(call, reply, interval, self._clock.time() + interval)
@@ -114,10 +92,6 @@ class MemoConnection(ClientConnection):
         if body is not None:
             request.reply.set_result(body)
 
-    def lost(self, reason: str) -> None:
-        self._stop_timer()
-        super().lost(reason)
-
     def _send(self, call: ClientCall) -> None:
         timeout = call.timeout if call.run_timeout is None else call.run_timeout
         self.transport.send(
@@ -125,7 +99,7 @@ class MemoConnection(ClientConnection):
         )
 
     def _resend_overdue(self) -> None:
-        """Repeat the requests that have had no reply for long."""
+        """Repeat the requests that have had no reply for long. Nothing is repeated after the connection is closed."""
         self._timer = None
         if self.transport.closed or not self._requests:
             return
@@ -143,12 +117,3 @@ class MemoConnection(ClientConnection):
             request.resend_at = now + request.interval
             self._send(request.call)
         self._timer = self._clock.call_later(self._resend / 2, self._resend_overdue)
-
-    def close(self) -> None:
-        self._stop_timer()
-        super().close()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

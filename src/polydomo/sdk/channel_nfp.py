@@ -20,7 +20,7 @@ from polydomo.core import failure as reasons
 from polydomo.core.pieces import unpack
 from polydomo.dialects.nfp.client import NfpAnswer, NfpClientProtocol
 from polydomo.dialects.nfp.messages import EVENT, OPEN, STREAM
-from polydomo.sdk.channel import CLOSED, ClientCall, ClientConnection, MultiplexedChannel, NoResult
+from polydomo.sdk.channel import ClientCall, ClientConnection, MultiplexedChannel, NoResult
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.failover import EndpointSelector
 from polydomo.sdk.failures import FailureInfo
@@ -34,14 +34,11 @@ GATHERED: Final = "gathered"
 _REASONS: Final = {400: "unknown", 408: reasons.EXPIRED, 417: "unexpected"}
 
 
-class _FailureBody(msgspec.Struct):
+class _FailureBody(FailureInfo):
     """The JSON of a failure as the broker writes it; `message`, `kind` and `traceback` are the worker's own."""
 
     reason: str = ""
     error: str = ""
-    message: str = ""
-    kind: str = ""
-    traceback: str = ""
 
 
 class NfpChannel(MultiplexedChannel["NfpConnection"]):
@@ -50,35 +47,28 @@ class NfpChannel(MultiplexedChannel["NfpConnection"]):
     def __init__(
         self, selector: EndpointSelector, connect_timeout: float, ping: float, window: int, name: str
     ) -> None:
-        super().__init__(selector, connect_timeout, ping)
+        super().__init__(selector, connect_timeout, ping, window)
         self._name = name
-        self._slots = asyncio.Semaphore(window)
         self._open_reply: dict[str, Any] = {}  # the broker's latest answer to OPEN
         self._querying = asyncio.Lock()
         self._queries: NfpConnection | None = None
 
-    async def exchange(self, call: ClientCall) -> bytes:
-        async with self._slots:
-            connection = self._connection or await self._open()
-            return await connection.exchange(call)
-
     async def ask(self, message: bytes) -> NfpAnswer:
         """Send a query, made with `NfpClientProtocol`, and return its response. One query at a time."""
         async with self._querying:
-            if self._queries is None:
-                self._queries = await self._connect_nfp(push=False)
             connection = self._queries
+            if connection is None or connection not in self._connections:
+                connection = self._queries = await self._connect_nfp(push=False)
+                self._connections.add(connection)
             try:
                 return await connection.ask(message)
             except BaseException:  # a response that comes later would be taken for the next query's
-                self._queries = None
-                connection.transport.close()
+                connection.close()
                 raise
 
     async def open(self) -> dict[str, Any]:
         """Connect if necessary, and return the broker's answer to OPEN."""
-        if self._connection is None:
-            await self._open()
+        await self._open()
         return self._open_reply
 
     @property
@@ -87,24 +77,6 @@ class NfpChannel(MultiplexedChannel["NfpConnection"]):
         connection = self._connection
         endpoint = None if connection is None else connection.transport.address.endpoint
         return "" if endpoint is None or endpoint.is_ipc else endpoint.host
-
-    def renew(self) -> None:
-        super().renew()
-        queries, self._queries = self._queries, None
-        if queries is not None and not self._querying.locked():
-            queries.transport.close()
-
-    def close(self) -> None:
-        super().close()
-        queries = self._queries
-        if queries is not None:
-            queries.lost(CLOSED)
-            queries.close()
-
-    def drop(self, connection: ClientConnection) -> None:
-        super().drop(connection)
-        if self._queries is connection:
-            self._queries = None
 
     async def _dial(self) -> NfpConnection:
         return await self._connect_nfp(push=True)

@@ -131,11 +131,10 @@ class Client:
         selector = EndpointSelector(self.url, failback)
         self.clock = selector.clock
         self._channel: Channel
-        self._nfp: NfpChannel | None = None
         self._store = None if store is None else ClientStore(store, keep)
-        self._with_handle: set[str] = set()
+        self._with_handle: set[str] = set()  # jobs in the store that `recover` leaves out
         self._events = events
-        self._queries: JobQueries | None = None
+        self._queries: JobQueries | None = None  # NFP only
         self._last_tasks: set[asyncio.Task[None]] = (
             set()
         )  # records and cancellations to finish before closing
@@ -146,9 +145,9 @@ class Client:
         elif self.url.dialect == "memo":
             self._channel = MemoChannel(selector, connect_timeout, ping, window, resend)
         else:
-            self._channel = self._nfp = NfpChannel(selector, connect_timeout, ping, window, name)
-            self._queries = JobQueries(self._nfp, timeout)
-        if self._nfp is None and (name or store is not None or events is not None):
+            nfp = self._channel = NfpChannel(selector, connect_timeout, ping, window, name)
+            self._queries = JobQueries(nfp, timeout)
+        if self._queries is None and (name or store is not None or events is not None):
             raise ValueError(f"name=, store= and events= are for nfp:// URLs, not for {self.url.dialect}://")
 
     async def call(
@@ -264,7 +263,7 @@ class Client:
     ) -> Subscription:
         """Subscribe to the workers' events about any client's jobs (NFP); all, or those of one service, worker or kind.
         See `Subscription`."""
-        channel = self._require_nfp("events")
+        channel = self._require_nfp("events").channel
 
         async def find() -> list[Endpoint]:
             if self._events is not None:
@@ -290,10 +289,9 @@ class Client:
         """Return any client's job by its UUID (NFP), see `Job`. A job that the broker has dropped is looked up at the
         workers of `service` and `target`, and the first reply is used; with the target "all", or several names, the
         result is a dict of all replies."""
-        self._require_nfp("job")
-        assert self._queries is not None
+        queries = self._require_nfp("job")
         used = self.codec if codec is None else codecs.find(codec)
-        found = Job(self._queries, uuid, service, used, target_frame(target, None))
+        found = Job(queries, uuid, service, used, target_frame(target, None))
         await found.refresh()
         return found
 
@@ -415,10 +413,11 @@ class Client:
         )
 
     def _is_gathered(self, call: ClientCall) -> bool:
-        return self._nfp is not None and not is_single(call.service, call.target)
+        return self._queries is not None and not is_single(call.service, call.target)
 
     def _submit(self, call: ClientCall) -> Handle:
-        self._with_handle.add(call.uid)
+        if self._store is not None:
+            self._with_handle.add(call.uid)
         put = None if self._queries is None else self._queries.put
         return Handle(call, partial(self._perform, has_handle=True), put, self._is_gathered(call))
 
@@ -428,10 +427,10 @@ class Client:
         handle = self._submit(call)
         return Gather(handle, "" if self._is_gathered(call) else first_name(call.target))
 
-    def _require_nfp(self, what: str) -> NfpChannel:
-        if self._nfp is None:
+    def _require_nfp(self, what: str) -> JobQueries:
+        if self._queries is None:
             raise RuntimeError(f"{what}: not supported by {self.url.dialect}; use an nfp:// URL")
-        return self._nfp
+        return self._queries
 
     async def _perform(self, call: ClientCall, wait: bool = True, has_handle: bool = False) -> bytes:
         """Return the final body within the time limit, and record the job if there is a store. A job with a handle

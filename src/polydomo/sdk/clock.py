@@ -39,10 +39,10 @@ class AsyncClock(ABC):
 
     async def sleep(self, delay: float) -> None:
         """Suspend the calling coroutine."""
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self.call_later(delay, _wake, woken)
+        woken = asyncio.Event()
+        timer = self.call_later(delay, woken.set)
         try:
-            await woken
+            await woken.wait()
         finally:
             timer.cancel()
 
@@ -141,8 +141,3 @@ class VirtualTimer:
 
 
 REAL_TIME = LoopClock()
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

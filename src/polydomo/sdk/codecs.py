@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import cbor2
 import msgspec
 
 from polydomo.errors import PolydomoError
@@ -38,25 +39,13 @@ class Codec(NamedTuple):
     decode: Callable[[bytes], Any]
 
 
-def _cbor_encode(value: Any) -> bytes:
-    import cbor2
-
-    return cbor2.dumps(value)
-
-
-def _cbor_decode(data: bytes) -> Any:
-    import cbor2
-
-    return cbor2.loads(data)
-
-
 def _raw_encode(value: Any) -> bytes:
     raise TypeError("only bytes and lists of bytes can be sent raw")
 
 
 JSON = Codec("json", msgspec.json.encode, msgspec.json.decode)
 MSGPACK = Codec("msgpack", msgspec.msgpack.encode, msgspec.msgpack.decode)
-CBOR = Codec("cbor", _cbor_encode, _cbor_decode)
+CBOR = Codec("cbor", cbor2.dumps, cbor2.loads)
 RAW = Codec("raw", _raw_encode, bytes)
 
 _KNOWN = {codec.name: codec for codec in (JSON, MSGPACK, CBOR, RAW)}

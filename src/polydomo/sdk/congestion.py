@@ -28,7 +28,8 @@ HOLD_ROUNDS: Final = 10
 
 
 class CongestionWindow:
-    """A window of at most `most` requests: `enter` before a request is sent, `leave` when it has ended."""
+    """A window of at most `most` requests: `enter` before a request is sent, `leave` when it has ended. `async with`
+    does both; a block that ends without an exception has had its reply."""
 
     def __init__(self, most: int, clock: AsyncClock) -> None:
         if most < 1:
@@ -65,6 +66,12 @@ class CongestionWindow:
         if answered:
             self._count()
         self._admit()
+
+    async def __aenter__(self) -> None:
+        await self.enter()
+
+    async def __aexit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        self.leave(answered=kind is None)
 
     def shrink(self) -> None:
         """Halve the window after a request was not answered in time: probably there are too many."""

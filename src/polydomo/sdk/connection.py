@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from polydomo._version import __version__
 from polydomo.dialects.session import NATIVE_PROPERTY
 from polydomo.sdk.clock import AsyncClock
-from polydomo.sdk.transport import PeerTransport, open_transport, release
+from polydomo.sdk.transport import PING, PeerTransport, release
 from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, ConnectionLimits, Handler, PeerInfo
+from polydomo.wire.stream import TRAFFIC
+from polydomo.wire.zmtp.connection import Connection, ConnectionLimits, Handler, PeerInfo
 
 # A broker may send anything its own limits allow; these only bound malformed input.
 LIMITS: Final = ConnectionLimits(message_bytes=1 << 31, frames=1 << 16)
@@ -27,7 +28,8 @@ _SETTLED: Final = b"settled"
 
 
 class ZmtpTransport(PeerTransport, Handler):
-    """A ZeroMQ socket with one connection."""
+    """A ZeroMQ socket with one connection; opened by `open_transport`. `identity` is the routing id that the peer
+    sees."""
 
     socket_type: bytes
 
@@ -37,19 +39,20 @@ class ZmtpTransport(PeerTransport, Handler):
         clock: AsyncClock,
         on_message: Callable[[Message], None],
         on_lost: Callable[[str], None],
-        properties: dict[bytes, bytes],
-        ping: float,
+        *,
+        ping: float = PING,
+        properties: Mapping[bytes, bytes] | None = None,
         identity: bytes = b"",
     ) -> None:
         super().__init__(address, clock, on_lost, ping)
         self._on_message = on_message
-        self._connection = Connection(
+        self._connection: Connection = Connection(
             self,
             self.socket_type,
             False,
             LIMITS,
             identity=identity,
-            properties={NATIVE_PROPERTY: __version__.encode(), **properties},
+            properties={NATIVE_PROPERTY: __version__.encode(), **(properties or {})},
         )
         self._settling: deque[asyncio.Future[None]] = deque()
 
@@ -66,12 +69,6 @@ class ZmtpTransport(PeerTransport, Handler):
         await answered
 
     # PeerTransport
-
-    def _begin(self) -> None:
-        self._connection.start()
-
-    def _receive(self, data: bytes) -> None:
-        self._connection.receive(data)
 
     def _check_peer(self) -> bool:
         peer = self._connection.peer
@@ -102,24 +99,6 @@ class ZmtpTransport(PeerTransport, Handler):
 
 
 class Dealer(ZmtpTransport):
-    """A DEALER socket; opened by `connect`."""
+    """A DEALER socket."""
 
     socket_type = b"DEALER"
-
-
-async def connect(
-    address: Address,
-    on_message: Callable[[Message], None],
-    on_lost: Callable[[str], None],
-    *,
-    clock: AsyncClock,
-    properties: dict[bytes, bytes] | None = None,
-    ping: float = 5.0,
-    timeout: float | None = 5.0,
-    identity: bytes = b"",
-) -> Dealer:
-    """Connect, complete the handshake and return the connection. Raises ConnectionLost with the reason. `identity` is
-    the routing id that the peer sees."""
-    dealer = Dealer(address, clock, on_message, on_lost, properties or {}, ping, identity)
-    await open_transport(dealer, timeout)
-    return dealer

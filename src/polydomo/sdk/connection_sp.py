@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from polydomo.sdk.clock import AsyncClock
-from polydomo.sdk.transport import ConnectionLost, PeerTransport, open_transport, release
+from polydomo.sdk.transport import PING, ConnectionLost, PeerTransport, open_transport, release
 from polydomo.sdk.url import Address
 from polydomo.wire.sp.connection import Connection, Handler
 from polydomo.wire.sp.hello import REQ
@@ -27,7 +27,7 @@ OnReply = Callable[[bytes, bytes, int, int], None]
 
 
 class Req(PeerTransport, Handler):
-    """A REQ socket with one connection; opened by `connect`."""
+    """A REQ socket with one connection; opened by `open_transport`."""
 
     speaks_sp = True
 
@@ -37,7 +37,7 @@ class Req(PeerTransport, Handler):
         clock: AsyncClock,
         on_reply: OnReply,
         on_lost: Callable[[str], None],
-        ping: float,
+        ping: float = PING,
     ) -> None:
         super().__init__(address, clock, on_lost, ping)
         self.ipc = address.endpoint is not None and address.endpoint.is_ipc
@@ -46,12 +46,6 @@ class Req(PeerTransport, Handler):
         self._probe: asyncio.Task[None] | None = None
 
     # PeerTransport
-
-    def _begin(self) -> None:
-        self._connection.start()
-
-    def _receive(self, data: bytes) -> None:
-        self._connection.receive(data)
 
     def _check_peer(self) -> bool:
         self._probe = asyncio.create_task(self._probe_broker())
@@ -64,7 +58,8 @@ class Req(PeerTransport, Handler):
 
     async def _probe_broker(self) -> None:
         try:
-            await probe(self.address, self.clock, self._ping * PROBE_FRACTION)
+            probe = Req(self.address, self.clock, _ignore, _ignore)
+            (await open_transport(probe, self._ping * PROBE_FRACTION)).close()
         except ConnectionLost as lost:
             self.abort(f"it is silent, and a second connection could not be made: {lost}")
         else:
@@ -82,27 +77,6 @@ class Req(PeerTransport, Handler):
 
     def dropped(self, reason: str) -> None:
         """Ignore a message that is no reply."""
-
-
-async def connect(
-    address: Address,
-    on_reply: OnReply,
-    on_lost: Callable[[str], None],
-    *,
-    clock: AsyncClock,
-    ping: float = 5.0,
-    timeout: float | None = 5.0,
-) -> Req:
-    """Connect, complete the handshake and return the connection. Raises ConnectionLost with the reason."""
-    transport = Req(address, clock, on_reply, on_lost, ping)
-    await open_transport(transport, timeout)
-    return transport
-
-
-async def probe(address: Address, clock: AsyncClock, timeout: float) -> None:
-    """Connect and disconnect again. Raises ConnectionLost if the broker does not complete the handshake."""
-    transport = await connect(address, _ignore, _ignore, clock=clock, timeout=timeout)
-    transport.close()
 
 
 def _ignore(*args: object) -> None: ...

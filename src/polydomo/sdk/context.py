@@ -39,7 +39,6 @@ class BaseContext:
     ) -> None:
         self.service = service  # the requested name
         self.job = job  # the broker's id of this attempt; each attempt has another
-        self.deadline: float | None = None  # always None: no dialect transmits it yet
         self.id = (
             "" if running is None else running.id
         )  # the client's UUID (NFP only), the same for every attempt

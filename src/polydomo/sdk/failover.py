@@ -13,25 +13,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
 
 from polydomo.errors import Unreachable
 from polydomo.sdk import inprocess
 from polydomo.sdk.clock import REAL_TIME, AsyncClock, TimerHandle
-from polydomo.sdk.connection import Dealer, connect
-from polydomo.sdk.connection_sp import probe
-from polydomo.sdk.transport import ConnectionLost, PeerTransport
+from polydomo.sdk.connection import Dealer
+from polydomo.sdk.connection_sp import Req
+from polydomo.sdk.transport import HANDSHAKE, PING, AnyTransport, ConnectionLost, open_transport
 from polydomo.sdk.url import Address, Url
 from polydomo.wire.frames import Message
 
-AnyTransport = TypeVar("AnyTransport", bound=PeerTransport)
-
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
-
-# Seconds for one broker's handshake where others can be tried.
-HANDSHAKE = 5.0
 
 
 class Backoff:
@@ -58,7 +52,7 @@ class EndpointSelector:
 
     def __init__(self, url: Url, failback: float = 0.0) -> None:
         self.addresses = url.addresses
-        self._speaks_sp = url.dialect == "memo"
+        self._transport: type[Dealer | Req] = Req if url.dialect == "memo" else Dealer
         self.clock = _clock_of(url.addresses[0])
         self.last_error = ""  # why the last attempt to connect failed; empty after a success
         self.failback = failback  # seconds between two checks of earlier brokers; 0: never
@@ -97,33 +91,25 @@ class EndpointSelector:
         on_lost: Callable[[str], None],
         *,
         timeout: float | None,
-        ping: float = 5.0,
+        ping: float = PING,
         properties: dict[bytes, bytes] | None = None,
         on_failure: Callable[[str], None] | None = None,
     ) -> Dealer:
         """Return a ZMTP connection to the first broker that answers; see `find`."""
 
-        def dial(address: Address, timeout: float) -> Awaitable[Dealer]:
-            return connect(
-                address,
-                on_message,
-                on_lost,
-                clock=self.clock,
-                properties=properties,
-                ping=ping,
-                timeout=timeout,
-            )
+        def make(address: Address) -> Dealer:
+            return Dealer(address, self.clock, on_message, on_lost, ping=ping, properties=properties)
 
-        return await self.find(dial, timeout, on_failure)
+        return await self.find(make, timeout, on_failure)
 
     async def find(
         self,
-        dial: Callable[[Address, float], Awaitable[AnyTransport]],
+        make: Callable[[Address], AnyTransport],
         timeout: float | None,
         on_failure: Callable[[str], None] | None = None,
     ) -> AnyTransport:
         """Return a connection to the first broker that answers. Raises Unreachable after `timeout` seconds, if any.
-        `dial` gets a broker's address and its share of the time."""
+        `make` gets a broker's address and returns a transport to open."""
         backoff = Backoff()
         # A broker that swallows every packet must leave time for the others.
         each = HANDSHAKE if timeout is None else max(timeout / len(self.addresses), 0.1)
@@ -133,7 +119,7 @@ class EndpointSelector:
             for _ in self.addresses:
                 address = self.current
                 try:
-                    transport = await dial(address, each)
+                    transport = await open_transport(make(address), each)
                 except ConnectionLost as lost:
                     self.last_error = f"{address}: {lost}"
                     self.failed(address)
@@ -170,10 +156,7 @@ class EndpointSelector:
 
     async def _answers(self, address: Address) -> bool:
         try:
-            if self._speaks_sp:
-                await probe(address, self.clock, HANDSHAKE)
-            else:
-                (await connect(address, _ignore, _ignore, clock=self.clock, timeout=HANDSHAKE)).close()
+            (await open_transport(self._transport(address, self.clock, _ignore, _ignore))).close()
         except ConnectionLost:
             return False
         return True

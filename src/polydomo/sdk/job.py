@@ -29,7 +29,7 @@ class JobQueries:
     def __init__(self, channel: NfpChannel, timeout: float | None) -> None:
         self.clock = channel.selector.clock
         self.timeout = timeout
-        self._channel = channel
+        self.channel = channel
         self._protocol = NfpClientProtocol()
 
     async def get(self, service: str, uid: str, target: bytes) -> NfpAnswer:
@@ -65,9 +65,9 @@ class JobQueries:
             async with self.clock.timeout(self.timeout):
                 for left in reversed(range(ATTEMPTS)):
                     try:
-                        return await self._channel.ask(message)
+                        return await self.channel.ask(message)
                     except ConnectionLost as lost:
-                        if self._channel.closed or not left:
+                        if self.channel.closed or not left:
                             raise Unreachable(f"{uid}: {lost}") from None
                         await self.clock.sleep(FIRST_PAUSE)
         except TimeoutError:

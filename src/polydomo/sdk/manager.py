@@ -25,6 +25,7 @@ from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.codecs import Codec
 from polydomo.sdk.inprocess import InProcessBroker
 from polydomo.sdk.sync import SyncClient
+from polydomo.sdk.twin import SyncTwin
 from polydomo.server.nng_peer import NngPeer
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
@@ -130,9 +131,9 @@ class SyncManager(SyncClient):
     """`Manager`, blocking; it listens as soon as it is made. The options are `Manager`'s."""
 
     def __init__(self, bind: str | Sequence[str] = "tcp://127.0.0.1:5555", **options: Any) -> None:
-        self._loop = shared_loop()
-        self._client = self._manager = Manager(bind, **options)
-        self._loop.run(self._manager.start())
+        self._manager = Manager(bind, **options)
+        SyncTwin.__init__(self, self._manager)
+        shared_loop().run(self._manager.start())
 
     @property
     def bound(self) -> list[str]:

@@ -148,32 +148,24 @@ def _names(given: Any, what: str) -> list[str]:
 def _with_members(body: bytes, given: dict[str, Any]) -> bytes:
     if not given:
         return body
-    frames = split(body)
-    try:
-        if len(frames) != 1:
-            raise TypeError
-        value: dict[str, msgspec.Raw] = msgspec.json.decode(frames[0], type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, TypeError):
+    members = _members(body)
+    if members is None:
         named = ", ".join(f"{name}=" for name in given)
         raise ValueError(
             f"{named}: NFP puts options into the body, which must be a JSON object (a dict) for that"
-        ) from None
-    members: dict[str, Any] = dict(value)
+        )
     if "options" in members:
         raise ValueError("the body has a member options of its own: give all options there, or all here")
-    members["options"] = {_MEMBERS[name]: value for name, value in given.items()}
-    return frame(msgspec.json.encode(members))
+    options = {_MEMBERS[name]: value for name, value in given.items()}
+    return frame(msgspec.json.encode({**members, "options": options}))
 
 
 def without_options(body: bytes) -> bytes:
     """Return the body without the broker's options, as a service's function gets it."""
     if b'"options"' not in body:
         return body
-    frames = split(body)
-    if len(frames) != 1 or frames[0][:1] != b"{":
-        return body
+    members = _members(body) or {}
     try:
-        members: dict[str, msgspec.Raw] = msgspec.json.decode(frames[0], type=dict[str, msgspec.Raw])
         options = msgspec.json.decode(members.get("options", b"null"))
     except msgspec.DecodeError:
         return body
@@ -181,3 +173,12 @@ def without_options(body: bytes) -> bytes:
         return body
     del members["options"]
     return frame(msgspec.json.encode(members))
+
+
+def _members(body: bytes) -> dict[str, msgspec.Raw] | None:
+    """Return the members of a body that is one JSON object; None for any other body."""
+    frames = split(body)
+    try:
+        return msgspec.json.decode(frames[0], type=dict[str, msgspec.Raw]) if len(frames) == 1 else None
+    except msgspec.DecodeError:
+        return None

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from polydomo.sdk.clock import AsyncClock
-from polydomo.sdk.connection import Dealer, connect
-from polydomo.sdk.failover import HANDSHAKE, Backoff
-from polydomo.sdk.transport import ConnectionLost
+from polydomo.sdk.connection import Dealer
+from polydomo.sdk.failover import Backoff
+from polydomo.sdk.transport import ConnectionLost, open_transport
 from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
 
@@ -40,45 +41,61 @@ class ConnectionOwner(ABC):
         """Handle a failed attempt to connect; it will be repeated."""
 
 
-async def maintain_connection(
-    number: int, address: Address, owner: ConnectionOwner, clock: AsyncClock
-) -> None:
-    """Keep one connection until cancelled."""
-    backoff = Backoff()
-    while True:
-        lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+class PermanentConnections:
+    """A connection to each address, numbered in their order, from `open` to `close`."""
 
-        def on_message(message: Message) -> None:
-            owner.on_message(number, message)
+    def __init__(self, owner: ConnectionOwner, addresses: Sequence[Address], clock: AsyncClock) -> None:
+        self.dealers: dict[int, Dealer] = {}  # those that are connected
+        self._owner = owner
+        self._addresses = addresses
+        self._clock = clock
+        self._tasks: list[asyncio.Task[None]] = []
 
-        def on_lost(reason: str, lost: asyncio.Future[str] = lost) -> None:
-            if not lost.done():
-                lost.set_result(reason)
+    def open(self) -> None:
+        """Begin to connect to all addresses, and again to each that is lost."""
+        self._tasks = [
+            asyncio.create_task(self._maintain(number, address))
+            for number, address in enumerate(self._addresses)
+        ]
 
-        try:
-            dealer = await connect(
-                address,
-                on_message,
-                on_lost,
-                clock=clock,
-                properties=dict(owner.properties),
-                identity=owner.identity,
-                timeout=HANDSHAKE,
-            )
-        except ConnectionLost as error:
-            owner.on_unreachable(number, str(error))
+    async def close(self) -> None:
+        """Close all connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _maintain(self, number: int, address: Address) -> None:
+        """Keep one connection until cancelled."""
+        owner, clock = self._owner, self._clock
+        on_message = partial(owner.on_message, number)
+        backoff = Backoff()
+        while True:
+            lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+            def on_lost(reason: str, lost: asyncio.Future[str] = lost) -> None:
+                if not lost.done():
+                    lost.set_result(reason)
+
+            identity, properties = owner.identity, owner.properties
+            dealer = Dealer(address, clock, on_message, on_lost, properties=properties, identity=identity)
+            try:
+                await open_transport(dealer)
+            except ConnectionLost as error:
+                owner.on_unreachable(number, str(error))
+                await clock.sleep(backoff.pause())
+                continue
+            backoff.reset()
+            dealer.expect(1)  # messages may come at any time, so silence is checked
+            reason = "closed"
+            self.dealers[number] = dealer
+            owner.on_connected(number, dealer)
+            try:
+                await dealer.settled()
+                if not lost.done():
+                    owner.on_settled(number)
+                reason = await lost
+            finally:
+                del self.dealers[number]
+                owner.on_disconnected(number, reason)
+                dealer.close()
             await clock.sleep(backoff.pause())
-            continue
-        backoff.reset()
-        dealer.expect(1)  # messages may come at any time, so silence is checked
-        reason = "closed"
-        owner.on_connected(number, dealer)
-        try:
-            await dealer.settled()
-            if not lost.done():
-                owner.on_settled(number)
-            reason = await lost
-        finally:
-            owner.on_disconnected(number, reason)
-            dealer.close()
-        await clock.sleep(backoff.pause())

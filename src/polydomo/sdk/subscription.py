@@ -19,9 +19,9 @@ from polydomo.core.names import parse_name, printable
 from polydomo.errors import ConfigError
 from polydomo.sdk.clock import AsyncClock
 from polydomo.sdk.connection import ZmtpTransport
-from polydomo.sdk.failover import HANDSHAKE, Backoff
+from polydomo.sdk.failover import Backoff
 from polydomo.sdk.handle import Event, event_body
-from polydomo.sdk.transport import ConnectionLost, open_transport, release
+from polydomo.sdk.transport import HANDSHAKE, ConnectionLost, open_transport, release
 from polydomo.sdk.url import Address
 from polydomo.server import endpoints
 from polydomo.server.endpoints import Endpoint
@@ -128,7 +128,7 @@ class Subscription:
     async def _listen(self, address: Address, listening: asyncio.Future[None], backoff: Backoff) -> None:
         """Connect, subscribe, and wait until the connection is lost."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        transport = SubTransport(address, self._clock, self._received, lambda _: release(over), {}, PING)
+        transport = SubTransport(address, self._clock, self._received, lambda _: release(over), ping=PING)
         self._transport = transport
         try:
             async with self._clock.timeout(HANDSHAKE):
@@ -186,15 +186,9 @@ def _kind(kind: bytes) -> str:
 def event_endpoints(announced: object, host: str) -> list[Endpoint]:
     """Return the endpoints at which events are published, as announced by the broker or given by the user. A broker
     that listens on all interfaces is reached at `host`."""
-    listed = (
-        [announced]
-        if isinstance(announced, str)
-        else announced
-        if isinstance(announced, list | tuple)
-        else []
-    )
+    listed = [announced] if isinstance(announced, str) else announced
     found = []
-    for text in listed:
+    for text in listed if isinstance(listed, list | tuple) else []:
         endpoint = endpoints.parse(str(text), binding=True)
         if not endpoint.is_ipc and endpoint.host in _ANY_HOST:
             endpoint = endpoint._replace(host=host or "127.0.0.1")

@@ -24,6 +24,7 @@ from polydomo.sdk import failures, inprocess
 from polydomo.sdk.background_loop import shared_loop
 from polydomo.sdk.clock import REAL_TIME, AsyncClock, VirtualClock
 from polydomo.sdk.inprocess import InProcessBroker, LocalTransport
+from polydomo.sdk.twin import SyncTwin, awaited, direct, posted
 from polydomo.server.clock import ServerClock
 from polydomo.server.nng_peer import NngPeer
 from polydomo.server.server import BrokerServer
@@ -74,8 +75,8 @@ class LocalBroker(InProcessBroker):
                 server.clock.follow(self._settings.heartbeat.interval)
                 server.broker.advance(server.clock.read())
                 self.clock.followers.append(self)
-            self._recorder.follow(server)
             await server.start()
+            self._recorder.follow(server)  # after the ledger, whose journal it passes everything on to
 
     async def advance(self, seconds: float) -> None:
         """Advance the virtual clock in steps, so that each timer fires at its own time."""
@@ -182,64 +183,37 @@ class LocalBroker(InProcessBroker):
         await self.close()
 
 
-class SyncLocalBroker:
+class SyncLocalBroker(SyncTwin[LocalBroker]):
     """`LocalBroker`, blocking, for `SyncClient` and `SyncWorker`."""
 
     def __init__(
         self, *, virtual: bool = False, settings: Settings | None = None, clock: AsyncClock | None = None
     ) -> None:
-        self._loop = shared_loop()
-        self._broker = LocalBroker(virtual=virtual, settings=settings, clock=clock)
-        self.name = self._broker.name
-        self.clock = self._broker.clock
-        self._loop.run(self._broker.start())
+        broker = LocalBroker(virtual=virtual, settings=settings, clock=clock)
+        super().__init__(broker)
+        self.name = broker.name
+        self.clock = broker.clock
+        shared_loop().run(broker.start())
 
     @property
     def url(self) -> str:
         """The URL for MDP's clients and workers."""
-        return self._broker.url
+        return self._target.url
 
-    def url_for(self, dialect: str) -> str:
-        """Return the URL for another dialect."""
-        return self._broker.url_for(dialect)
-
-    def advance(self, seconds: float) -> None:
-        """Advance the virtual clock."""
-        self._loop.run(self._broker.advance(seconds))
-
-    def settle(self) -> None:
-        """Wait until no bytes are in transit."""
-        self._loop.run(self._broker.settle())
-
-    def join(self, *, timeout: float = 10.0, check: bool = True) -> None:
-        """Wait until every job has ended; raise the error of a failed one."""
-        self._loop.run(self._broker.join(timeout=timeout, check=check))
-
-    def drain(self) -> None:
-        """Refuse new jobs, as a stopping broker does."""
-        self._loop.loop.call_soon_threadsafe(self._broker.drain)
-
-    def freeze(self) -> None:
-        """Drop all input and output."""
-        self._loop.loop.call_soon_threadsafe(self._broker.freeze)
-
-    def crash(self) -> None:
-        """End the broker at once with all its state."""
-        self._loop.run(self._broker.crash())
-
-    def restart(self) -> None:
-        """Start a new broker under the same name."""
-        self._loop.run(self._broker.restart())
-
-    def close(self) -> None:
-        """Stop the broker and release its name."""
-        self._loop.run(self._broker.close())
+    url_for = direct(LocalBroker.url_for)
+    advance = awaited(LocalBroker.advance)
+    settle = awaited(LocalBroker.settle)
+    join = awaited(LocalBroker.join)
+    drain = posted(LocalBroker.drain)
+    freeze = posted(LocalBroker.freeze)
+    crash = awaited(LocalBroker.crash)
+    restart = awaited(LocalBroker.restart)
+    close = awaited(LocalBroker.close)
 
     def __enter__(self) -> SyncLocalBroker:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    __exit__ = awaited(LocalBroker.__aexit__)
 
 
 def _transports(server: BrokerServer) -> list[asyncio.Transport]:

@@ -13,13 +13,16 @@ import re
 import socket
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, Protocol, TypeVar, cast
 
 from polydomo.errors import ProtocolError
 from polydomo.sdk import inprocess
 from polydomo.sdk.clock import AsyncClock, TimerHandle
 from polydomo.sdk.url import Address
-from polydomo.server.endpoints import Endpoint
+
+# Seconds for a handshake, and of silence before the peer is checked, unless the owner sets others.
+HANDSHAKE: Final = 5.0
+PING: Final = 5.0
 
 # Unsent bytes above which `writable` waits.
 HIGH_WATER: Final = 4 * 1024 * 1024
@@ -32,9 +35,17 @@ class ConnectionLost(Exception):
     """A connection that broke or could not be made."""
 
 
-class PeerTransport(asyncio.Protocol):
-    """One connection to a broker: sending, flow control and liveness."""
+class WireConnection(Protocol):
+    """The common part of ZMTP's and SP's connections."""
 
+    def start(self) -> None: ...
+    def receive(self, data: bytes) -> None: ...
+
+
+class PeerTransport(asyncio.Protocol):
+    """One connection to a broker: sending, flow control and liveness. Subclasses set the wire's `_connection`."""
+
+    _connection: WireConnection
     speaks_sp = False  # NNG's wire; an in-process broker must know before the first byte
 
     def __init__(
@@ -120,11 +131,11 @@ class PeerTransport(asyncio.Protocol):
         if self.closed:  # while connecting
             self._transport.abort()
             return
-        self._begin()
+        self._connection.start()
 
     def data_received(self, data: bytes) -> None:
         self._heard()
-        self._receive(data)
+        self._connection.receive(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._reason = self._reason or (str(exc) if exc else "the broker closed the connection")
@@ -148,14 +159,6 @@ class PeerTransport(asyncio.Protocol):
         self.abort(error.message)
 
     # Implemented for each wire
-
-    @abstractmethod
-    def _begin(self) -> None:
-        """Start the wire's handshake."""
-
-    @abstractmethod
-    def _receive(self, data: bytes) -> None:
-        """Process bytes from the broker."""
 
     @abstractmethod
     def _check_peer(self) -> bool:
@@ -208,8 +211,11 @@ class PeerTransport(asyncio.Protocol):
             self._on_lost(self._reason)
 
 
-async def open_transport(transport: PeerTransport, timeout: float | None) -> None:
-    """Connect and complete the handshake. Raises ConnectionLost with the reason."""
+AnyTransport = TypeVar("AnyTransport", bound=PeerTransport)
+
+
+async def open_transport(transport: AnyTransport, timeout: float | None = HANDSHAKE) -> AnyTransport:
+    """Connect, complete the handshake and return the transport. Raises ConnectionLost with the reason."""
     try:
         async with transport.clock.timeout(timeout):
             await _dial(transport.address, transport)
@@ -223,6 +229,7 @@ async def open_transport(transport: PeerTransport, timeout: float | None) -> Non
     except BaseException:
         transport.close()
         raise
+    return transport
 
 
 def release(future: asyncio.Future[None]) -> None:
@@ -240,16 +247,11 @@ def _os_message(error: OSError) -> str:
 
 
 async def _dial(address: Address, transport: PeerTransport) -> None:
-    if address.endpoint is None:
-        await inprocess.dial(address.local, transport, transport.speaks_sp)
-    else:
-        await dial_socket(address.endpoint, transport)
-
-
-async def dial_socket(endpoint: Endpoint, protocol: asyncio.Protocol) -> None:
-    """Connect an asyncio protocol to a TCP or Unix socket."""
     loop = asyncio.get_running_loop()
-    if endpoint.is_ipc:
-        await loop.create_unix_connection(lambda: protocol, endpoint.unix_path)
+    endpoint = address.endpoint
+    if endpoint is None:
+        await inprocess.dial(address.local, transport, transport.speaks_sp)
+    elif endpoint.is_ipc:
+        await loop.create_unix_connection(lambda: transport, endpoint.unix_path)
     else:
-        await loop.create_connection(lambda: protocol, endpoint.host, endpoint.port)
+        await loop.create_connection(lambda: transport, endpoint.host, endpoint.port)

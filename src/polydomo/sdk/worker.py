@@ -45,6 +45,7 @@ from polydomo.dialects.mdp.worker import MdpWorkerProtocol
 from polydomo.dialects.memo.worker import MemoWorkerProtocol
 from polydomo.dialects.nfp.worker import NfpWorkerProtocol
 from polydomo.dialects.session import SLOTS_PROPERTY
+from polydomo.dialects.worker_protocol import WorkerProtocol
 from polydomo.errors import ConfigError, NameTaken
 from polydomo.sdk import codecs, failures, inprocess
 from polydomo.sdk.background_loop import new_loop
@@ -59,7 +60,7 @@ from polydomo.sdk.persistence import DAY, RecentResults, WorkerStore
 from polydomo.sdk.service import ServiceFunction
 from polydomo.sdk.transport import PeerTransport
 from polydomo.sdk.url import VARIABLE, parse
-from polydomo.sdk.worker_connection import ReplySink, WorkerProtocol, WorkerRequest
+from polydomo.sdk.worker_connection import ReplySink, RunningJob, WorkerRequest
 from polydomo.sdk.worker_log import WorkerLog
 from polydomo.sdk.worker_management import WorkerManagement
 from polydomo.sdk.worker_name import WorkerName
@@ -413,7 +414,7 @@ class Worker:
             raise LookupError(f"this worker does not offer {request.service!r}")
         emit = partial(sink.partial, request)
         job = request.address.decode("ascii", "backslashreplace")
-        running = sink.running_job
+        running = sink if isinstance(sink, RunningJob) else None
         if running is not None:
             running.in_thread = service.context is SyncContext
         context = service.context(service.name, job, service.codec, self._client, emit, running)

@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 
 from polydomo.dialects.dcp.worker import DcpWorkerProtocol
 from polydomo.dialects.nfp.worker import NfpWorkerProtocol
+from polydomo.dialects.worker_protocol import WorkerProtocol
 from polydomo.sdk import failures
 from polydomo.sdk.clock import TimerHandle
 from polydomo.sdk.failures import FailureInfo
@@ -32,24 +33,7 @@ class WorkerRequest(Protocol):
     body: bytes
 
 
-class WorkerProtocol(Protocol):
-    """The common part of all dialects' worker protocols. `request` is always one of the protocol's own."""
-
-    interval: float
-    liveness: int
-    due: float
-    lost: bool
-    closed: bool
-
-    def start(self, now: float) -> None: ...
-    def partial(self, request: Any, body: bytes, now: float) -> None: ...
-    def final(self, request: Any, body: bytes, now: float) -> None: ...
-    def disconnect(self) -> None: ...
-    def tick(self, now: float) -> None: ...
-    def take_output(self) -> bytes: ...
-
-
-class MessageWorkerProtocol(WorkerProtocol, Protocol):
+class MessageWorkerProtocol(Protocol):
     """A worker protocol over ZeroMQ messages: all but MemoDB's."""
 
     def receive(self, message: Message, now: float) -> WorkerRequest | None: ...
@@ -60,8 +44,6 @@ class ReplySink(Protocol):
 
     @property
     def address(self) -> Address: ...
-    @property
-    def running_job(self) -> RunningJob | None: ...
     def partial(self, request: Any, body: bytes) -> None: ...
     def final(self, request: Any, body: bytes) -> None: ...
     def failed(self, request: Any, info: FailureInfo) -> None: ...
@@ -75,10 +57,6 @@ class RunningJob(ABC):
         self.id = uuid.decode(errors="replace")  # the client's
         self.in_thread = False  # the function cannot be interrupted and must check for cancellation itself
         self.task: asyncio.Task[None] | None = None
-
-    @property
-    def running_job(self) -> RunningJob:
-        return self
 
     @property
     def resources(self) -> list[str]:
@@ -108,8 +86,6 @@ class RunningJob(ABC):
 
 class WorkerConnection:
     """A registered connection. The transport may call `received` and `lost` before `begin`."""
-
-    running_job: RunningJob | None = None  # MDP, DCP and MemoDB have none
 
     def __init__(self, on_job: Callable[[WorkerConnection, WorkerRequest], None]) -> None:
         self.transport: PeerTransport

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from polydomo._version import __version__
 from polydomo.core.names import printable
-from polydomo.dialects.nfp.messages import ERROR, OK, UNKNOWN
+from polydomo.dialects.nfp.messages import OK, UNKNOWN
 from polydomo.dialects.nfp.worker import NfpRequest, NfpWorkerProtocol
 from polydomo.errors import PolydomoError
 from polydomo.sdk.worker_session_nfp import ManagementReply, NfpWorkerSession
@@ -53,13 +54,16 @@ class WorkerManagement:
         self._ask_broker = ask_broker
         self._restarts: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self._tasks: dict[str, Callable[[NfpWorkerSession], Any]] = {
+        self._queries: dict[str, Callable[[NfpWorkerSession], Awaitable[Any]]] = {
             "show_broker": self._show_broker,
             "show_workers": self._show_workers,
             "show_clients": self._show_clients,
-            "restart": self._restart,
-            "shutdown": self._shutdown,
-            "disconnect": self._disconnect,
+        }
+        # The status in the response, and what is done after it.
+        self._actions: dict[str, tuple[str, Callable[[NfpWorkerSession], None]]] = {
+            "restart": ("restarting", self._restart),
+            "shutdown": ("stopping", self._shutdown),
+            "disconnect": ("disconnecting", self._disconnect),
         }
 
     async def perform(self, session: NfpWorkerSession, request: NfpRequest) -> ManagementReply:
@@ -67,15 +71,14 @@ class WorkerManagement:
         name, kwargs = _parse_task(request.body)
         if name == "set_resources" and request.uuid == FROM_BROKER:
             return self._assign(session, kwargs.get("resources"))
-        task = self._tasks.get(name)
-        if task is None:
-            known = ", ".join(self._tasks)
+        if name in self._actions:
+            status, act = self._actions[name]
+            return OK, msgspec.json.encode({"status": status}), partial(act, session)
+        query = self._queries.get(name)
+        if query is None:
+            known = ", ".join([*self._queries, *self._actions])
             return UNKNOWN, msgspec.json.encode({"error": f"no task {name!r}; there are {known}"}), None
-        try:
-            value, after = await task(session)
-        except PolydomoError as error:
-            return ERROR, msgspec.json.encode({"error": error.message}), None
-        return OK, msgspec.json.encode(value), after
+        return OK, msgspec.json.encode(await query(session)), None
 
     def _assign(self, session: NfpWorkerSession, resources: Any) -> ManagementReply:
         """Set the resources that the broker has assigned to this worker."""
@@ -86,7 +89,7 @@ class WorkerManagement:
             self._worker.on_resources(printable(session.service), session.resources)
         return OK, msgspec.json.encode({"resources": session.assigned}), None
 
-    async def _show_broker(self, session: NfpWorkerSession) -> tuple[Any, None]:
+    async def _show_broker(self, session: NfpWorkerSession) -> dict[str, Any]:
         """Return the worker's view of its connection, and the broker's own status."""
         shown: dict[str, Any] = {"endpoint": None, "registered": session.registered.is_set()}
         connection = session.connection
@@ -98,9 +101,9 @@ class WorkerManagement:
                 "liveness": protocol.liveness,
                 "open": msgspec.json.decode(protocol.answer) if protocol.answer[:1] == b"{" else None,
             }
-        return shown | {"status": await self._ask("show_broker")}, None
+        return shown | {"status": await self._ask("show_broker")}
 
-    async def _show_workers(self, session: NfpWorkerSession) -> tuple[Any, None]:
+    async def _show_workers(self, session: NfpWorkerSession) -> list[dict[str, Any]]:
         """Return this worker's row for each of its services."""
         worker = self._worker
         return [
@@ -116,33 +119,24 @@ class WorkerManagement:
                 "resources": each.resources,
             }
             for each in self._sessions()
-        ], None
+        ]
 
-    async def _show_clients(self, session: NfpWorkerSession) -> tuple[Any, None]:
+    async def _show_clients(self, session: NfpWorkerSession) -> Any:
         """Return the broker's list of clients; a worker has none."""
-        return await self._ask("show_clients"), None
+        return await self._ask("show_clients")
 
-    async def _restart(self, session: NfpWorkerSession) -> tuple[Any, Callable[[], None]]:
-        def restart() -> None:
-            task = asyncio.create_task(session.restart(self._worker.grace))
-            self._restarts.add(task)
-            task.add_done_callback(self._restarts.discard)
+    def _restart(self, session: NfpWorkerSession) -> None:
+        task = asyncio.create_task(session.restart(self._worker.grace))
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
 
-        return {"status": "restarting"}, restart
+    def _shutdown(self, session: NfpWorkerSession) -> None:
+        if not self._stopping:  # a second stop would not wait for running jobs
+            self._stopping = True
+            session.clock.call_later(STOP_DELAY, self._worker.stop)
 
-    async def _shutdown(self, session: NfpWorkerSession) -> tuple[Any, Callable[[], None]]:
-        def stop() -> None:
-            if not self._stopping:  # a second stop would not wait for running jobs
-                self._stopping = True
-                session.clock.call_later(STOP_DELAY, self._worker.stop)
-
-        return {"status": "stopping"}, stop
-
-    async def _disconnect(self, session: NfpWorkerSession) -> tuple[Any, Callable[[], None]]:
-        def reconnect() -> None:
-            session.reconnect("the worker was told to connect again")
-
-        return {"status": "disconnecting"}, reconnect
+    def _disconnect(self, session: NfpWorkerSession) -> None:
+        session.reconnect("the worker was told to connect again")
 
     async def _ask(self, task: str) -> Any:
         """Ask the broker; None if it does not respond."""

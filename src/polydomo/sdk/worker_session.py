@@ -20,9 +20,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
 from polydomo.dialects.session import NAME_TAKEN
+from polydomo.dialects.worker_protocol import WorkerProtocol
 from polydomo.sdk.failover import Backoff, EndpointSelector
 from polydomo.sdk.transport import PeerTransport
-from polydomo.sdk.worker_connection import ReplySink, WorkerConnection, WorkerProtocol, WorkerRequest
+from polydomo.sdk.worker_connection import ReplySink, WorkerConnection, WorkerRequest
 from polydomo.sdk.worker_log import WorkerLog
 from polydomo.sdk.worker_name import PAUSE, WorkerName
 
@@ -70,10 +71,6 @@ class WorkerSession(ABC):
     def abandon(self) -> None:
         """Do not wait for the running jobs any longer."""
 
-    @abstractmethod
-    def reconnect(self, reason: str) -> None:
-        """Close all connections; they are made again."""
-
     def reconsider(self) -> None:  # noqa: B027 (WMP is connected to all brokers)
         """Move to an earlier broker if the selector has found one."""
 
@@ -110,7 +107,7 @@ class SingleBrokerSession(WorkerSession):
         self._make_protocol = make_protocol
         self._properties = properties or {}
         self._slots = asyncio.Semaphore(settings.slots)
-        self._connection: WorkerConnection | None = None
+        self.connection: WorkerConnection | None = None  # the current one
         self._better: asyncio.Future[None]  # an earlier broker than this connection's is back
         self._lingering: dict[
             WorkerConnection, asyncio.Task[None]
@@ -134,7 +131,7 @@ class SingleBrokerSession(WorkerSession):
 
     def stop(self) -> None:
         self._stopping = True
-        if self._connection is None and self._task is not None:
+        if self.connection is None and self._task is not None:
             self._task.cancel()  # it is connecting or pausing
         if not self._jobs:
             self._disconnect()
@@ -145,19 +142,20 @@ class SingleBrokerSession(WorkerSession):
         self._disconnect()
 
     def reconnect(self, reason: str) -> None:
-        if self._connection is not None:
-            self._connection.dismissed = True
-            self._connection.finish(reason)
+        """Close the connection; it is made again."""
+        if self.connection is not None:
+            self.connection.dismissed = True
+            self.connection.finish(reason)
 
     def reconsider(self) -> None:
-        current = self._connection
+        current = self.connection
         if current is not None and not self._better.done() and self._selector.is_behind(current.address):
             self._better.set_result(None)
 
     async def _run_connection(self, backoff: Backoff) -> None:
         await self._wait_for_slot()
         connection, transport = await self._connect()
-        self._connection = connection
+        self.connection = connection
         self._better = asyncio.get_running_loop().create_future()
         moving = False
         try:
@@ -172,7 +170,7 @@ class SingleBrokerSession(WorkerSession):
             moving = not connection.over.done()
         finally:
             self.registered.clear()
-            self._connection = None
+            self.connection = None
             if moving:
                 self._lingering[connection] = asyncio.create_task(self._linger(connection))
             else:
@@ -241,6 +239,6 @@ class SingleBrokerSession(WorkerSession):
                 await self._perform(connection, request)
 
     def _disconnect(self) -> None:
-        for connection in [self._connection, *self._lingering]:
+        for connection in [self.connection, *self._lingering]:
             if connection is not None:
                 connection.finish("the worker stopped")

@@ -8,18 +8,19 @@ transport. Only when the broker stays away is the connection over; the next one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 from polydomo.dialects.memo.worker import MemoRequest, MemoWorkerProtocol
+from polydomo.dialects.worker_protocol import WorkerProtocol
 from polydomo.sdk import failures
 from polydomo.sdk.clock import AsyncClock
-from polydomo.sdk.connection_sp import Req, connect
+from polydomo.sdk.connection_sp import Req
 from polydomo.sdk.failover import Backoff
 from polydomo.sdk.failures import FailureInfo
-from polydomo.sdk.transport import ConnectionLost, PeerTransport
+from polydomo.sdk.transport import ConnectionLost, PeerTransport, open_transport
 from polydomo.sdk.url import Address
-from polydomo.sdk.worker_connection import WorkerConnection, WorkerProtocol, WorkerRequest
+from polydomo.sdk.worker_connection import WorkerConnection, WorkerRequest
 from polydomo.sdk.worker_session import MakeProtocol, SessionSettings, SingleBrokerSession
 
 # Seconds that a broker may be away before the connection is over: with other brokers to try, and without.
@@ -49,11 +50,9 @@ class MemoWorkerConnection(WorkerConnection):
         transport.expect(1)
         await super().begin(transport, protocol)
 
-    def dial(self, address: Address, timeout: float) -> Awaitable[Req]:
-        """Open a transport of this connection."""
-        return connect(
-            address, self.replied, self.lost, clock=self._clock, ping=self._silence, timeout=timeout
-        )
+    def make_transport(self, address: Address) -> Req:
+        """Return a transport for this connection, not opened yet."""
+        return Req(address, self._clock, self.replied, self.lost, self._silence)
 
     def replied(self, stack: bytes, data: bytes, start: int, end: int) -> None:
         """Process a reply from the transport."""
@@ -81,7 +80,7 @@ class MemoWorkerConnection(WorkerConnection):
         end = clock.time() + self._away
         while not self.over.done():
             try:
-                transport = await self.dial(self.address, self._away)
+                transport = await open_transport(self.make_transport(self.address), self._away)
             except ConnectionLost:
                 pause = backoff.pause()
                 if clock.time() + pause > end:
@@ -115,7 +114,7 @@ class MemoWorkerSession(SingleBrokerSession):
 
     def stop(self) -> None:
         """Mark the results of the running jobs as the last ones, and end after them."""
-        for connection in [self._connection, *self._lingering]:
+        for connection in [self.connection, *self._lingering]:
             if isinstance(connection, MemoWorkerConnection):
                 connection.leaving = True
         super().stop()
@@ -123,4 +122,4 @@ class MemoWorkerSession(SingleBrokerSession):
     async def _connect(self) -> tuple[WorkerConnection, PeerTransport]:
         away = AWAY if len(self._selector.addresses) > 1 else AWAY_ALONE
         connection = MemoWorkerConnection(self._received, self.clock, self._silence, away)
-        return connection, await self._selector.find(connection.dial, None, self._log.unreachable)
+        return connection, await self._selector.find(connection.make_transport, None, self._log.unreachable)

@@ -150,11 +150,6 @@ class NfpWorkerSession(SingleBrokerSession):
         self._restarting = False  # jobs not yet begun are left to other workers
 
     @property
-    def connection(self) -> WorkerConnection | None:
-        """The current connection."""
-        return self._connection
-
-    @property
     def resources(self) -> list[str]:
         """The worker's own resources and those that the broker has assigned to it."""
         return list(dict.fromkeys([*self._own_resources(), *self.assigned]))
@@ -166,8 +161,8 @@ class NfpWorkerSession(SingleBrokerSession):
 
     def send(self, send: Callable[[NfpWorkerProtocol, float], None]) -> None:
         """Let `send` make an NFP command and send it, if there is a connection."""
-        if self._connection is not None:
-            self._connection.send_nfp(send)
+        if self.connection is not None:
+            self.connection.send_nfp(send)
 
     async def run(self) -> None:
         try:
@@ -275,7 +270,7 @@ class NfpWorkerSession(SingleBrokerSession):
     def _reply(self, job: NfpJob, result: NfpResult) -> None:
         """Send the result under all tokens; keep it for brokers that are away."""
         uuid, status = job.request.uuid, result.status.encode()
-        current = self._connection
+        current = self.connection
         for token, connection in job.tokens.items():
             sent = _respond(connection, token, uuid, status, result.body)
             if not sent and current is not None and current.address == connection.address:

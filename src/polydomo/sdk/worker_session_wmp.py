@@ -17,14 +17,14 @@ from polydomo.core.failure import CANCELLED
 from polydomo.dialects.session import NAME_TAKEN
 from polydomo.dialects.wmp.messages import CANCELLED as STATUS_CANCELLED
 from polydomo.dialects.wmp.messages import FAILED as STATUS_FAILED
-from polydomo.dialects.wmp.worker import NEVER, WmpRequest, WmpWorkerProtocol
+from polydomo.dialects.wmp.worker import WmpRequest, WmpWorkerProtocol
 from polydomo.errors import JobFailed, NameTaken
 from polydomo.sdk import failures
-from polydomo.sdk.clock import TimerHandle
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.failures import FailureInfo
-from polydomo.sdk.reconnect import ConnectionOwner, maintain_connection
+from polydomo.sdk.reconnect import ConnectionOwner, PermanentConnections
 from polydomo.sdk.url import Address
+from polydomo.sdk.wmp_driver import WmpDriver
 from polydomo.sdk.worker_connection import RunningJob
 from polydomo.sdk.worker_session import SessionSettings, WorkerSession
 from polydomo.wire.frames import Message
@@ -74,26 +74,21 @@ class WmpWorkerSession(WorkerSession, ConnectionOwner):
         self.identity = self._name.name.encode()
         self.properties = self._name.properties
         self._protocol = WmpWorkerProtocol(roles, random.random, settings.slots, labels)
-        self._dealers: dict[int, Dealer] = {}
+        self._connections = PermanentConnections(self, self._selector.addresses, self.clock)
+        self._driver = WmpDriver(self._protocol, self._connections.dealers, self.clock)
         self._wmp_jobs: dict[bytes, WmpJob] = {}
-        self._timer: TimerHandle | None = None
-        self._timer_at = NEVER
         self._over = asyncio.Event()
         self._error: NameTaken | None = None
 
     async def run(self) -> None:
-        connections = [
-            asyncio.create_task(maintain_connection(number, address, self, self.clock))
-            for number, address in enumerate(self._selector.addresses)
-        ]
+        self._connections.open()
         try:
             await self._over.wait()
         finally:
-            for task in [*connections, *self._jobs]:
+            for task in self._jobs:
                 task.cancel()
-            await asyncio.gather(*connections, *self._jobs, return_exceptions=True)
-            if self._timer is not None:
-                self._timer.cancel()
+            await asyncio.gather(self._connections.close(), *self._jobs, return_exceptions=True)
+            self._driver.close()
             self.registered.clear()
         if self._error is not None:
             raise self._error
@@ -108,19 +103,14 @@ class WmpWorkerSession(WorkerSession, ConnectionOwner):
         self._stopping = True
         self._over.set()
 
-    def reconnect(self, reason: str) -> None:
-        for dealer in list(self._dealers.values()):
-            dealer.abort(reason)
-
     def drive(self, act: Callable[[WmpWorkerProtocol, float], None]) -> None:
         """Let `act` call the protocol, and send its output."""
         act(self._protocol, self.clock.time())
-        self._pump()
+        self._driver.flush()
 
     # ConnectionOwner
 
     def on_connected(self, number: int, dealer: Dealer) -> None:
-        self._dealers[number] = dealer
         self._name.accepted()
         self.drive(lambda protocol, now: protocol.connected(number, now))
 
@@ -129,9 +119,8 @@ class WmpWorkerSession(WorkerSession, ConnectionOwner):
         self._log.registered(number, self._selector.addresses[number])
 
     def on_disconnected(self, number: int, reason: str) -> None:
-        del self._dealers[number]
         self.drive(lambda protocol, now: protocol.disconnected(number, now))
-        if not self._dealers:
+        if not self._connections.dealers:
             self.registered.clear()
         if not self._over.is_set():
             self._log.lost(number, self._selector.addresses[number], reason)
@@ -149,13 +138,13 @@ class WmpWorkerSession(WorkerSession, ConnectionOwner):
 
     def on_message(self, number: int, message: Message) -> None:
         request = self._protocol.receive(number, message, self.clock.time())
-        self._pump()
+        self._driver.flush()
         if request is None:
             return
         if request.cancelled:
             self._wmp_jobs[request.address].interrupt()
             return
-        job = self._wmp_jobs[request.address] = WmpJob(self, request, self._dealers[number].address)
+        job = self._wmp_jobs[request.address] = WmpJob(self, request, self._selector.addresses[number])
         job.task = self._start_job(self._run_job(job), None)
 
     async def _run_job(self, job: WmpJob) -> None:
@@ -171,23 +160,3 @@ class WmpWorkerSession(WorkerSession, ConnectionOwner):
 
     def _disconnect(self) -> None:
         self._over.set()
-
-    def _pump(self) -> None:
-        for number, data in self._protocol.take_output():
-            dealer = self._dealers.get(number)
-            if dealer is not None:
-                dealer.send(data)
-        due = self._protocol.due
-        if due < self._timer_at or (self._timer is None and due < NEVER):
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = due
-            self._timer = self.clock.call_at(due, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        self._timer_at = NEVER
-        now = self.clock.time()
-        if self._protocol.due <= now:
-            self._protocol.tick(now)
-        self._pump()

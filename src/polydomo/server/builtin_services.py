@@ -34,6 +34,9 @@ class BuiltinHost(ServerHost, Protocol):
     def connections(self) -> int:
         """Return the number of ZeroMQ peers."""
 
+    def run(self, step: Callable[[], object]) -> None:
+        """Call `step` with the core's time set."""
+
     def stop(self) -> None:
         """Begin to finish the accepted jobs and stop."""
 
@@ -121,11 +124,7 @@ class BuiltinServices:
         self.server.loop.call_soon(self.server.stop)  # after the answer to this request
 
     def _post(self, call: Callable[[], None]) -> None:
-        self.server.loop.call_soon_threadsafe(self._run, call)
-
-    def _run(self, call: Callable[[], None]) -> None:
-        self.server.advance()
-        call()
+        self.server.loop.call_soon_threadsafe(self.server.run, call)
 
 
 def _report(event: str, error: str) -> None:

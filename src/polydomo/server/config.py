@@ -15,9 +15,11 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
@@ -25,16 +27,8 @@ import msgspec
 from polydomo import redaction
 from polydomo.core.services import SERVICE_NAME_MAX
 from polydomo.errors import ConfigError
-from polydomo.server import endpoints
-from polydomo.server.settings import Section, ServiceSection, Settings, in_effect
-from polydomo.server.units import (
-    parse_count,
-    parse_duration,
-    parse_flag,
-    parse_size,
-    show_duration,
-    show_size,
-)
+from polydomo.server import endpoints, units
+from polydomo.server.settings import Section, ServiceSection, Setting, Settings, in_effect
 
 DEFAULT_FILE = "polydomo.toml"
 FILE_VARIABLE = "POLYDOMO_CONFIG"
@@ -50,9 +44,22 @@ ALLOWED = {
     "origin": "origins such as https://dashboard.example, http://localhost:3000, or *",
     "network": "addresses and networks such as 10.0.0.5, 10.1.0.0/16, fd00::/8",
 }
-_FORMS = {
-    "host": re.compile(r"\*|(\*\.)?[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?"),
-    "origin": re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#@\s]+"),
+# Parsers of single values, by unit.
+_PARSERS: dict[str, Callable[[object], float]] = {
+    "duration": units.parse_duration,
+    "size": units.parse_size,
+    "count": units.parse_count,
+    "flag": units.parse_flag,
+}
+
+# Checks of a list's items, by unit: they return None or raise an error for an invalid item.
+_CHECKS: dict[str, Callable[[str], object]] = {
+    "endpoint": partial(endpoints.parse, binding=True),
+    "address": endpoints.parse_address,
+    "host": re.compile(r"\*|(\*\.)?[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?").fullmatch,
+    "origin": re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#@\s]+").fullmatch,
+    "network": partial(ip_network, strict=False),
+    "text": str,
 }
 
 # Kubernetes sets such variables in every container next to a service called "polydomo-broker".
@@ -120,7 +127,7 @@ def gather(
     reader.read_environment(environ)
     reader.read_flags(flags)
     settings = Settings() if reader.problems else msgspec.convert(reader.tree, Settings)
-    redaction.learn(settings.secrets())
+    redaction.learn(secrets(settings))
     return Config(settings, reader.sources, reader.problems, path if found else "")
 
 
@@ -130,7 +137,7 @@ def rows(config: Config) -> list[Row]:
     policy = settings.policy()
     found = []
     for key in KEYS.values():
-        value = getattr(getattr(settings, key.section), key.name)
+        value = key.of(settings)
         if value is None:  # in [defaults]: the core's default
             value = in_effect(policy, key.name)
         found.append(Row(key.path, show(key, value), config.sources.get(key.path, "default"), key.doc))
@@ -143,12 +150,21 @@ def rows(config: Config) -> list[Row]:
     return found
 
 
+def secrets(settings: Settings) -> Iterator[str]:
+    """Yield the passwords and keys in the settings that may hold one."""
+    for key in KEYS.values():
+        if key.secret:
+            value = key.of(settings)
+            for one in value if key.many else [value]:
+                yield from redaction.secrets_in(one)
+
+
 def changes(old: Settings, new: Settings) -> tuple[list[str], list[str]]:
     """Return the keys of settings that differ: those that a reload changes, and those that need a restart."""
     live: list[str] = []
     restart: list[str] = []
     for key in KEYS.values():
-        if getattr(getattr(old, key.section), key.name) != getattr(getattr(new, key.section), key.name):
+        if key.of(old) != key.of(new):
             (restart if key.restart else live).append(key.path)
     names = old.services.keys() | new.services.keys()
     live += [f"services.{name}" for name in sorted(names) if old.services.get(name) != new.services.get(name)]
@@ -158,20 +174,17 @@ def changes(old: Settings, new: Settings) -> tuple[list[str], list[str]]:
 # Descriptions of all settings, made from the sections.
 
 
-class Key(NamedTuple):
-    """Description of one setting."""
+class Key(Setting, frozen=True, kw_only=True):
+    """Setting with its place, and what follows from its type."""
 
     section: str
     name: str
-    doc: str
     many: bool
     choices: tuple[str, ...]
-    least: float  # lower bound
-    above: bool  # the bound itself is not allowed
-    unit: str
-    endless: bool = False
-    restart: bool = False
-    secret: bool = False  # the value may contain a password or a key
+
+    def of(self, settings: Settings) -> Any:
+        """Return the value of the setting, which is not one of a service."""
+        return getattr(getattr(settings, self.section), self.name)
 
     @property
     def path(self) -> str:
@@ -194,33 +207,29 @@ class Key(NamedTuple):
         return ALLOWED.get(self.unit, "a text")
 
 
-def _keys(section: str, struct: type[Section]) -> list[Key]:
-    return [_key(section, field) for field in msgspec.structs.fields(struct)]
-
-
 def _key(section: str, field: msgspec.structs.FieldInfo) -> Key:
-    annotated = field.type if hasattr(field.type, "__metadata__") else get_args(field.type)[0]  # … | None
-    kind, meta = get_args(annotated)
-    above = meta.gt is not None
+    kind, setting = get_args(field.type)
+    if NoneType in get_args(kind):  # … | None
+        kind = get_args(kind)[0]
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
     return Key(
-        section,
-        field.name,
-        meta.description,
+        section=section,
+        name=field.name,
         many=get_origin(kind) is list,
-        choices=get_args(kind) if get_origin(kind) is Literal else (),
-        least=meta.gt if above else meta.ge or 0,
-        above=above,
-        **meta.extra,
+        choices=choices,
+        **msgspec.structs.asdict(setting),
     )
 
 
 SECTIONS: dict[str, type[Section]] = {
     field.name: field.type for field in msgspec.structs.fields(Settings) if isinstance(field.type, type)
 }
-KEYS: dict[str, Key] = {
-    key.path: key for section, struct in SECTIONS.items() for key in _keys(section, struct)
+SECTION_KEYS: dict[str, dict[str, Key]] = {
+    section: {field.name: _key(section, field) for field in msgspec.structs.fields(struct)}
+    for section, struct in (SECTIONS | {"services": ServiceSection}).items()
 }
-SERVICE_KEYS: dict[str, Key] = {key.name: key for key in _keys("services", ServiceSection)}
+SERVICE_KEYS = SECTION_KEYS["services"]
+KEYS: dict[str, Key] = {key.path: key for section in SECTIONS for key in SECTION_KEYS[section].values()}
 
 
 # Values.
@@ -231,9 +240,9 @@ def show(key: Key, value: object) -> str:
     if key.many and isinstance(value, list):
         return ", ".join(redaction.redact_option(item) if key.secret else item for item in value)
     if key.unit == "duration" and isinstance(value, float | int):
-        return show_duration(value)
+        return units.show_duration(value)
     if key.unit == "size" and isinstance(value, int):
-        return show_size(value)
+        return units.show_size(value)
     if key.unit == "flag":
         return "true" if value else "false"
     return redaction.redact(str(value)) if key.secret else str(value)
@@ -251,15 +260,9 @@ def _parse(key: Key, raw: object) -> object:
         if not isinstance(raw, str) or (key.choices and raw not in key.choices):
             raise ValueError
         return raw
-    if key.unit == "flag":
-        return parse_flag(raw)
-    value: float
-    if key.unit == "duration":
-        value = parse_duration(raw)
-        if math.isinf(value) and not key.endless:
-            raise _Rejected("forever is not allowed")
-    else:
-        value = parse_size(raw) if key.unit == "size" else parse_count(raw)
+    value = _PARSERS[key.unit](raw)
+    if value == math.inf and not key.endless:
+        raise _Rejected("forever is not allowed")
     if value < key.least or (key.above and value == key.least):
         raise ValueError
     return value
@@ -274,15 +277,10 @@ def _parse_list(key: Key, raw: object) -> list[str]:
         raise _Rejected("at least one is needed")
     for item in found:
         try:
-            if key.unit == "endpoint":
-                endpoints.parse(item, binding=True)
-            elif key.unit == "address":
-                endpoints.parse_address(item)
+            checked = _CHECKS[key.unit](item)
         except ConfigError as error:
             raise _Rejected(error.message) from error
-        if key.unit == "network":
-            ip_network(item, strict=False)
-        if key.unit in _FORMS and not _FORMS[key.unit].fullmatch(item):
+        if checked is None:
             raise ValueError
         if found.count(item) > 1 and not item.endswith((":*", ":0")):
             raise _Rejected(f"{redaction.redact_option(item)} is listed twice")
@@ -336,7 +334,7 @@ class _Reader:
             for name, own in table.items():
                 if isinstance(own, dict):
                     for key, raw in own.items():
-                        self._take_service(where(section, name, key), name, key, raw)
+                        self._take(where(section, name, key), section, key, raw, name)
                 else:
                     text = "is a service's name, or a prefix"
                     self._problem(
@@ -368,35 +366,27 @@ class _Reader:
             section, _, rest = path.partition(".")
             if section == "services":
                 name, _, key = rest.rpartition(".")
-                self._take_service(flag, name.strip("\"'"), key, raw)
+                self._take(flag, section, key, raw, name.strip("\"'"))
             elif section in SECTIONS and rest:
                 self._take(flag, section, rest, raw)
             else:
                 self._problem(flag, path, raw, "no such setting", _suggest(path, KEYS))
 
-    def _take(self, where: str, section: str, name: str, raw: object) -> None:
-        """Take the value of a setting in a fixed section."""
-        path = f"{section}.{name}"
-        key = KEYS.get(path)
-        if key is None:
-            names = [key.name for key in KEYS.values() if key.section == section]
-            self._problem(where, path, raw, "no such setting", _suggest(name, names))
-        else:
-            self._set(where, path, key, raw, self.tree.setdefault(section, {}))
-
-    def _take_service(self, where: str, service: str, name: str, raw: object) -> None:
-        """Take the value of a setting of one service."""
-        path = _service_path(service, name)
-        key = SERVICE_KEYS.get(name)
-        if not 0 < len(service.encode()) <= SERVICE_NAME_MAX:
+    def _take(self, where: str, section: str, name: str, raw: object, service: str | None = None) -> None:
+        """Take the value of a setting, of one service in the section `services`."""
+        path = f"{section}.{name}" if service is None else _service_path(service, name)
+        keys = SECTION_KEYS[section]
+        if service is not None and not 0 < len(service.encode()) <= SERVICE_NAME_MAX:
             self._problem(where, path, raw, f"a service's name has 1 to {SERVICE_NAME_MAX} bytes")
-        elif "*" in service[:-1]:
+        elif service is not None and "*" in service[:-1]:
             self._problem(where, path, raw, "* stands for the rest of a name, so only at its end")
-        elif key is None:
-            self._problem(where, path, raw, "no such setting", _suggest(name, SERVICE_KEYS))
+        elif name not in keys:
+            self._problem(where, path, raw, "no such setting", _suggest(name, keys))
         else:
-            section = self.tree.setdefault("services", {}).setdefault(service, {})
-            self._set(where, path, key, raw, section)
+            table = self.tree.setdefault(section, {})
+            self._set(
+                where, path, keys[name], raw, table if service is None else table.setdefault(service, {})
+            )
 
     def _set(self, where: str, path: str, key: Key, raw: object, section: dict[str, Any]) -> None:
         """Set a value in its section and record its source, or record the problem."""

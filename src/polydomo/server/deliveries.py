@@ -17,6 +17,7 @@ from typing import Final
 from polydomo.core.broker import Broker
 from polydomo.core.failure import Failure
 from polydomo.core.model import Client
+from polydomo.deferred import deferring
 from polydomo.dialects.registry import RESUMED
 from polydomo.server.clock import wall_time
 from polydomo.server.log import Log
@@ -96,22 +97,18 @@ class Deliveries:
         if self._timer is None and _is_delivered(client.name, client.dialect):
             self._timer = asyncio.get_running_loop().call_later(DELAY, self._settle, ending)
 
-    def deliver(self, client: Client, uid: str) -> None:
+    @deferring
+    async def deliver(self, client: Client, uid: str) -> None:
         """Send a reconnected client the answer to this job."""
-
-        def found(record: JobRecord | None) -> None:
-            if record is not None:
-                self.store.result(uid).then(lambda result: ended(record, result), failed)
-
-        def ended(record: JobRecord, result: ResultRecord | None) -> None:
-            if result is not None:
+        try:
+            record = await self.store.get(uid)
+            result = await self.store.result(uid)
+        except Exception as error:
+            log.warning("result not delivered after the restart", job=uid, reason=str(error))
+        else:
+            if record is not None and result is not None:
                 self.advance()
                 self.events.retell(client, record.service, record.envelope, *outcome(result))
-
-        def failed(error: Exception) -> None:
-            log.warning("result not delivered after the restart", job=uid, reason=str(error))
-
-        self.store.get(uid).then(found, failed)
 
     def _settle(self, ending: int) -> None:
         self._timer = None

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from polydomo.core.ports import Publisher
 from polydomo.dialects.session import LARGE_WRITE
 from polydomo.errors import ProtocolError
 from polydomo.server.log import Log
-from polydomo.server.peer_base import PeerBase, PeerHost, close_all
+from polydomo.server.peer_base import PeerBase, PeerGroup, PeerHost
 from polydomo.server.ping import SilenceCheck
 from polydomo.wire.frames import Message, frame
 from polydomo.wire.zmtp.connection import Connection, Handler, PeerInfo
@@ -25,13 +26,11 @@ from polydomo.wire.zmtp.pubsub import Subscriptions
 log = Log()
 
 
-class Events(Publisher):
+class Events(PeerGroup["Subscriber"], Publisher):
     """The core's publisher, with all connections to the events' endpoints."""
 
     def __init__(self, server: PeerHost) -> None:
-        self.server = server
-        self.bound: list[str] = []
-        self.subscribers: set[Subscriber] = set()
+        super().__init__(server, partial(Subscriber, self))
         self.listening: dict[Subscriber, None] = {}  # with at least one subscription
         self.sent = 0  # messages
         self.lost = 0  # messages dropped for slow subscribers
@@ -52,7 +51,7 @@ class Events(Publisher):
         """Describe the publisher for `show_broker`."""
         return {
             "endpoints": list(self.bound),
-            "subscribers": len(self.subscribers),
+            "subscribers": len(self.peers),
             "sent": self.sent,
             "lost": self.lost,
         }
@@ -70,27 +69,17 @@ class Events(Publisher):
         for subscriber in dirty:
             subscriber.flush()
 
-    def inspect(self, now: float) -> None:
-        """Check all subscribers for silence and slow reading."""
-        for subscriber in list(self.subscribers):
-            subscriber.inspect(now)
-
-    def close(self, *, hurry: bool = False) -> None:
-        """Close all connections after their pending output, or at once."""
-        close_all(self.subscribers, hurry)
-
 
 class Subscriber(PeerBase, Handler):
     """One connection, which is also its own output buffer."""
 
     def __init__(self, events: Events, listener: str) -> None:
-        super().__init__(events.server, listener)
+        super().__init__(events, listener)
         self.events = events
         self.connection: Connection
         self.write: Callable[[bytes], object]
         self.subscriptions = Subscriptions()
         self.lost = 0
-        self.heard = self.server.clock.read()
         self._silence = SilenceCheck()
         self._out: list[bytes] = []
         self._waiting = 0  # bytes in `_out`
@@ -143,8 +132,7 @@ class Subscriber(PeerBase, Handler):
         self.write = self.transport.write
         self.output = self
         self.parser = self.connection = Connection(self, b"PUB", True, self.server.wire_limits)
-        if self.begin_handshake():
-            self.connection.start()
+        self.begin_handshake()
 
     def data_received(self, data: bytes) -> None:
         self.heard = self.server.clock.read()
@@ -152,7 +140,6 @@ class Subscriber(PeerBase, Handler):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self.events.subscribers.discard(self)
         self.events.listening.pop(self, None)
         if self.lost:
             log.info("subscriber that lost events disconnected", peer=self.address, lost=self.lost)
@@ -171,7 +158,7 @@ class Subscriber(PeerBase, Handler):
     def peer_ready(self, peer: PeerInfo) -> None:
         self.take_seat()
         self.end_handshake()
-        self.events.subscribers.add(self)
+        self.events.peers.add(self)
 
     def message(self, message: Message) -> None:
         """Ignore messages: a PUB socket receives subscriptions only."""

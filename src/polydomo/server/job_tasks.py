@@ -81,7 +81,7 @@ class JobTasks:
                 page=page,
             )
         )
-        return {"jobs": [_row(job) for job in found.jobs], "next": found.next}
+        return {"jobs": [job_row(job) for job in found.jobs], "next": found.next}
 
     def show_dead_letters(
         self, service: str | None = None, limit: int = 100, page: str | None = None
@@ -107,7 +107,7 @@ class JobTasks:
                 }
             else:
                 shown = _shown(result.body)
-        return _row(job) | {
+        return job_row(job) | {
             "request": _shown(job.body),
             "history": [
                 {
@@ -129,7 +129,7 @@ class JobTasks:
     def cancel_job(self, id: str) -> dict[str, Any]:
         """Cancel an unfinished job; a running one is taken from its worker."""
         broker = self.adapter.broker
-        job = broker.find(id)
+        job = broker.jobs.find(id)
         if job is None or not broker.cancel(job):
             raise ValueError(f"no job {id!r} that could be cancelled")
         return {"id": id, "cancelled": True}
@@ -146,13 +146,13 @@ class JobTasks:
             self.store.update(id, JobChange(max_attempts=job.max_attempts))
             adapter.advance()
             adapter.events.forget_result(id)
-            adapter.revive(job)
+            adapter.recovery.revive(job)
         return {"id": id, "sent": job is not None}
 
     @deferring
     async def forget_job(self, id: str) -> dict[str, Any]:
         """Remove an ended job and its result."""
-        if self.adapter.broker.find(id) is not None:
+        if self.adapter.broker.jobs.find(id) is not None:
             raise ValueError(f"job {id!r} has not ended; cancel it first")
         await self.flush_ledger()
         await confirmed(lambda done: self.store.forget(id, done))
@@ -163,7 +163,8 @@ def _shown(body: bytes) -> list[str]:
     return [printable(part) for part in split(body)]
 
 
-def _row(job: JobRecord) -> dict[str, Any]:
+def job_row(job: JobRecord) -> dict[str, Any]:
+    """Describe a stored job; times are in microseconds since 1970."""
     return {
         "id": job.id,
         "service": printable(job.service),

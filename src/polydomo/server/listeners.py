@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from polydomo.errors import ConfigError
-from polydomo.server import endpoints
+from polydomo.server.endpoints import Endpoint
 
 BACKLOG = 1024
 
@@ -21,9 +21,11 @@ class Listeners:
         self._servers: list[asyncio.AbstractServer] = []
         self._files: list[str] = []  # of Unix sockets
 
-    async def listen(self, text: str, peer: Callable[[], asyncio.Protocol]) -> str:
-        """Listen on an endpoint and return it with the port that was bound; raise ConfigError if that fails."""
-        endpoint = endpoints.parse(text, binding=True)
+    async def listen(self, text: str, endpoint: Endpoint, peer: Callable[[], asyncio.Protocol]) -> str:
+        """Listen on an endpoint, given as `text`, and return it with the port that was bound.
+
+        Raises ConfigError if that fails.
+        """
         try:
             if endpoint.is_ipc:
                 await self._listen_ipc(endpoint.unix_path, peer)

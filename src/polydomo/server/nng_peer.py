@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from typing import Any
 
 from polydomo.dialects.memo.connection import SpTransport
-from polydomo.dialects.memo.reconnect import KEPT_BYTES, InterruptedRequests
+from polydomo.dialects.memo.reconnect import KEPT_BYTES
 from polydomo.dialects.memo.session import MemoContext, MemoSession
 from polydomo.dialects.session import Outbox
 from polydomo.errors import ProtocolError
 from polydomo.server.log import Log
-from polydomo.server.memory_budget import MemoryBudget
-from polydomo.server.peer_base import TURN, PeerBase, PeerHost, close_all
+from polydomo.server.peer_base import PeerBase, PeerGroup, PeerHost
 from polydomo.server.settings import Settings
 from polydomo.wire.sp.connection import Connection
 from polydomo.wire.sp.hello import REP
@@ -27,16 +27,17 @@ MEMORY = 5.0
 KEPT_SHARE = 16
 
 
-class NngListener:
-    """All NNG peers of a server."""
+class NngPeers(PeerGroup["NngPeer"]):
+    """All NNG peers of a server.
+
+    It is also the holder of the answers that are kept for broken connections. `InterruptedRequests.room` limits them
+    between two reports to the memory budget.
+    """
 
     def __init__(self, server: PeerHost, outbox: Outbox) -> None:
-        self.server = server
-        self.bound: list[str] = []
-        self.peers: set[NngPeer] = set()
+        super().__init__(server, partial(NngPeer, self))
         self.memo = MemoContext(server.broker, outbox, os.urandom)
         self._aged = 0.0  # when old answers were last dropped
-        self._kept = KeptAnswers(server.budget, self.memo.interrupted)
         self.configure(server.settings)
 
     def configure(self, settings: Settings) -> None:
@@ -51,18 +52,17 @@ class NngListener:
 
     def inspect(self, now: float) -> None:
         """Check all peers for slow reading, and drop old answers."""
-        age = now - self._aged >= MEMORY
-        if age:
+        super().inspect(now)
+        if now - self._aged >= MEMORY:
             self._aged = now
-        for peer in list(self.peers):
-            peer.inspect(now)
-            if age:
+            for peer in self.peers:
                 peer.session.connection.forget_older()
-        self._kept.report()
+        self.server.budget.hold(self, self.memo.interrupted.size)
 
-    def close(self, *, hurry: bool = False) -> None:
-        """Close all connections after their pending output, or at once."""
-        close_all(self.peers, hurry)
+    def cut(self, reason: str) -> None:
+        """Drop the answers that are kept for broken connections."""
+        log.warning("answers for broken NNG connections dropped", reason=reason)
+        self.memo.interrupted.forget_replies()
 
     def show(self) -> dict[str, Any]:
         """Describe the peers for `show_broker`."""
@@ -78,58 +78,28 @@ class NngListener:
         }
 
 
-class KeptAnswers:
-    """Answers kept for broken connections, as a holder of memory. `InterruptedRequests.room` limits them between two
-    reports."""
-
-    def __init__(self, budget: MemoryBudget, kept: InterruptedRequests) -> None:
-        self.budget = budget
-        self.kept = kept
-
-    def report(self) -> None:
-        """Report the number of bytes to the memory budget."""
-        self.budget.hold(self, self.kept.size)
-
-    def cut(self, reason: str) -> None:
-        log.warning("answers for broken NNG connections dropped", reason=reason)
-        self.kept.forget_replies()
-
-
 class NngPeer(PeerBase, SpTransport):
     """One connection. Messages pass through without being queued."""
 
-    def __init__(self, nng: NngListener, listener: str) -> None:
-        super().__init__(nng.server, listener)
+    def __init__(self, nng: NngPeers, listener: str) -> None:
+        super().__init__(nng, listener)
         self.nng = nng
         self.session: MemoSession
-        self.connection: Connection
 
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        server = self.server
         self.attach(transport)
         ipc = self.listener.startswith("ipc:")
         host = self.address.rpartition(":")[0]
         self.session = MemoSession(self.nng.memo, self, self.transport.write, host, ipc)
         self.output = self.session.connection
         self.session.connection.write_large = self.write_large
-        self.parser = self.connection = Connection(
-            self.session, REP, server.settings.limits.message_bytes, ipc
-        )
-        if self.begin_handshake():
-            self.connection.start()
-
-    def data_received(self, data: bytes) -> None:
-        server = self.server
-        server.broker.advance(server.clock.read())  # hot path: `advance` without the wall time
-        self.connection.receive(data)
-        if len(data) >= TURN:
-            self.end_turn()
+        self.parser = Connection(self.session, REP, self.server.settings.limits.message_bytes, ipc)
+        self.begin_handshake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self.nng.peers.discard(self)
         self.session.lost()
 
     # The session's side

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Protocol, cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from polydomo.errors import ProtocolError
+from polydomo.server import endpoints
 from polydomo.server.admission import Admission, site_of
 from polydomo.server.backlog import Backlog
 from polydomo.server.descriptors import Descriptors
 from polydomo.server.host import ServerHost
+from polydomo.server.listeners import Listeners
 from polydomo.server.memory_budget import MemoryBudget
 from polydomo.server.pace import Pace
 from polydomo.server.peer_log import PeerAddress
@@ -32,6 +35,8 @@ HIGH_WATER = 256 * 1024
 # A read of this size ends its peer's turn: libuv would read 32 times from a socket that has more data, which is 8 MB of
 # one peer before the next peer's first byte.
 TURN = 64 * 1024
+
+PeerT = TypeVar("PeerT", bound="PeerBase")
 
 
 class PeerHost(ServerHost, Protocol):
@@ -62,6 +67,12 @@ class Parser(Protocol):
 
     spanned: int  # messages that arrived in more than one chunk
 
+    def start(self) -> None:
+        """Send this side's first bytes of the handshake."""
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the peer and pass on the messages in them."""
+
     def pause(self) -> None:
         """Stop passing on messages."""
 
@@ -75,11 +86,41 @@ class Parser(Protocol):
         """Drop the received bytes and ignore further ones."""
 
 
+class PeerGroup(Generic[PeerT]):
+    """All peers of one kind. `new_peer` makes one for a connection to a listener."""
+
+    def __init__(self, server: PeerHost, new_peer: Callable[[str], PeerT]) -> None:
+        self.server = server
+        self.new_peer = new_peer
+        self.bound: list[str] = []
+        self.peers: set[PeerT] = set()
+
+    async def listen(self, text: str, listeners: Listeners) -> None:
+        """Listen on an endpoint, or raise ConfigError."""
+        endpoint = endpoints.parse(text, binding=True)
+        self.bound.append(await listeners.listen(text, endpoint, partial(self.new_peer, text)))
+
+    def inspect(self, now: float) -> None:
+        """Check all peers for silence and slow reading."""
+        for peer in list(self.peers):
+            peer.inspect(now)
+
+    def close(self, *, hurry: bool = False) -> None:
+        """Close all connections after their pending output, or at once."""
+        for peer in list(self.peers):
+            if hurry:
+                peer.transport.abort()
+            else:
+                peer.output.flush()
+                peer.transport.close()
+
+
 class PeerBase(asyncio.Protocol):
     """One connection. `connection_made` of the subclass sets `output` and `parser`."""
 
-    def __init__(self, server: PeerHost, listener: str) -> None:
-        self.server = server
+    def __init__(self, group: PeerGroup[Any], listener: str) -> None:
+        self.group = group
+        self.server = group.server
         self.listener = listener
         self.transport: asyncio.Transport
         self.output: PeerOutput
@@ -87,6 +128,7 @@ class PeerBase(asyncio.Protocol):
         self.address = ""
         self.site = ""  # group of addresses that counts as one
         self.high_water = HIGH_WATER
+        self.heard = self.server.clock.read()  # when the last bytes arrived
         self.backlog: Backlog | None = None  # while the peer reads slower than it is written to
         self._output_pace: Pace
         self._large = 0  # size of the large write that is in progress
@@ -124,15 +166,16 @@ class PeerBase(asyncio.Protocol):
         keep_alive(transport)
         self.transport.set_write_buffer_limits(self.high_water, 0)
 
-    def begin_handshake(self) -> bool:
-        """Start the handshake's timeout; return False if the connection was cut for lack of room."""
+    def begin_handshake(self) -> None:
+        """Begin the handshake and its timeout, unless the connection is cut for lack of room."""
         server = self.server
         server.handshakes.enter(self, self.site)
         self._handshake_timer = server.loop.call_later(
             server.settings.limits.handshake, self._handshake_expired
         )
         server.descriptors.check(self.transport)
-        return not self.transport.is_closing()
+        if not self.transport.is_closing():
+            self.parser.start()
 
     def end_handshake(self) -> None:
         """Stop the handshake's timeout, after success or failure."""
@@ -152,7 +195,15 @@ class PeerBase(asyncio.Protocol):
             )
         self.server.seats.enter(self, self.site)
 
-    def end_turn(self) -> None:
+    def data_received(self, data: bytes) -> None:
+        server = self.server
+        self.heard = server.clock.read()
+        server.broker.advance(self.heard)  # hot path: `advance` without the wall time
+        self.parser.receive(data)
+        if len(data) >= TURN:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
         """Pause reading until the next turn of the event loop, because the peer has sent a lot at once."""
         if self._reading and not self.transport.is_closing():
             self.transport.pause_reading()
@@ -168,6 +219,7 @@ class PeerBase(asyncio.Protocol):
         self.parser.close()
         self.server.seats.leave(self)
         self.server.budget.release(self)
+        self.group.peers.discard(self)
 
     def pause_writing(self) -> None:
         now = self.server.clock.read()
@@ -315,16 +367,6 @@ class PeerBase(asyncio.Protocol):
 
     def _handshake_expired(self) -> None:
         self.cut(f"no handshake within {self.server.settings.limits.handshake:g} s")
-
-
-def close_all(peers: Iterable[PeerBase], hurry: bool) -> None:
-    """Close these connections after their pending output, or at once."""
-    for peer in list(peers):
-        if hurry:
-            peer.transport.abort()
-        else:
-            peer.output.flush()
-            peer.transport.close()
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:

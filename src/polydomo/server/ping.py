@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection
+from polydomo.wire.stream import TRAFFIC
+from polydomo.wire.zmtp.connection import Connection
 
 
 class SilenceCheck:

@@ -91,23 +91,8 @@ class ScanTasks:
         result: bool = False,
     ) -> Raw:
         """Return jobs in order of arrival, after `after` up to `until`; `since` and `before` are µs since 1970."""
-        page = await self.store.find(
-            JobFilter(
-                service=None if service is None else parse_name(service),
-                state=state,
-                client=None if client is None else parse_name(client),
-                key=key,
-                parent=parent,
-                since=since,
-                before=before,
-                oldest_first=True,
-                page=str(after) if after else None,
-                limit=max(1, min(limit, ROWS)),
-            )
-        )
-        jobs = [job for job in page.jobs if until is None or job.seq <= until]
-        more = page.next is not None and len(jobs) == len(page.jobs)
-        following = jobs[-1].seq if more and jobs else None
+        wanted = JobFilter(state=state, key=key, parent=parent, since=since, before=before)
+        jobs, following = await self._arrived(wanted, after, until, limit, service, client)
         return await self._page(jobs, following, lambda job: job.seq, request, result)
 
     @deferring
@@ -152,20 +137,8 @@ class ScanTasks:
             one = await self.store.get(job)
             records = [] if one is None else [one]
         else:
-            page = await self.store.find(
-                JobFilter(
-                    service=None if service is None else parse_name(service),
-                    client=None if client is None else parse_name(client),
-                    since=since,
-                    before=before,
-                    oldest_first=True,
-                    page=str(after) if after else None,
-                    limit=max(1, min(limit, ROWS)),
-                )
-            )
-            records = [record for record in page.jobs if until is None or record.seq <= until]
-            if page.next is not None and records and len(records) == len(page.jobs):
-                following = records[-1].seq
+            wanted = JobFilter(since=since, before=before)
+            records, following = await self._arrived(wanted, after, until, limit, service, client)
         found = await all_of([self.store.events(record.id, limit=EVENTS) for record in records])
         rows = [(record, event) for record, events in zip(records, found, strict=True) for event in events]
         columns: dict[str, list[Any]] = {
@@ -207,6 +180,26 @@ class ScanTasks:
                 if not wanted:
                     break
         return rows
+
+    async def _arrived(
+        self,
+        wanted: JobFilter,
+        after: int,
+        until: int | None,
+        limit: int,
+        service: str | None,
+        client: str | None,
+    ) -> tuple[list[JobRecord], int | None]:
+        """Return a page of jobs in order of arrival, and the `after` of the next page."""
+        wanted.service = None if service is None else parse_name(service)
+        wanted.client = None if client is None else parse_name(client)
+        wanted.oldest_first = True
+        wanted.page = str(after) if after else None
+        wanted.limit = max(1, min(limit, ROWS))
+        page = await self.store.find(wanted)
+        jobs = [job for job in page.jobs if until is None or job.seq <= until]
+        more = page.next is not None and len(jobs) == len(page.jobs)
+        return jobs, jobs[-1].seq if more and jobs else None
 
     async def _page(
         self,

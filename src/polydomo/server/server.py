@@ -19,12 +19,12 @@ from polydomo.core.broker import Broker
 from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
-from polydomo.server import job_tasks, scan_tasks, tracebacks
+from polydomo.server import config, job_tasks, scan_tasks, tracebacks
 from polydomo.server.admission import Admission
 from polydomo.server.builtin_services import BuiltinServices
 from polydomo.server.clock import ServerClock
 from polydomo.server.descriptors import Descriptors
-from polydomo.server.events import Events, Subscriber
+from polydomo.server.events import Events
 from polydomo.server.extensions import Extension
 from polydomo.server.heap import Heap
 from polydomo.server.job_tasks import JobTasks, refuse_tasks
@@ -32,15 +32,15 @@ from polydomo.server.ledger_service import LedgerService
 from polydomo.server.listeners import Listeners
 from polydomo.server.log import Log
 from polydomo.server.memory_budget import MemoryBudget
-from polydomo.server.nng_peer import NngListener, NngPeer
-from polydomo.server.peer_base import PeerBase
+from polydomo.server.nng_peer import NngPeers
+from polydomo.server.peer_base import PeerBase, PeerGroup
 from polydomo.server.peer_log import PeerAddress, PeerLog
 from polydomo.server.scan_tasks import ScanTasks
 from polydomo.server.settings import Settings
 from polydomo.server.store_adapter import StoreAdapter
 from polydomo.server.store_watch import StoreWatch
 from polydomo.server.uuid7 import Uuid7Source
-from polydomo.server.zmq_peer import ZmqListener, ZmqPeer
+from polydomo.server.zmq_peer import ZmqPeers
 from polydomo.services.management import ManagementService
 from polydomo.store import Store, open_store
 from polydomo.store.errors import StoreError
@@ -66,7 +66,7 @@ class BrokerServer:
 
     def __init__(self, settings: Settings, extensions: Sequence[ExtensionFactory] = ()) -> None:
         self.settings = settings
-        redaction.learn(settings.secrets())
+        redaction.learn(config.secrets(settings))
         self.clock = ServerClock()
         self.clock.follow(settings.heartbeat.interval)
         self.broker = Broker(
@@ -96,9 +96,10 @@ class BrokerServer:
         self.descriptors = Descriptors(self.handshakes)
         self.violations = 0
         self.listeners = Listeners()
-        self.zmq = ZmqListener(self, self.context)
+        self.zmq = ZmqPeers(self, self.context)
         self.events = Events(self)
-        self.nng = NngListener(self, self.outbox)
+        self.nng = NngPeers(self, self.outbox)
+        self.groups: dict[str, PeerGroup[Any]] = {"zmq": self.zmq, "events": self.events, "nng": self.nng}
         self.builtin_services = BuiltinServices(self)
         self.ledger = LedgerService(self)
         self.peer_log = PeerLog(self.ledger.denied)
@@ -120,20 +121,17 @@ class BrokerServer:
     async def start(self) -> None:
         """Open the store and listen on all endpoints; raise ConfigError and close everything if one cannot be bound."""
         self.loop = asyncio.get_running_loop()
-        self.management.call_later = self._call_later
+        self.management.call_later = lambda step: self.loop.call_soon(self.run, step)
         await self._open_store()
         try:
             self.ledger.start()
             self.builtin_services.start()
-            for text in self.settings.broker.zmq:
-                self.zmq.bound.append(await self.listeners.listen(text, partial(ZmqPeer, self.zmq, text)))
-            for text in self.settings.broker.events:
-                bound = await self.listeners.listen(text, partial(Subscriber, self.events, text))
-                self.events.bound.append(bound)
+            if self.settings.broker.events:
                 self.broker.publisher = self.events
             self.context.events = self.events.bound
-            for text in self.settings.broker.nng:
-                self.nng.bound.append(await self.listeners.listen(text, partial(NngPeer, self.nng, text)))
+            for name, group in self.groups.items():
+                for text in getattr(self.settings.broker, name):
+                    await group.listen(text, self.listeners)
             for extension in self.extensions:
                 await extension.open()
         except BaseException:
@@ -162,12 +160,10 @@ class BrokerServer:
 
     def reload(self, settings: Settings) -> None:
         """Apply new limits, heartbeats and service settings. The listeners stay as they are."""
-        settings.broker.zmq = self.settings.broker.zmq
-        settings.broker.events = self.settings.broker.events
-        settings.broker.nng = self.settings.broker.nng
-        settings.broker.http = self.settings.broker.http
+        for name in (*self.groups, "http"):
+            setattr(settings.broker, name, getattr(self.settings.broker, name))
         self.settings = settings
-        redaction.learn(settings.secrets())
+        redaction.learn(config.secrets(settings))
         self.wire_limits = settings.wire_limits()
         self.clock.follow(settings.heartbeat.interval)
         self._set_context(settings)
@@ -183,7 +179,7 @@ class BrokerServer:
 
     def endpoints(self) -> dict[str, list[str]]:
         """Return the bound endpoints by kind."""
-        found = {"zmq": self.zmq.bound, "events": self.events.bound, "nng": self.nng.bound}
+        found = {name: group.bound for name, group in self.groups.items()}
         return found | {extension.name: extension.bound for extension in self.extensions}
 
     def connections(self) -> int:
@@ -198,18 +194,14 @@ class BrokerServer:
         if abs(epoch - self.broker.clock.epoch) > DRIFT:
             self.broker.clock.epoch = epoch
 
+    def run(self, step: Callable[[], object]) -> None:
+        """Call `step` with the core's time set."""
+        self.advance()
+        step()
+
     def log_peer(self, event: str, peer: PeerAddress, reason: str) -> None:
         """Log an event of one peer and record it in the ledger."""
         self.peer_log.add(event, peer, reason)
-
-    def _call_later(self, step: Callable[[], None]) -> None:
-        """Call `step` in the next turn of the event loop, with the core's time set."""
-
-        def call() -> None:
-            self.advance()
-            step()
-
-        self.loop.call_soon(call)
 
     def _set_context(self, settings: Settings) -> None:
         self.context.beat = settings.beat()
@@ -254,7 +246,7 @@ class BrokerServer:
 
     async def _recover(self, adapter: StoreAdapter) -> None:
         """Restore the jobs that were unfinished before the restart."""
-        recovered = await adapter.recover()
+        recovered = await adapter.recovery.recover()
         if recovered:
             log.info("recovered unfinished jobs", jobs=recovered)
         self.zmq.resume_all()
@@ -274,8 +266,7 @@ class BrokerServer:
             self._sweeper.cancel()
         if self.store_watch is not None:
             self.store_watch.close()
-        if self.store is not None:
-            await asyncio.to_thread(self.store.close)
+        await asyncio.to_thread(self.value_store.close)
 
     def _schedule_flush(self) -> None:
         self.loop.call_soon(self.outbox.flush)
@@ -300,9 +291,8 @@ class BrokerServer:
 
     def _inspect(self) -> None:
         now = self.clock.read()
-        self.zmq.inspect(now)
-        self.events.inspect(now)
-        self.nng.inspect(now)
+        for group in self.groups.values():
+            group.inspect(now)
         self.descriptors.inspect()
         for extension in self.extensions:
             extension.inspect(now)
@@ -340,11 +330,11 @@ class BrokerServer:
         for extension in self.extensions:
             await extension.close()
         end = self.loop.time() + LINGER
-        while (self.zmq.peers or self.events.subscribers or self.nng.peers) and self.loop.time() < end:
+        groups = self.groups.values()
+        while any(group.peers for group in groups) and self.loop.time() < end:
             await asyncio.sleep(0.01)
-        self.zmq.close(hurry=True)
-        self.events.close(hurry=True)
-        self.nng.close(hurry=True)
+        for group in groups:
+            group.close(hurry=True)
         for timer in (self._timer, self._inspector, self._heap_inspector):
             if timer is not None:
                 timer.cancel()

@@ -1,18 +1,15 @@
 """All settings with their defaults. Their sources (TOML, environment, flags) are in `config.py`.
 
-Each field carries its description, unit and range in `msgspec.Meta`. The checks, the texts of `polydomo config show`
+Each field carries its description, unit and range in a `Setting`. The checks, the texts of `polydomo config show`
 and the reference are made from these, so a setting is described in one place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
 
-from polydomo import redaction
 from polydomo.core.names import parse_name
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy, WakePolicy
 from polydomo.errors import ConfigError
@@ -27,29 +24,45 @@ AUTO = "auto"
 WAKE = "wake_"
 
 
-def text(doc: str, *, unit: str = "text", restart: bool = False, secret: bool = False) -> Meta:
-    """Describe a text setting.
+class Setting(msgspec.Struct, frozen=True):
+    """Description of a setting.
 
     With `restart` a reload does not change it. With `secret` the value may contain a password or a key, which is masked
     wherever it is shown (`polydomo.redaction`).
     """
-    return Meta(description=doc, extra={"unit": unit, "restart": restart, "secret": secret})
+
+    doc: str
+    unit: str = "text"
+    least: float = 0  # lower bound of a number
+    above: bool = False  # the bound itself is not allowed
+    endless: bool = False  # the duration may be infinite
+    restart: bool = False
+    secret: bool = False
 
 
-def seconds(doc: str, *, zero: bool = False, endless: bool = False) -> Meta:
+def flag(doc: str) -> Setting:
+    """Describe a truth value."""
+    return Setting(doc, "flag")
+
+
+def listeners(doc: str, unit: str = "endpoint") -> Setting:
+    """Describe the endpoints or addresses that peers of one kind connect to."""
+    return Setting(doc, unit, restart=True)
+
+
+def seconds(doc: str, *, zero: bool = False, endless: bool = False) -> Setting:
     """Describe a duration above 0, with `zero` from 0 on, with `endless` possibly infinite."""
-    extra = {"unit": "duration", "endless": endless}
-    return Meta(description=doc, extra=extra, ge=0) if zero else Meta(description=doc, extra=extra, gt=0)
+    return Setting(doc, "duration", above=not zero, endless=endless)
 
 
-def count(doc: str, ge: int = 1, *, restart: bool = False) -> Meta:
+def count(doc: str, ge: int = 1, *, restart: bool = False) -> Setting:
     """Describe a whole number of at least `ge`."""
-    return Meta(description=doc, extra={"unit": "count", "restart": restart}, ge=ge)
+    return Setting(doc, "count", ge, restart=restart)
 
 
-def size(doc: str) -> Meta:
+def size(doc: str) -> Setting:
     """Describe a number of bytes."""
-    return Meta(description=doc, extra={"unit": "size"}, ge=1)
+    return Setting(doc, "size", 1)
 
 
 class Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -59,30 +72,19 @@ class Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class BrokerSection(Section):
     """The broker as a whole."""
 
-    name: Annotated[str, text("name of the broker", restart=True)] = "polydomo"
-    zmq: Annotated[
-        list[str],
-        text("endpoints for ZeroMQ peers: tcp://HOST:PORT, ipc://PATH", unit="endpoint", restart=True),
-    ] = msgspec.field(default_factory=lambda: ["tcp://127.0.0.1:5555"])
-    nng: Annotated[
-        list[str],
-        text("endpoints for NNG peers (MemoDB): tcp://HOST:PORT, ipc://PATH", unit="endpoint", restart=True),
-    ] = []
-    http: Annotated[
-        list[str],
-        text("addresses of the REST API: HOST:PORT", unit="address", restart=True),
-    ] = []
+    name: Annotated[str, Setting("name of the broker", restart=True)] = "polydomo"
+    zmq: Annotated[list[str], listeners("endpoints for ZeroMQ peers: tcp://HOST:PORT, ipc://PATH")] = (
+        msgspec.field(default_factory=lambda: ["tcp://127.0.0.1:5555"])
+    )
+    nng: Annotated[list[str], listeners("endpoints for NNG peers (MemoDB): tcp://HOST:PORT, ipc://PATH")] = []
+    http: Annotated[list[str], listeners("addresses of the REST API: HOST:PORT", "address")] = []
     events: Annotated[
         list[str],
-        text(
-            "endpoints where ZeroMQ SUB sockets receive workers' events: tcp://HOST:PORT, ipc://PATH",
-            unit="endpoint",
-            restart=True,
-        ),
+        listeners("endpoints where ZeroMQ SUB sockets receive workers' events: tcp://HOST:PORT, ipc://PATH"),
     ] = []
     data: Annotated[
         str,
-        text(
+        Setting(
             "folder for durable data; auto: one per endpoint in the user's state folder; "
             "empty: nothing is stored",
             restart=True,
@@ -90,7 +92,7 @@ class BrokerSection(Section):
     ] = "auto"
     tracebacks: Annotated[
         Literal["never", "loopback", "always"],
-        text(
+        Setting(
             "whether clients see the tracebacks that the SDK's workers send; loopback: while only this machine can "
             "connect"
         ),
@@ -146,7 +148,7 @@ class ZmqSection(Section):
 
     duplicate_identity: Annotated[
         Literal["takeover", "refuse"],
-        text(
+        Setting(
             "if two peers have the same identity and no instance id: the newer one takes over, or is refused"
         ),
     ] = "takeover"
@@ -156,9 +158,7 @@ class ZmqSection(Section):
 class NfpSection(Section):
     """NORFAB's protocol."""
 
-    durable: Annotated[
-        bool, text("store its jobs on disk, unless a service is configured otherwise", unit="flag")
-    ] = True
+    durable: Annotated[bool, flag("store its jobs on disk, unless a service is configured otherwise")] = True
     credit: Annotated[
         int, count("jobs that a norfab worker gets at once; its protocol has no way to say how many it takes")
     ] = 32
@@ -180,9 +180,9 @@ class MemodbSection(Section):
 class HttpSection(Section):
     """The REST API."""
 
-    durable: Annotated[
-        bool, text("store its jobs on disk, unless a service or a request says otherwise", unit="flag")
-    ] = True
+    durable: Annotated[bool, flag("store its jobs on disk, unless a service or a request says otherwise")] = (
+        True
+    )
     patience: Annotated[float, seconds("longest time that a request may wait for an answer or a job")] = 60.0
     slow: Annotated[float, seconds("time limit of a request's head, and of a stall in its body")] = 10.0
     idle: Annotated[float, seconds("how long an idle connection is kept")] = 30.0
@@ -194,7 +194,7 @@ class HttpSection(Section):
     ] = 2000
     hosts: Annotated[
         list[str],
-        text(
+        Setting(
             "accepted names in `Host`, beside addresses, localhost and the broker's own addresses: "
             "NAME, *.DOMAIN, or * for any",
             unit="host",
@@ -202,14 +202,14 @@ class HttpSection(Section):
     ] = []
     origins: Annotated[
         list[str],
-        text(
+        Setting(
             "origins of web pages that may use the REST API (CORS): SCHEME://HOST[:PORT], or * for any",
             unit="origin",
         ),
     ] = []
     trusted_proxies: Annotated[
         list[str],
-        text(
+        Setting(
             "addresses and networks of reverse proxies whose `Forwarded` and `X-Forwarded-For` are trusted",
             unit="network",
         ),
@@ -219,74 +219,55 @@ class HttpSection(Section):
 class ServiceSection(Section):
     """Policy for the jobs of a service. Values that are not set come from [defaults], then from the broker."""
 
-    wait: Annotated[float, seconds("how long a job may wait for a worker", endless=True)] | None = None
-    timeout: Annotated[float, seconds("time limit of one attempt", endless=True)] | None = None
-    retries: Annotated[int, count("further attempts after a worker was lost", ge=0)] | None = None
-    queue: Annotated[int, count("most jobs that may wait", ge=0)] | None = None
-    durable: (
-        Annotated[bool, text("store the jobs on disk, and acknowledge them only then", unit="flag")] | None
-    ) = None
-    liveness_busy: (
-        Annotated[
-            int,
-            count(
-                "silent intervals after which a worker with a job is considered lost; 0: heartbeat.liveness for a "
-                "worker that has sent heartbeats while busy, the job's timeout for others",
-                ge=0,
-            ),
-        ]
-        | None
-    ) = None
-    backoff: (
-        Annotated[float, seconds("delay before the second attempt, doubled for each further one", zero=True)]
-        | None
-    ) = None
-    grace: (
-        Annotated[
-            float,
-            seconds("how long the worker of a running job may take to reconnect after a restart", zero=True),
-        ]
-        | None
-    ) = None
-    retention: (
-        Annotated[float, seconds("how long the result of a durable job is kept", endless=True)] | None
-    ) = None
-    ageing: (
-        Annotated[
-            float,
-            seconds("waiting time that raises the priority of a job by one", endless=True),
-        ]
-        | None
-    ) = None
-    memo: (
-        Annotated[bool, text("memoise answers: repeat the answer to an equal request", unit="flag")] | None
-    ) = None
-    memo_ttl: Annotated[float, seconds("how long a memoised answer is valid", endless=True)] | None = None
-    memo_bytes: Annotated[int, size("total size of the service's memoised answers")] | None = None
-    wake_rule: (
-        Annotated[
-            Literal["idle", "least-loaded", "weighted"],
-            text(
-                "which WMP workers are woken first: the longest idle, the less loaded of two, by their label weight"
-            ),
-        ]
-        | None
-    ) = None
-    wake_first: Annotated[int, count("WMP workers that one job wakes at first")] | None = None
-    wake_widest: (
-        Annotated[int, count("most WMP workers that one job wakes; their number doubles while none answers")]
-        | None
-    ) = None
-    wake_patience: Annotated[float, seconds("time that woken WMP workers have to answer")] | None = None
-    wake_labels: Annotated[list[str], text("wake only WMP workers with these labels: NAME=VALUE")] | None = (
-        None
-    )
+    wait: Annotated[float | None, seconds("how long a job may wait for a worker", endless=True)] = None
+    timeout: Annotated[float | None, seconds("time limit of one attempt", endless=True)] = None
+    retries: Annotated[int | None, count("further attempts after a worker was lost", ge=0)] = None
+    queue: Annotated[int | None, count("most jobs that may wait", ge=0)] = None
+    durable: Annotated[bool | None, flag("store the jobs on disk, and acknowledge them only then")] = None
+    liveness_busy: Annotated[
+        int | None,
+        count(
+            "silent intervals after which a worker with a job is considered lost; 0: heartbeat.liveness for a "
+            "worker that has sent heartbeats while busy, the job's timeout for others",
+            ge=0,
+        ),
+    ] = None
+    backoff: Annotated[
+        float | None, seconds("delay before the second attempt, doubled for each further one", zero=True)
+    ] = None
+    grace: Annotated[
+        float | None,
+        seconds("how long the worker of a running job may take to reconnect after a restart", zero=True),
+    ] = None
+    retention: Annotated[
+        float | None, seconds("how long the result of a durable job is kept", endless=True)
+    ] = None
+    ageing: Annotated[
+        float | None, seconds("waiting time that raises the priority of a job by one", endless=True)
+    ] = None
+    memo: Annotated[bool | None, flag("memoise answers: repeat the answer to an equal request")] = None
+    memo_ttl: Annotated[float | None, seconds("how long a memoised answer is valid", endless=True)] = None
+    memo_bytes: Annotated[int | None, size("total size of the service's memoised answers")] = None
+    wake_rule: Annotated[
+        Literal["idle", "least-loaded", "weighted"] | None,
+        Setting(
+            "which WMP workers are woken first: the longest idle, the less loaded of two, by their label weight"
+        ),
+    ] = None
+    wake_first: Annotated[int | None, count("WMP workers that one job wakes at first")] = None
+    wake_widest: Annotated[
+        int | None, count("most WMP workers that one job wakes; their number doubles while none answers")
+    ] = None
+    wake_patience: Annotated[float | None, seconds("time that woken WMP workers have to answer")] = None
+    wake_labels: Annotated[
+        list[str] | None, Setting("wake only WMP workers with these labels: NAME=VALUE")
+    ] = None
 
 
 class JoinSection(Section):
     """Other brokers to which this one lends its idle workers, over WMP."""
 
-    up: Annotated[list[str], text("URLs of the brokers, wmp://HOST:PORT", restart=True, secret=True)] = []
+    up: Annotated[list[str], Setting("URLs of the brokers, wmp://HOST:PORT", restart=True, secret=True)] = []
 
 
 class StoreSection(Section):
@@ -294,13 +275,12 @@ class StoreSection(Section):
 
     url: Annotated[
         str,
-        text("sqlite:///FILE, postgresql://…; empty: a file in broker.data", restart=True, secret=True),
+        Setting("sqlite:///FILE, postgresql://…; empty: a file in broker.data", restart=True, secret=True),
     ] = ""
     sweep: Annotated[float, seconds("interval at which expired results are removed")] = 60.0
     batch: Annotated[int, count("most acknowledgements that share a commit", restart=True)] = 4096
     check: Annotated[
-        float,
-        seconds("how long a SQLite file is checked for damage after a start; 0: not at all", zero=True),
+        float, seconds("how long a SQLite file is checked for damage after a start; 0: not at all", zero=True)
     ] = 10.0
     backlog: Annotated[
         int,
@@ -316,7 +296,7 @@ class LedgerSection(Section):
 
     folder: Annotated[
         str,
-        text(
+        Setting(
             "folder of the segments; auto: the folder `ledger` in broker.data; empty: no ledger",
             restart=True,
         ),
@@ -335,39 +315,41 @@ class SparkSection(Section):
     """The pipeline (`polydomo spark …`, `polydomo.spark`). The broker does not use this section."""
 
     master: Annotated[
-        str, text("Spark's master: local[N], spark://HOST:PORT, yarn, k8s://…", secret=True)
+        str, Setting("Spark's master: local[N], spark://HOST:PORT, yarn, k8s://…", secret=True)
     ] = "local[*]"
     ledger: Annotated[
         str,
-        text("folder of the ledger, or its URL in an object store; empty: that of the broker", secret=True),
+        Setting(
+            "folder of the ledger, or its URL in an object store; empty: that of the broker", secret=True
+        ),
     ] = ""
     tables: Annotated[
-        str, text("folder or URL of the tables; empty: the folder `tables` in broker.data", secret=True)
+        str, Setting("folder or URL of the tables; empty: the folder `tables` in broker.data", secret=True)
     ] = ""
     catalog: Annotated[
         str,
-        text(
+        Setting(
             "Iceberg catalog: the URL of a database (sqlite:///…, postgresql+psycopg://…) or of a REST catalog, or a "
             "name from pyiceberg's configuration; empty: a SQLite file beside the tables",
             secret=True,
         ),
     ] = ""
     catalog_options: Annotated[
-        list[str], text("further properties of the catalog, KEY=VALUE", secret=True)
+        list[str], Setting("further properties of the catalog, KEY=VALUE", secret=True)
     ] = []
-    conf: Annotated[list[str], text("further settings of Spark, KEY=VALUE", secret=True)] = []
+    conf: Annotated[list[str], Setting("further settings of Spark, KEY=VALUE", secret=True)] = []
     interval: Annotated[float, seconds("interval at which the stream looks for new segments")] = 10.0
     files: Annotated[int, count("most segments in one batch of the stream")] = 200
     slo: Annotated[
         list[str],
-        text('objectives "SERVICE LATENCY PERCENT": the share of jobs to be done within the latency'),
+        Setting('objectives "SERVICE LATENCY PERCENT": the share of jobs to be done within the latency'),
     ] = msgspec.field(default_factory=lambda: ["* 1s 99%"])
 
 
 class InventorySection(Section):
     """Inventory of the workers (`sid.service.broker`)."""
 
-    file: Annotated[str, text("main file, in norfab's layout; empty: none", restart=True)] = ""
+    file: Annotated[str, Setting("main file, in norfab's layout; empty: none", restart=True)] = ""
     watch: Annotated[
         float, seconds("interval at which its files are checked for changes; 0: never", zero=True)
     ] = 2.0
@@ -376,7 +358,7 @@ class InventorySection(Section):
 class FilesSection(Section):
     """Files for clients and workers (`fss.service.broker`, and norfab's service `filesharing`)."""
 
-    folder: Annotated[str, text("shared folder; empty: none", restart=True)] = ""
+    folder: Annotated[str, Setting("shared folder; empty: none", restart=True)] = ""
     transfers: Annotated[int, count("concurrent transfers")] = 64
     idle: Annotated[float, seconds("how long a transfer waits for its client")] = 30.0
 
@@ -384,11 +366,11 @@ class FilesSection(Section):
 class LogSection(Section):
     """The broker's log on stderr."""
 
-    level: Annotated[Literal["debug", "info", "warning", "error"], text("lowest level that is logged")] = (
+    level: Annotated[Literal["debug", "info", "warning", "error"], Setting("lowest level that is logged")] = (
         "info"
     )
     format: Annotated[
-        Literal["auto", "text", "json"], text("text or json; auto: text on a terminal, else json")
+        Literal["auto", "text", "json"], Setting("text or json; auto: text on a terminal, else json")
     ] = "auto"
 
 
@@ -423,17 +405,6 @@ class Settings(Section):
         if self.ledger.folder != AUTO:
             return self.ledger.folder
         return "" if self.broker.data in ("", AUTO) else f"{self.broker.data}/ledger"
-
-    def secrets(self) -> Iterator[str]:
-        """Yield the passwords and keys in the settings that may hold one."""
-        for section in msgspec.structs.fields(Settings):
-            if isinstance(section.type, type):
-                for field in msgspec.structs.fields(section.type):
-                    meta = getattr(field.type, "__metadata__", None)
-                    if meta and meta[0].extra.get("secret"):
-                        value = getattr(getattr(self, section.name), field.name)
-                        for one in value if isinstance(value, list) else [value]:
-                            yield from redaction.secrets_in(one)
 
     def bounds(self) -> BrokerLimits:
         """Return the limits of the core."""

@@ -1,28 +1,28 @@
-"""Adapter between the core and the store: durable jobs become records, and records become jobs after a restart."""
+"""Adapter between the core and the store: durable jobs become records. `job_recovery` has the way back."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from collections.abc import Callable
+from functools import partial
 
 from polydomo.core import failure as reasons
 from polydomo.core.broker import Broker
 from polydomo.core.failure import Failure
 from polydomo.core.model import Client
-from polydomo.core.pieces import Piece, pack, unpack
+from polydomo.core.pieces import Piece, pack
 from polydomo.core.policy import FOREVER
 from polydomo.core.ports import JobStorePort
 from polydomo.core.result_history import JobResult
-from polydomo.core.targets import RESOURCES
 from polydomo.core.tracked_job import TrackedJob
-from polydomo.deferred import deferring
+from polydomo.deferred import Deferred, confirmed, deferring
 from polydomo.server.cache_store import CacheStore
 from polydomo.server.clock import wall_time
 from polydomo.server.deliveries import Deliveries, outcome
+from polydomo.server.job_recovery import JobRecovery
 from polydomo.server.log import Log
-from polydomo.server.record_codec import as_text, read_options, rest_of, several, written_target
+from polydomo.server.record_codec import as_text, rest_of, several, written_target
 from polydomo.store import Store
 from polydomo.store.errors import (
     AlreadyFinished,
@@ -42,11 +42,10 @@ from polydomo.store.records import (
     WAITING,
     JobChange,
     JobRecord,
-    ResultRecord,
     Retention,
 )
 from polydomo.store.store import READY
-from polydomo.wire.frames import Message, frame
+from polydomo.wire.frames import frame
 
 log = Log()
 
@@ -72,8 +71,8 @@ class StoreAdapter(JobStorePort):
         self.advance = advance
         self.cache = CacheStore(broker, store, advance)
         self.deliveries = Deliveries(broker, store, advance)
+        self.recovery = JobRecovery(broker, store, self.deliveries)
         self.trouble: StoreTrouble | None = None  # why new jobs are refused
-        self._recovered = 0  # `seq` of the latest recovered job
         self._refused = 0  # `Store.refused` when it was last logged
         self._logged = -LOG_INTERVAL
         store.on_progress = self._unstall
@@ -106,27 +105,16 @@ class StoreAdapter(JobStorePort):
         self.store.event(job.uid, kind, body, wall_time(), name)
 
     def alias(self, leader: TrackedJob, job: TrackedJob) -> None:
-        if isinstance(leader, TrackedJob) and isinstance(job, TrackedJob):
-
-            def aliased(error: StoreError | None) -> None:
-                self.advance()
-                self.events.aliased(job, _failure(error))
-
-            self.store.alias(leader.uid, job.uid, aliased)
+        self.store.alias(leader.uid, job.uid, self._then(partial(self.events.aliased, job)))
 
     def convened(self, job: TrackedJob) -> None:
         self.store.update(job.uid, JobChange(options=rest_of(job, job.client.form)))
 
     def gathered(self, job: TrackedJob, index: int, piece: Piece) -> None:
         """Write a worker's part of a gathered answer: a partial answer of attempt 0, after a frame with its index."""
-        if isinstance(job, TrackedJob):
-
-            def kept(error: StoreError | None) -> None:
-                self.advance()
-                self.events.piece_stored(job, index, _failure(error))
-
-            body = frame(b"%d" % index, True) + pack([piece])
-            self.store.partial(job.uid, 0, body, wall_time(), kept)
+        body = frame(b"%d" % index, True) + pack([piece])
+        kept = self._then(partial(self.events.piece_stored, job, index))
+        self.store.partial(job.uid, 0, body, wall_time(), kept)
 
     def read(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
         def found(ended: JobResult | None) -> None:
@@ -138,8 +126,11 @@ class StoreAdapter(JobStorePort):
     @deferring
     async def _read(self, uid: str) -> JobResult | None:
         record = await self.store.get(uid)
-        result = None if record is None else await self.store.result(record.id)
-        if record is None or result is None or record.state not in ENDED:
+        return None if record is None else await self._result(uid, record)
+
+    async def _result(self, uid: str, record: JobRecord) -> JobResult | None:
+        result = await self.store.result(record.id)
+        if result is None or record.state not in ENDED:
             return None
         return JobResult(uid, record.service, result.worker, *outcome(result), several(record))
 
@@ -176,65 +167,26 @@ class StoreAdapter(JobStorePort):
         self.cache.forget(service, digest)
 
     def look_up(self, job: TrackedJob) -> None:
-
         def found(record: JobRecord | None) -> None:
             if record is None:
-                self._looked_up(job, None, None)
-            elif record.state == DONE and job.user_named and job.uid != record.id:
-                # The client chose another id for the same job: the id must find the record after a restart, too.
-                self.store.alias(record.id, job.uid, lambda error: aliased(record, error))
-            elif record.state == DONE:
-                aliased(record, None)
-            else:  # the earlier job has no answer: the key counts as new
-                self.store.update(record.id, JobChange(release_key=True))
-                self._looked_up(job, None, None)
-
-        def aliased(record: JobRecord, error: StoreError | None) -> None:
-            if error is not None:
-                missed(error)
-                return
-            gathered = several(record)
-            self.store.result(record.id).then(lambda result: ended(result, gathered), missed)
-
-        def ended(result: ResultRecord | None, gathered: bool) -> None:
-            if result is None:
-                self._looked_up(job, None, None)
+                self._looked_up(job, None)
             else:
-                self._looked_up(job, result.body or b"", None, result.worker, gathered)
+                self._answer(job, self._earlier(job, record))
 
-        def missed(error: Exception) -> None:
-            self._looked_up(job, None, _failure(error))
+        self.store.by_key(job.service.name, as_text(job.key)).then(
+            found, lambda error: self._looked_up(job, _failed(job.uid, error))
+        )
 
-        self.store.by_key(job.service.name, as_text(job.key)).then(found, missed)
-
-    async def recover(self) -> int:
-        """Restore all unfinished jobs in order and return their number. After a failure the next call continues."""
-        collecting = gc.isenabled()
-        gc.disable()  # the restored jobs stay: garbage collection would take a fifth of the time
-        try:
-            return await self._recover()
-        finally:
-            if collecting:
-                gc.enable()
-
-    async def _recover(self) -> int:
-        count = 0
-        await self.deliveries.recover()
-        clients = self.events.expected_clients().copy()
-        async for records in self.store.recover(after=self._recovered):
-            for record in records:
-                who = (record.client, record.dialect)
-                client = clients.get(who)
-                if client is None:
-                    client = clients[who] = self.deliveries.absent_client(record)
-                pieces = await self._pieces(record) if several(record) else {}
-                self.revive(record, client, pieces)
-                self._recovered = record.seq
-            count += len(records)
-        for alias, uid in await self.store.aliases():
-            self.events.restore_alias(uid, alias)
-        self.deliveries.start_grace()
-        return count
+    @deferring
+    async def _earlier(self, job: TrackedJob, record: JobRecord) -> JobResult | None:
+        """Return the result of an earlier job with the same key."""
+        if record.state != DONE:  # the earlier job has no answer: the key counts as new
+            self.store.update(record.id, JobChange(release_key=True))
+            return None
+        if job.user_named and job.uid != record.id:
+            # The client chose another id for the same job: the id must find the record after a restart, too.
+            await confirmed(lambda done: self.store.alias(record.id, job.uid, done))
+        return await self._result(job.uid, record)
 
     async def sweep(self) -> int:
         """Remove expired results by each service's retention, and return their number."""
@@ -244,46 +196,6 @@ class StoreAdapter(JobStorePort):
         return await self.store.sweep(
             wall_time(), Retention(_micros(self.broker.services.default_policy.retention), keep)
         )
-
-    def revive(
-        self, record: JobRecord, client: Client | None = None, pieces: dict[int, Piece] | None = None
-    ) -> None:
-        """Restore the job of a record."""
-        if client is None:
-            client = self.events.absent_client(record.client, record.dialect)
-        options, assignments = read_options(record)
-        job = self.events.revive(
-            client, record.service, record.body, record.envelope, options, record.id, record.submitted
-        )
-        epoch = self.broker.clock.epoch
-        job.ready = 0.0 if record.not_before is None else record.not_before / _MICROS - epoch
-        job.deadline = FOREVER if record.deadline is None else record.deadline / _MICROS - epoch
-        job.number = record.attempt
-        job.began = record.dispatched or 0
-        job.assignments = assignments
-        if options.target is not None and options.target.single:
-            name = options.target.names[0]
-            if options.target.kind == RESOURCES:
-                job.resource = name
-            else:
-                job.pinned_worker = name
-        # A job that was sent again has as many attempts as a new one, see `JobTasks.resend_job`.
-        resent = max(0, record.max_attempts - job.service.policy.retries - 1)
-        self.events.restore(job, record.token, record.worker, pieces, resent)
-
-    async def _pieces(self, record: JobRecord) -> dict[int, Piece]:
-        """Return the parts of a gathered answer that were recorded, by their index."""
-        pieces: dict[int, Piece] = {}
-        after = 0
-        while True:
-            partials = await self.store.partials(record.id, after)
-            if not partials:
-                return pieces
-            for partial in partials:
-                after = partial.number
-                message = Message(partial.body, 0, len(partial.body))
-                index = int(message.take() or b"0")
-                pieces[index] = unpack(message.rest())[0]
 
     def _record(self, job: TrackedJob) -> JobRecord:
         policy = job.service.policy
@@ -310,9 +222,9 @@ class StoreAdapter(JobStorePort):
 
     def _unstall(self) -> None:
         """Let stalled clients continue once half of the backlog that stalled them is written."""
-        if self.events.has_stalled() and not self.store.behind(2 * READY):
+        if self.broker.accounting.stalled and not self.store.behind(2 * READY):
             self.advance()
-            if self.events.unstall(UNSTALLED_PER_TURN):
+            if self.broker.accounting.unstall(UNSTALLED_PER_TURN):
                 asyncio.get_running_loop().call_soon(self._unstall)
 
     def _log_refusals(self) -> None:
@@ -332,31 +244,22 @@ class StoreAdapter(JobStorePort):
         if isinstance(error, StoreBusy):
             self._log_refusals()
         if isinstance(error, DuplicateJob):
-            self._repeat(job)
+            self._answer(job, self._repeated(job))
         else:
             self.events.stored(job, _failure(error))
 
-    def _repeat(self, job: TrackedJob) -> None:
-        """Answer a job whose id exists already: with the recorded result if it is the same request, or a failure."""
-        uid = job.uid
-
-        def found(record: JobRecord | None) -> None:
-            if record is None or record.service != job.requested_service or record.body != job.body:
-                missed(Failure(reasons.DUPLICATE, "there is another job with this id"))
-            else:
-                self._read(uid).then(ended, lambda error: missed(_failure(error)))
-
-        def ended(result: JobResult | None) -> None:
-            if result is None:
-                missed(Failure(reasons.DUPLICATE, "a job with this id is under way"))
-            else:
-                gathered = result.gathered and result.failure is None
-                self._looked_up(job, result.body, result.failure, result.worker, gathered)
-
-        def missed(failure: Failure | None) -> None:
-            self._looked_up(job, None, failure)
-
-        self.store.get(uid).then(found, lambda error: missed(_failure(error)))
+    @deferring
+    async def _repeated(self, job: TrackedJob) -> JobResult | None:
+        """Return the result of a job whose id exists already: the recorded one for the same request, or a failure."""
+        record = await self.store.get(job.uid)
+        if record is None or record.service != job.requested_service or record.body != job.body:
+            failure = Failure(reasons.DUPLICATE, "there is another job with this id")
+        else:
+            result = await self._result(job.uid, record)
+            if result is not None:
+                return result
+            failure = Failure(reasons.DUPLICATE, "a job with this id is under way")
+        return JobResult(job.uid, b"", b"", None, failure, False)
 
     def _recorded(self, job: TrackedJob, error: StoreError | None) -> None:
         self.advance()
@@ -369,16 +272,27 @@ class StoreAdapter(JobStorePort):
         if error is None:
             self.deliveries.record_sent(job.client, job.ending)
 
-    def _looked_up(
-        self,
-        job: TrackedJob,
-        body: bytes | None,
-        failure: Failure | None,
-        worker: bytes = b"",
-        gathered: bool = False,
-    ) -> None:
+    def _answer(self, job: TrackedJob, earlier: Deferred[JobResult | None]) -> None:
+        earlier.then(
+            partial(self._looked_up, job), lambda error: self._looked_up(job, _failed(job.uid, error))
+        )
+
+    def _looked_up(self, job: TrackedJob, earlier: JobResult | None) -> None:
         self.advance()
-        self.events.looked_up(job, body, failure, worker, gathered)
+        if earlier is None:
+            self.events.looked_up(job, None, None)
+        else:
+            gathered = earlier.gathered and earlier.failure is None
+            self.events.looked_up(job, earlier.body, earlier.failure, earlier.worker, gathered)
+
+    def _then(self, tell: Callable[[Failure | None], object]) -> Callable[[StoreError | None], None]:
+        """Return a callback for the store that tells the core about success or failure."""
+
+        def done(error: StoreError | None) -> None:
+            self.advance()
+            tell(_failure(error))
+
+        return done
 
 
 def _failed(uid: str, error: Exception) -> JobResult:

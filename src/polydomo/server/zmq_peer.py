@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 
 from polydomo._version import __version__
 from polydomo.dialects.registry import RESUMED
@@ -17,22 +18,21 @@ from polydomo.dialects.session import (
 )
 from polydomo.errors import ProtocolError
 from polydomo.server.disconnected import Disconnected, discard
-from polydomo.server.peer_base import TURN, PeerBase, PeerHost, close_all
+from polydomo.server.peer_base import PeerBase, PeerGroup, PeerHost
 from polydomo.server.ping import SilenceCheck
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, PeerInfo
+from polydomo.wire.stream import TRAFFIC
+from polydomo.wire.zmtp.connection import Connection, PeerInfo
 
 # Seconds that a peer has to answer a PING that checks its presence.
 PONG = 2.0
 
 
-class ZmqListener:
+class ZmqPeers(PeerGroup["ZmqPeer"]):
     """All ZeroMQ peers of a server, and the disconnected clients that may return within their grace period."""
 
     def __init__(self, server: PeerHost, context: SessionContext) -> None:
-        self.server = server
+        super().__init__(server, partial(ZmqPeer, self))
         self.context = context
-        self.bound: list[str] = []
-        self.peers: set[ZmqPeer] = set()
         self.named: dict[bytes, ZmqPeer] = {}  # by the identity that the peer chose
         self.suspended: dict[bytes, Disconnected] = {}  # by identity
         self._next_identity = int.from_bytes(os.urandom(3), "big")
@@ -72,7 +72,6 @@ class ZmqListener:
 
     def detach(self, peer: ZmqPeer) -> None:
         """Remove a peer whose connection is lost; keep the sessions of clients that may return."""
-        self.peers.discard(peer)
         if self.named.get(peer.link.identity) is peer:
             del self.named[peer.link.identity]
         self._suspend(peer)
@@ -81,15 +80,6 @@ class ZmqListener:
         """Give the connected clients their recovered jobs, if the store was opened after they connected."""
         for peer in list(self.named.values()):
             self._resume(peer.link)
-
-    def inspect(self, now: float) -> None:
-        """Check all peers for silence and slow reading."""
-        for peer in list(self.peers):
-            peer.inspect(now)
-
-    def close(self, *, hurry: bool = False) -> None:
-        """Close all connections after their pending output, or at once."""
-        close_all(self.peers, hurry)
 
     def _suspend(self, peer: ZmqPeer) -> None:
         link = peer.link
@@ -115,12 +105,11 @@ class ZmqListener:
 class ZmqPeer(PeerBase, Transport):
     """One connection. Messages pass through without being queued."""
 
-    def __init__(self, zmq: ZmqListener, listener: str) -> None:
-        super().__init__(zmq.server, listener)
+    def __init__(self, zmq: ZmqPeers, listener: str) -> None:
+        super().__init__(zmq, listener)
         self.zmq = zmq
         self.link: PeerConnection
         self.connection: Connection
-        self.heard = self.server.clock.read()
         self._silence = SilenceCheck()
         self._asked = 0.0  # time of the last PING that checks the peer's presence
 
@@ -134,16 +123,7 @@ class ZmqPeer(PeerBase, Transport):
         self.parser = self.connection = Connection(
             self.link, b"ROUTER", True, self.server.wire_limits, properties=properties
         )
-        if self.begin_handshake():
-            self.connection.start()
-
-    def data_received(self, data: bytes) -> None:
-        server = self.server
-        self.heard = server.clock.read()
-        server.broker.advance(self.heard)  # hot path: `advance` without the wall time
-        self.connection.receive(data)
-        if len(data) >= TURN:
-            self.end_turn()
+        self.begin_handshake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

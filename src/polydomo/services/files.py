@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -124,12 +125,9 @@ class Fss:
             return self._stream(files, url, offset, chunk_size, etag, credit)
 
         def read() -> Any:
-            file = open_file(files.folder, url, etag)
-            try:
+            with closing(open_file(files.folder, url, etag)) as file:
                 data = file.read(offset, chunk_size)
                 head = _head(file, offset, len(data))
-            finally:
-                file.close()
             if encoding == "base64":
                 return head | {"data": b64encode(data).decode()}
             return Raw(msgspec.json.encode(head), data)

@@ -14,8 +14,7 @@ import os
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from threading import Lock
 from typing import NamedTuple
 
@@ -125,8 +124,7 @@ class Folder:
 
     def details(self, url: str) -> Details:
         """Return size and hashes of a file."""
-        file = self.open(url)
-        try:
+        with closing(self.open(url)) as file:
             status = os.fstat(file.fd)
             for _ in range(3):
                 sha256, md5 = self._hash(file.fd, status)
@@ -134,9 +132,7 @@ class Folder:
                 if _key(after) == _key(status):
                     return Details(status.st_size, sha256, md5, status.st_mtime, etag(status))
                 status = after
-            raise NotShared(f"{url}: it is being written; ask again later")
-        finally:
-            file.close()
+        raise NotShared(f"{url}: it is being written; ask again later")
 
     def _walk(self, url: str, wants_folder: bool) -> int:
         """Return a descriptor of the file or folder.
@@ -199,8 +195,7 @@ class Folder:
             item.name.encode()
             status = item.stat(follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode):
-                with self._anything(join([*here, item.name])) as fd:
-                    status = os.fstat(fd)
+                status = self._target_status(join([*here, item.name]))
         except (OSError, ValueError):
             return None
         if stat.S_ISREG(status.st_mode):
@@ -209,14 +204,14 @@ class Folder:
             return Entry(item.name, "folder", 0, status.st_mtime)
         return None
 
-    @contextmanager
-    def _anything(self, url: str) -> Iterator[int]:
+    def _target_status(self, url: str) -> os.stat_result:
+        """Return the status of the file or folder that a link leads to."""
         try:
             fd = self._walk(url, False)
         except NotShared:
             fd = self._walk(url, True)
         try:
-            yield fd
+            return os.fstat(fd)
         finally:
             os.close(fd)
 

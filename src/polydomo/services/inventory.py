@@ -69,18 +69,17 @@ def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Inventor
     environ = os.environ if environ is None else environ
     stamps = {path: _stamp(path)}
     try:
-        sections = yaml_env.read(path, environ)
-        if sections is None:
-            sections = {}
-        if not isinstance(sections, dict):
-            raise ConfigError(f"{path}: is not a mapping", hint="it begins with workers:")
+        sections = _mapping(yaml_env.read(path, environ), f"{path}", "it begins with workers:")
         contents: dict[str, dict[str, Any]] = {}
         for items in _workers(path, sections.get("workers")).values():
             for item in items:
                 if isinstance(item, str) and item not in contents:
                     file = path.parent / item
                     stamps[file] = _stamp(file)
-                    contents[item] = _content(file, environ)
+                    content = yaml_env.read(file, environ)
+                    contents[item] = _mapping(
+                        content, f"{file}", "it holds a worker's settings by their names"
+                    )
         return Inventory(path, sections, contents, stamps)
     except ConfigError as error:
         raise BrokenInventory(error, stamps) from error
@@ -132,23 +131,20 @@ def _append(present: list[Any], more: list[Any]) -> None:
             present.append(item)
 
 
-def _content(file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    content = yaml_env.read(file, environ)
-    if content is None:
+def _mapping(value: Any, place: str, hint: str) -> dict[str, Any]:
+    """Return a mapping, which is empty if it is not given; raise ConfigError for another value."""
+    if value is None:
         return {}
-    if not isinstance(content, dict):
-        raise ConfigError(f"{file}: is not a mapping", hint="it holds a worker's settings by their names")
-    return content
+    if not isinstance(value, dict):
+        raise ConfigError(f"{place}: is not a mapping", hint=hint)
+    return value
 
 
 def _workers(path: Path, section: Any) -> dict[str, list[Any]]:
     """Return the items of each pattern; a single mapping or file name counts as a list."""
-    if section is None:
-        return {}
-    if not isinstance(section, dict):
-        raise ConfigError(f"{path}: workers: is not a mapping", hint="write names or patterns below it")
     workers: dict[str, list[Any]] = {}
-    for pattern, items in section.items():
+    patterns = _mapping(section, f"{path}: workers", "write names or patterns below it")
+    for pattern, items in patterns.items():
         items = [] if items is None else items if isinstance(items, list) else [items]
         for item in items:
             if not isinstance(item, str | dict):
@@ -162,12 +158,9 @@ def _workers(path: Path, section: Any) -> dict[str, list[Any]]:
 
 def _resources(path: Path, section: Any) -> dict[str, list[str]]:
     """Return the resources of each service."""
-    if section is None:
-        return {}
-    if not isinstance(section, dict):
-        raise ConfigError(f"{path}: services: is not a mapping", hint="write {name: {resources: […]}}")
     resources: dict[str, list[str]] = {}
-    for name, own in section.items():
+    services = _mapping(section, f"{path}: services", "write {name: {resources: […]}}")
+    for name, own in services.items():
         found = own.get("resources", []) if isinstance(own, dict) else None
         if not isinstance(found, list) or any(isinstance(item, dict | list) for item in found):
             raise ConfigError(

@@ -16,7 +16,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
@@ -44,24 +44,23 @@ _MARK = re.compile("\ue000(\\d+)\ue001")
 _TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "set", "omap", "pairs")}
 
 
-class _Variable:
+class _Variable(NamedTuple):
     """Occurrence of a variable, or of template code, which is an error if it is used."""
 
-    def __init__(self, match: re.Match[str], name: str, default: str | None, error: str) -> None:
-        self.text = match.string
-        self.start = match.start()
-        self.name = name
-        self.default = default
-        self.error = error
+    match: re.Match[str]  # in the file's text
+    name: str
+    default: str | None = None
+    error: str = ""
 
     @property
     def line(self) -> int:
-        return self.text.count("\n", 0, self.start) + 1
+        return self.match.string.count("\n", 0, self.match.start()) + 1
 
     @property
     def is_commented(self) -> bool:
         """Return whether the variable is most probably in a YAML comment."""
-        return "#" in self.text[self.text.rfind("\n", 0, self.start) + 1 : self.start]
+        text, start = self.match.string, self.match.start()
+        return "#" in text[text.rfind("\n", 0, start) + 1 : start]
 
 
 def read(path: Path, environ: Mapping[str, str]) -> Any:
@@ -216,14 +215,14 @@ def _check_depth(text: str, name: str) -> None:
 def _variable(match: re.Match[str]) -> _Variable:
     text = match[0]
     if match["escaped"]:
-        return _Variable(match, "", text[1:], "")
+        return _Variable(match, "", text[1:])
     if match["template"] or match["odd"]:
         shown = text if len(text) <= 60 else f"{text[:60]}…"
         error = f"{shown} is template code" if match["template"] else f"{shown} is no variable"
         return _Variable(match, text[0], None, error)
     name = match["name"] or match["dotted"] or match["indexed"]
     default = match["default"]
-    return _Variable(match, name, None if default is None else default[2:], "")
+    return _Variable(match, name, None if default is None else default[2:])
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,8 @@ the rules of a job's life, which are the same for all stores.
 from __future__ import annotations
 
 from polydomo.store.errors import StoreInvalid, StoreUnusable
-from polydomo.store.store import BACKLOG, BATCH, CallSoon, Store
+from polydomo.store.store import BACKLOG, BATCH, Store
+from polydomo.store.writer import CallSoon
 
 __all__ = ["CallSoon", "Store", "open_store"]
 

@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from polydomo import private_files
 from polydomo.store.damage import connect_readonly, quick_check
 from polydomo.store.disk import translate_error
 from polydomo.store.errors import StoreCorrupt, StoreError, StoreUnusable
@@ -54,9 +55,9 @@ def back_up(
         found = quick_check(partial, FOREVER)
         if found.problems:
             raise StoreCorrupt(f"{source} is damaged: {found.problems[0]}", hint="restore an older copy")
-        _sync(partial)
+        private_files.sync(partial)
         partial.replace(target)
-        _sync(target.parent)
+        private_files.sync(target.parent)
     except (OSError, sqlite3.Error) as error:
         translated = translate_error(error, target if isinstance(error, OSError) else source)
         raise translated or StoreUnusable(f"{source}: {error}", hint="is it a store?") from error
@@ -81,14 +82,6 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], object] | 
         writing.execute("PRAGMA journal_mode = DELETE")
         jobs: int = writing.execute("SELECT count(*) FROM jobs").fetchone()[0]
         return jobs
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def store_file(url: str) -> Path:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from polydomo.store.errors import StoreNewer
@@ -15,6 +16,17 @@ Row = tuple[Any, ...]
 
 class Database(ABC):
     """A connection, used by one thread at a time. Methods raise the driver's errors."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit when the block ends, roll back if it raises."""
+        self.begin()
+        try:
+            yield
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
 
     @abstractmethod
     def begin(self) -> None:
@@ -65,13 +77,8 @@ def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) ->
     """
     version = -1
     while version < len(migrations):
-        database.begin()
-        try:
+        with database.transaction():
             version = _migrate_once(database, migrations)
-            database.commit()
-        except BaseException:
-            database.rollback()
-            raise
 
 
 def _migrate_once(database: Database, migrations: Sequence[Migration]) -> int:

@@ -9,13 +9,12 @@ anything to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 from typing import Final
 
 from polydomo.store import queries
 from polydomo.store.database import Database, Row
 from polydomo.store.records import KvItem
-from polydomo.store.repository import KvRepository
 
 # How many of the oldest items are read at once.
 PAGE: Final = 500
@@ -23,17 +22,19 @@ PAGE: Final = 500
 BEFORE_ALL: Final = -(1 << 63)  # earlier than any time
 
 
-class KvBatch(KvRepository):
-    """The operations of a batch, by rounds."""
+class KvBatch:
+    """The operations of a batch on items of the key-value store, by rounds."""
 
     def __init__(self) -> None:
         self._rounds: list[_Round] = []
         self._round_of: dict[str, int] = {}  # the current round of a space
 
     def put(self, item: KvItem) -> None:
+        """Add the item, or replace the one with its name."""
         self._current(item.space).items[item.space, item.name] = item
 
     def drop(self, space: str, name: bytes | None) -> None:
+        """Remove the item with that name, or all items of the space."""
         current = self._current(space)
         if name is not None:
             current.items[space, name] = None
@@ -43,6 +44,7 @@ class KvBatch(KvRepository):
         current.cleared.add(space)
 
     def trim(self, space: str, now: int, size: int | None) -> None:
+        """Remove expired items, then the oldest (by time, then name) until `size` bytes of values are left."""
         self._current(space).trims[space] = (now, size)
         self._round_of[space] = self._round_of.get(space, 0) + 1
 
@@ -84,9 +86,15 @@ class _Round:
         if new:
             # Deleted and inserted, not updated: PostgreSQL's bulk update would put a large value into JSON.
             database.insert(queries.ITEMS, new)
-        _add_totals(
-            database, _sums(((row[0], 1, row[4]) for row in new), ((row[0], -1, -row[2]) for row in old))
-        )
+        items: Counter[bytes] = Counter()  # changes of the spaces' totals
+        sizes: Counter[bytes] = Counter()
+        for space, _, _, _, size, _ in new:
+            items[space] += 1
+            sizes[space] += size
+        for space, _, size in old:
+            items[space] -= 1
+            sizes[space] -= size
+        _add_totals(database, [(space, items[space], sizes[space]) for space in items])
         if len(new) < len(self.items):
             database.execute(queries.DELETE_EMPTY_SPACES)
 
@@ -94,6 +102,11 @@ class _Round:
 def encode_space(space: str) -> bytes:
     """Encode a space's name for the databases: their text has no NUL, but a service's name may have one."""
     return space.encode(errors="surrogatepass")
+
+
+def decode_space(name: bytes) -> str:
+    """Return the name of a space from its encoded form."""
+    return name.decode(errors="surrogatepass")
 
 
 def _trim(database: Database, space: bytes, now: int, size: int | None) -> None:
@@ -125,16 +138,6 @@ def _trim(database: Database, space: bytes, now: int, size: int | None) -> None:
 
 def _row(item: KvItem) -> Row:
     return (encode_space(item.space), item.name, item.at, item.until, len(item.value), item.value)
-
-
-def _sums(*changes: Iterable[tuple[bytes, int, int]]) -> list[Row]:
-    """Add up the changes by space."""
-    sums: dict[bytes, tuple[int, int]] = {}
-    for rows in changes:
-        for space, items, size in rows:
-            before = sums.get(space, (0, 0))
-            sums[space] = (before[0] + items, before[1] + size)
-    return [(space, items, size) for space, (items, size) in sums.items()]
 
 
 def _add_totals(database: Database, rows: list[Row]) -> None:

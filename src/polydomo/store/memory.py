@@ -1,321 +1,69 @@
-"""The store in memory: for tests, and the model with which the databases are compared."""
+"""The store in memory: a SQLite database without a file, for values that need not survive the broker.
+
+There is no disk to wait for, so there are no threads: reads and writes run on the loop's thread, in its next turn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import copy
-from itertools import islice
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from pathlib import Path
 from typing import TypeVar
 
 from polydomo.deferred import Deferred
-from polydomo.store.errors import StoreClosed, StoreError
-from polydomo.store.kv import MemoryKv
-from polydomo.store.operations import Operation
-from polydomo.store.records import (
-    DEAD,
-    AttemptRecord,
-    EventRecord,
-    JobChange,
-    JobCount,
-    JobFilter,
-    JobPage,
-    JobProgress,
-    JobRecord,
-    KvItem,
-    PartialRecord,
-    ResultRecord,
-    Retention,
-)
-from polydomo.store.repository import Repository
-from polydomo.store.store import (
-    BACKLOG,
-    BATCH,
-    ENDINGS,
-    RECOVERY_BYTES,
-    RECOVERY_JOBS,
-    CallSoon,
-    Store,
-    page_position,
-)
+from polydomo.store.database import Database, migrate
+from polydomo.store.errors import StoreClosed
+from polydomo.store.operations import Operation, Outcomes, execute
+from polydomo.store.sqlite_database import SqliteDatabase
+from polydomo.store.store import BACKLOG, BATCH, Store
+from polydomo.store.writer import CallSoon, answer, commit, schedule
 
 T = TypeVar("T")
 
 
-class MemoryRepository(Repository):
-    """Dictionaries by the job's `seq`."""
-
-    def __init__(self) -> None:
-        self.jobs: dict[int, JobRecord] = {}
-        self.seqs: dict[str, int] = {}
-        self.keys: dict[tuple[bytes, str], int] = {}
-        self.attempts: dict[int, list[AttemptRecord]] = {}
-        self.partials: dict[int, list[PartialRecord]] = {}
-        self.events: dict[int, list[EventRecord]] = {}
-        self.results: dict[int, bytes] = {}
-        self.aliases: dict[str, int] = {}
-        self.ledger_position = 0
-        self._kv = MemoryKv()
-
-    @property
-    def kv(self) -> MemoryKv:
-        return self._kv
-
-    def find(self, job_id: str) -> JobRecord | None:
-        seq = self.seqs.get(job_id)
-        return None if seq is None else self.jobs[seq]
-
-    def find_by_key(self, service: bytes, key: str) -> JobRecord | None:
-        seq = self.keys.get((service, key))
-        return None if seq is None else self.jobs[seq]
-
-    def find_by_name(self, name: str) -> JobRecord | None:
-        """Return the job with that id, or else the one with that alias."""
-        seq = self.seqs.get(name, self.aliases.get(name, 0))
-        return self.jobs.get(seq)
-
-    def insert(self, job: JobRecord) -> None:
-        self.jobs[job.seq] = job
-        self.seqs[job.id] = job.seq
-        if job.key is not None:
-            self.keys[job.service, job.key] = job.seq
-
-    def save_progress(self, job: JobProgress) -> None:
-        """Do nothing: the operation changed the record itself."""
-
-    def save_state(self, job: JobProgress, old: str) -> None:
-        """Do nothing: the operation changed the record itself."""
-
-    def save_change(self, job: JobProgress, change: JobChange) -> None:
-        record = self.jobs[job.seq]
-        if change.release_key:
-            self._release_key(record)
-        change.apply_to(record)
-
-    def remove(self, job: JobProgress) -> None:
-        self._release_key(self.jobs.pop(job.seq))
-        del self.seqs[job.id]
-        for table in (self.attempts, self.partials, self.events, self.results):
-            table.pop(job.seq, None)
-        self.aliases = {name: seq for name, seq in self.aliases.items() if seq != job.seq}
-
-    def withdraw_ending(self, ending: int) -> None:
-        """Do nothing: the store's counter only grows."""
-
-    def set_ledger_position(self, ending: int) -> None:
-        self.ledger_position = max(self.ledger_position, ending)
-
-    def add_attempt(self, job: JobProgress, record: AttemptRecord) -> None:
-        self.attempts.setdefault(job.seq, []).append(record)
-
-    def add_partial(self, job: JobProgress, record: PartialRecord) -> None:
-        self.partials.setdefault(job.seq, []).append(record)
-
-    def add_event(self, job: JobProgress, record: EventRecord) -> None:
-        self.events.setdefault(job.seq, []).append(record)
-
-    def add_alias(self, job: JobProgress, name: str) -> None:
-        self.aliases[name] = job.seq
-
-    def set_result(self, job: JobProgress, body: bytes | None) -> None:
-        if body is None:
-            self.results.pop(job.seq, None)
-        else:
-            self.results[job.seq] = body
-
-    def _release_key(self, job: JobRecord) -> None:
-        if job.key is not None:
-            del self.keys[job.service, job.key]
-
-
 class MemoryStore(Store):
-    """Applies writes at once, and reports them together in the loop's next turn, as a database does."""
+    """The jobs and items of one process. Writes of one turn of the loop are one transaction, as in a database."""
 
     def __init__(self, call_soon: CallSoon, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
         super().__init__(call_soon, backlog_limit, batch)
-        self._repository = MemoryRepository()
-        self._applied: list[tuple[Operation, StoreError | None]] = []
+        self._queued: list[Operation] = []
 
-    def get(self, job_id: str) -> Deferred[JobRecord | None]:
-        return self._read(lambda: _copy(self._repository.find_by_name(job_id)))
-
-    def by_key(self, service: bytes, key: str) -> Deferred[JobRecord | None]:
-        return self._read(lambda: _copy(self._repository.find_by_key(service, key)))
-
-    def result(self, job_id: str) -> Deferred[ResultRecord | None]:
-        def query() -> ResultRecord | None:
-            job = self._repository.find_by_name(job_id)
-            if job is None or job.finished is None:
-                return None
-            return ResultRecord(
-                job.id,
-                job.service,
-                job.state,
-                job.attempt,
-                job.worker,
-                job.code,
-                job.message,
-                job.finished,
-                self._repository.results.get(job.seq),
-            )
-
-        return self._read(query)
-
-    def attempts(self, job_id: str) -> Deferred[list[AttemptRecord]]:
-        def query() -> list[AttemptRecord]:
-            job = self._repository.find(job_id)
-            if job is None:
-                return []
-            records = list(self._repository.attempts.get(job.seq, ()))
-            if job.dispatched is not None:
-                outcome = "" if job.finished is None else job.state
-                records.append(
-                    AttemptRecord(job.attempt, job.worker, job.dispatched, job.finished, outcome, job.token)
-                )
-            return records
-
-        return self._read(query)
-
-    def partials(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[PartialRecord]]:
-        def query() -> list[PartialRecord]:
-            records = self._repository.partials.get(self._repository.seqs.get(job_id, 0), [])
-            return [record for record in records if record.number > after][:limit]
-
-        return self._read(query)
-
-    def events(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[EventRecord]]:
-        def query() -> list[EventRecord]:
-            records = self._repository.events.get(self._repository.seqs.get(job_id, 0), [])
-            return [record for record in records if record.number > after][:limit]
-
-        return self._read(query)
-
-    def find(self, filter: JobFilter) -> Deferred[JobPage]:
-        def query() -> JobPage:
-            after = page_position(filter)
-            jobs = [job for job in self._repository.jobs.values() if _matches(job, filter, after)]
-            if not filter.oldest_first:
-                jobs.reverse()
-            page = [_without_request(job) for job in jobs[: filter.limit]]
-            return JobPage(page, str(page[-1].seq) if len(jobs) > len(page) else None)
-
-        return self._read(query)
-
-    def counts(self) -> Deferred[list[JobCount]]:
-        def query() -> list[JobCount]:
-            tally: dict[tuple[bytes, str], int] = {}
-            for job in self._repository.jobs.values():
-                tally[job.service, job.state] = tally.get((job.service, job.state), 0) + 1
-            return [JobCount(service, state, jobs) for (service, state), jobs in sorted(tally.items())]
-
-        return self._read(query)
-
-    def aliases(self) -> Deferred[list[tuple[str, str]]]:
-        def query() -> list[tuple[str, str]]:
-            jobs = {seq: job.id for seq, job in self._repository.jobs.items() if job.finished is None}
-            return [(name, jobs[seq]) for name, seq in self._repository.aliases.items() if seq in jobs]
-
-        return self._read(query)
-
-    def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Deferred[list[JobRecord]]:
-        def query() -> list[JobRecord]:
-            jobs = (job for job in self._repository.jobs.values() if job.finished is None and job.seq > after)
-            found: list[JobRecord] = []
-            size = 0
-            for job in islice(jobs, limit):
-                size += job.size_in
-                if found and size > RECOVERY_BYTES:
-                    break
-                found.append(copy(job))
-            return found
-
-        return self._read(query)
-
-    def endings(self, after: int, limit: int = ENDINGS) -> Deferred[list[JobRecord]]:
-        def query() -> list[JobRecord]:
-            ended = [job for job in self._repository.jobs.values() if (job.ending or 0) > after]
-            ended.sort(key=lambda job: job.ending or 0)
-            return [_without_request(job) for job in ended[:limit]]
-
-        return self._read(query)
-
-    def ledger_position(self) -> Deferred[int]:
-        return self._read(lambda: self._repository.ledger_position)
-
-    def item(self, space: str, name: bytes) -> Deferred[KvItem | None]:
-        return self._read(lambda: self._repository.kv.item(space, name))
-
-    def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[KvItem]]:
-        return self._read(lambda: self._repository.kv.items(space, after, limit))
-
-    def space_totals(self, space: str) -> Deferred[tuple[int, int]]:
-        return self._read(lambda: self._repository.kv.totals(space))
-
-    def spaces(self, prefix: str = "") -> Deferred[list[str]]:
-        return self._read(lambda: self._repository.kv.spaces(prefix))
+    @cached_property
+    def _database(self) -> SqliteDatabase:
+        """The database. It is made when it is first used, because most brokers never do."""
+        database = SqliteDatabase(Path("memory"), "memory")
+        migrate(database)
+        return database
 
     def close(self) -> None:
-        self._closed = True
+        if not self._closed:
+            self._closed = True
+            schedule(self._call_soon, self._close)  # after the reads and writes that are scheduled
 
     def _submit(self, operation: Operation) -> None:
-        outcome = operation.apply(self._repository)
-        if not self._applied:
-            self._call_soon(self._report)
-        self._applied.append((operation, outcome))
+        if not self._queued:
+            self._call_soon(self._write_queued)
+        self._queued.append(operation)
 
-    def _report(self) -> None:
-        applied, self._applied = self._applied, []
-        self._finish([operation for operation, _ in applied], [outcome for _, outcome in applied])
+    def _write_queued(self) -> None:
+        batch, self._queued = self._queued, []
+        self._finish(batch, commit(self._execute, batch))
 
-    def _expired(self, now: int, retention: Retention, limit: int) -> Deferred[list[str]]:
-        def is_expired(job: JobRecord) -> bool:
-            cutoff = retention.cutoff(job.service, now)
-            return (
-                job.finished is not None
-                and job.state != DEAD
-                and cutoff is not None
-                and job.finished <= cutoff
-            )
+    def _execute(self, operations: Sequence[Operation]) -> Outcomes:
+        with self._database.transaction():
+            return execute(self._database, operations)
 
-        return self._read(
-            lambda: [job.id for job in self._repository.jobs.values() if is_expired(job)][:limit]
-        )
-
-    def _read(self, query: Callable[[], T]) -> Deferred[T]:
+    def _read(self, query: Callable[[Database], T]) -> Deferred[T]:
         reply: Deferred[T] = Deferred()
-
-        def answer() -> None:
-            try:
-                value = query()
-            except StoreError as error:
-                reply.fail(error)
-            else:
-                reply.settle(value)
-
         if self._closed:
             reply.fail(StoreClosed("the store is closed"))
         else:
-            self._call_soon(answer)
+            self._call_soon(partial(answer, partial(self._query, query), reply, self._call_soon))
         return reply
 
+    def _query(self, query: Callable[[Database], T]) -> T:
+        return query(self._database)
 
-def _without_request(job: JobRecord) -> JobRecord:
-    job = copy(job)
-    job.body = job.envelope = job.options = b""
-    return job
-
-
-def _copy(job: JobRecord | None) -> JobRecord | None:
-    return None if job is None else copy(job)
-
-
-def _matches(job: JobRecord, filter: JobFilter, after: int | None) -> bool:
-    return (
-        (filter.state is None or job.state == filter.state)
-        and (filter.service is None or job.service == filter.service)
-        and (filter.client is None or job.client == filter.client)
-        and (filter.key is None or job.key == filter.key)
-        and (filter.parent is None or job.parent == filter.parent)
-        and (filter.since is None or job.submitted >= filter.since)
-        and (filter.before is None or job.submitted < filter.before)
-        and (after is None or (job.seq > after if filter.oldest_first else job.seq < after))
-    )
+    def _close(self) -> None:
+        if "_database" in vars(self):
+            self._database.close()

@@ -1,8 +1,8 @@
 """Write operations: which writes a job's state allows, and what they change.
 
-The three stores differ in where the jobs are, not in what may happen to them. An operation changes a `Repository`:
-dictionaries in memory, or a batch that is loaded from a database before and written after. A store has one writer,
-which applies the operations one after the other in the order in which they were made.
+The three stores differ in where the jobs are, not in what may happen to them. An operation changes a `WriteBatch`,
+which is loaded from a database before and written after. A store has one writer, which applies the operations one
+after the other in the order in which they were made.
 
 Fencing: attempt numbers only grow. A write on behalf of an attempt older than the latest is refused, and so is a
 second end of a job. A write of an attempt *newer* than the latest known is accepted: the record of its start was lost
@@ -18,6 +18,8 @@ from typing import Final
 
 import msgspec
 
+from polydomo.store.batch import WriteBatch
+from polydomo.store.database import Database
 from polydomo.store.errors import (
     AlreadyFinished,
     DuplicateJob,
@@ -41,7 +43,6 @@ from polydomo.store.records import (
     KvItem,
     PartialRecord,
 )
-from polydomo.store.repository import Repository
 
 # Called on the owner's thread when the write is on disk (None) or has failed.
 DoneCallback = Callable[[StoreError | None], object]
@@ -50,6 +51,8 @@ SUPERSEDED: Final = "superseded"  # outcome of an attempt that ended because the
 
 # Approximate size of an operation's objects in the queue, besides its bodies.
 OVERHEAD: Final = 512
+
+Outcomes = list[StoreError | None]  # of the operations of a batch, in their order
 
 
 class Operation(msgspec.Struct, eq=False):
@@ -67,8 +70,8 @@ class Operation(msgspec.Struct, eq=False):
         return ()
 
     @abstractmethod
-    def apply(self, repository: Repository) -> StoreRefusal | None:
-        """Change the repository, or return why the write is refused."""
+    def apply(self, batch: WriteBatch) -> StoreRefusal | None:
+        """Change the batch, or return why the write is refused."""
 
 
 class AddJob(Operation):
@@ -83,15 +86,15 @@ class AddJob(Operation):
     def ids(self) -> Sequence[str]:
         return (self.job.id,)
 
-    def apply(self, repository: Repository) -> StoreRefusal | None:
+    def apply(self, batch: WriteBatch) -> StoreRefusal | None:
         job = self.job
-        if repository.find(job.id) is not None:
+        if batch.find(job.id) is not None:
             return DuplicateJob(f"there is a job {job.id} already")
         if job.key is not None:
-            holder = repository.find_by_key(job.service, job.key)
+            holder = batch.find_by_key(job.service, job.key)
             if holder is not None:
                 return DuplicateKey(f"job {holder.id} has the idempotency key {job.key!r} already")
-        repository.insert(copy(job))
+        batch.insert(copy(job))
         return None
 
 
@@ -103,14 +106,14 @@ class JobOperation(Operation):
     def ids(self) -> Sequence[str]:
         return (self.job_id,)
 
-    def apply(self, repository: Repository) -> StoreRefusal | None:
-        job = repository.find(self.job_id)
+    def apply(self, batch: WriteBatch) -> StoreRefusal | None:
+        job = batch.find(self.job_id)
         if job is None:
             return UnknownJob(f"there is no job {self.job_id}")
-        return self.apply_to(repository, job)
+        return self.apply_to(batch, job)
 
     @abstractmethod
-    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
+    def apply_to(self, batch: WriteBatch, job: JobProgress) -> StoreRefusal | None:
         """Change the job, or return why the write is refused."""
 
 
@@ -122,51 +125,50 @@ class StartAttempt(JobOperation):
     at: int
     token: bytes
 
-    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
+    def apply_to(self, batch: WriteBatch, job: JobProgress) -> StoreRefusal | None:
         if job.finished is not None:
             return _already_finished(job)
         if self.number <= job.attempt:
             return _superseded(job, self.number)
-        _end_attempt(repository, job, self.at, SUPERSEDED)
+        _end_attempt(batch, job, self.at, SUPERSEDED)
         job.attempt = self.number
         job.worker = self.worker
         job.token = self.token
         job.dispatched = self.at
-        _enter_state(repository, job, RUNNING)
+        _enter_state(batch, job, RUNNING)
         return None
 
 
-class AddPartial(JobOperation):
+class AddRecord(JobOperation):
+    """Add a record with a body to a job."""
+
+    record: PartialRecord | EventRecord
+
+    @property
+    def size(self) -> int:
+        return OVERHEAD + len(self.record.body)
+
+    def apply_to(self, batch: WriteBatch, job: JobProgress) -> StoreRefusal | None:
+        batch.add_record(job, self.record)
+        return None
+
+
+class AddEvent(AddRecord):
+    """Add an event. Events are not fenced: they are accepted from any attempt, also after the job's end."""
+
+
+class AddPartial(AddRecord):
     """Add a partial reply."""
 
     record: PartialRecord
 
-    @property
-    def size(self) -> int:
-        return OVERHEAD + len(self.record.body)
-
-    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
-        refusal = _fence(repository, job, self.record.attempt, self.record.at)
+    def apply_to(self, batch: WriteBatch, job: JobProgress) -> StoreRefusal | None:
+        refusal = _fence(batch, job, self.record.attempt, self.record.at)
         if refusal is not None:
             return refusal
         job.size_out += len(self.record.body)
-        repository.add_partial(job, self.record)
-        repository.save_progress(job)
-        return None
-
-
-class AddEvent(JobOperation):
-    """Add an event. Events are not fenced: they are accepted from any attempt, also after the job's end."""
-
-    record: EventRecord
-
-    @property
-    def size(self) -> int:
-        return OVERHEAD + len(self.record.body)
-
-    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
-        repository.add_event(job, self.record)
-        return None
+        batch.save_progress(job)
+        return super().apply_to(batch, job)
 
 
 class AddAlias(JobOperation):
@@ -174,8 +176,8 @@ class AddAlias(JobOperation):
 
     name: str
 
-    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
-        repository.add_alias(job, self.name)
+    def apply_to(self, batch: WriteBatch, job: JobProgress) -> StoreRefusal | None:
+        batch.add_alias(job, self.name)
         return None
 
 
@@ -194,12 +196,12 @@ class FinishJob(JobOperation):
     def size(self) -> int:
         return OVERHEAD + len(self.body or b"")
 
-    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
+    def apply_to(self, batch: WriteBatch, job: JobProgress) -> StoreRefusal | None:
         lost = 0 < self.attempt == job.attempt and job.dispatched is None and job.finished is None
         if lost and self.state == DONE:
             # The broker may still end a job that waits again, but a worker's reply to the lost attempt is too late.
             return _superseded(job, self.attempt)
-        refusal = _fence(repository, job, self.attempt, self.at)
+        refusal = _fence(batch, job, self.attempt, self.at)
         if refusal is not None:
             return refusal
         job.code = self.code
@@ -208,8 +210,8 @@ class FinishJob(JobOperation):
         job.ending = self.ending
         if self.body is not None:
             job.size_out += len(self.body)
-            repository.set_result(job, self.body)
-        _enter_state(repository, job, self.state)
+            batch.set_result(job, self.body)
+        _enter_state(batch, job, self.state)
         return None
 
 
@@ -218,23 +220,23 @@ class ReviveJob(JobOperation):
 
     at: int
 
-    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
+    def apply_to(self, batch: WriteBatch, job: JobProgress) -> StoreRefusal | None:
         if job.finished is None or job.state == DONE:
             return WrongState(
                 f"job {job.id} is {job.state}; only jobs that finished without a result can be sent again"
             )
-        _end_attempt(repository, job, job.finished, job.state)
+        _end_attempt(batch, job, job.finished, job.state)
         job.finished = None
         if job.ending is not None:
-            repository.withdraw_ending(job.ending)
+            batch.raise_counter("ending", job.ending)
             job.ending = None
         job.code = ""
         job.message = ""
         job.size_out = 0
         job.not_before = None
         job.queued = self.at
-        repository.set_result(job, None)
-        _enter_state(repository, job, WAITING)
+        batch.set_result(job, None)
+        _enter_state(batch, job, WAITING)
         return None
 
 
@@ -247,18 +249,18 @@ class UpdateJob(JobOperation):
     def size(self) -> int:
         return OVERHEAD + len(self.change.options or b"")
 
-    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
+    def apply_to(self, batch: WriteBatch, job: JobProgress) -> StoreRefusal | None:
         if job.finished is not None and self.change != JobChange(release_key=True):
             return _already_finished(job)
-        repository.save_change(job, self.change)
+        batch.save_change(job, self.change)
         return None
 
 
 class RemoveJob(JobOperation):
     """Remove a job and everything that belongs to it."""
 
-    def apply_to(self, repository: Repository, job: JobProgress) -> StoreRefusal | None:
-        repository.remove(job)
+    def apply_to(self, batch: WriteBatch, job: JobProgress) -> StoreRefusal | None:
+        batch.remove(job)
         return None
 
 
@@ -271,12 +273,12 @@ class RemoveExpired(Operation):
     def ids(self) -> Sequence[str]:
         return self.job_ids
 
-    def apply(self, repository: Repository) -> StoreRefusal | None:
+    def apply(self, batch: WriteBatch) -> StoreRefusal | None:
         self.removed = 0
         for job_id in self.job_ids:
-            job = repository.find(job_id)
+            job = batch.find(job_id)
             if job is not None and job.finished is not None and job.state != DEAD:
-                repository.remove(job)
+                batch.remove(job)
                 self.removed += 1
         return None
 
@@ -286,8 +288,8 @@ class SetLedgerPosition(Operation):
 
     ending: int
 
-    def apply(self, repository: Repository) -> StoreRefusal | None:
-        repository.set_ledger_position(self.ending)
+    def apply(self, batch: WriteBatch) -> StoreRefusal | None:
+        batch.raise_counter("ledger", self.ending)
         return None
 
 
@@ -300,8 +302,8 @@ class PutItem(Operation):
     def size(self) -> int:
         return OVERHEAD + len(self.item.value) + len(self.item.name)
 
-    def apply(self, repository: Repository) -> StoreRefusal | None:
-        repository.kv.put(self.item)
+    def apply(self, batch: WriteBatch) -> StoreRefusal | None:
+        batch.kv.put(self.item)
         return None
 
 
@@ -311,8 +313,8 @@ class DropItem(Operation):
     space: str
     name: bytes | None
 
-    def apply(self, repository: Repository) -> StoreRefusal | None:
-        repository.kv.drop(self.space, self.name)
+    def apply(self, batch: WriteBatch) -> StoreRefusal | None:
+        batch.kv.drop(self.space, self.name)
         return None
 
 
@@ -323,37 +325,51 @@ class TrimSpace(Operation):
     now: int
     limit: int | None
 
-    def apply(self, repository: Repository) -> StoreRefusal | None:
-        repository.kv.trim(self.space, self.now, self.limit)
+    def apply(self, batch: WriteBatch) -> StoreRefusal | None:
+        batch.kv.trim(self.space, self.now, self.limit)
         return None
 
 
-def _enter_state(repository: Repository, job: JobProgress, state: str) -> None:
+def execute(database: Database, operations: Sequence[Operation]) -> Outcomes:
+    """Apply the operations in the open transaction and return the outcome of each."""
+    batch = WriteBatch()
+    new = [operation.job for operation in operations if isinstance(operation, AddJob)]
+    batch.load(
+        database,
+        {job_id for operation in operations for job_id in operation.ids()},
+        {(job.key, job.service) for job in new if job.key is not None},
+    )
+    outcomes: Outcomes = [operation.apply(batch) for operation in operations]
+    batch.write(database)
+    return outcomes
+
+
+def _enter_state(batch: WriteBatch, job: JobProgress, state: str) -> None:
     old = job.state
     job.state = state
-    repository.save_state(job, old)
+    batch.save_state(job, old)
 
 
-def _end_attempt(repository: Repository, job: JobProgress, at: int, outcome: str) -> None:
+def _end_attempt(batch: WriteBatch, job: JobProgress, at: int, outcome: str) -> None:
     """Move the latest attempt from the job's own fields to a record of its own."""
     if job.dispatched is not None:
         record = AttemptRecord(job.attempt, job.worker, job.dispatched, at, outcome, job.token)
-        repository.add_attempt(job, record)
+        batch.add_record(job, record)
         job.dispatched = None
         job.worker = job.token = b""
 
 
-def _fence(repository: Repository, job: JobProgress, attempt: int, at: int) -> StoreRefusal | None:
+def _fence(batch: WriteBatch, job: JobProgress, attempt: int, at: int) -> StoreRefusal | None:
     """Refuse a write of an attempt that is over. The start of an attempt newer than known is recorded late."""
     if job.finished is not None:
         return _already_finished(job)
     if attempt < job.attempt:
         return _superseded(job, attempt)
     if attempt > job.attempt:
-        _end_attempt(repository, job, at, SUPERSEDED)
+        _end_attempt(batch, job, at, SUPERSEDED)
         job.attempt = attempt
         job.dispatched = at
-        _enter_state(repository, job, RUNNING)
+        _enter_state(batch, job, RUNNING)
     return None
 
 

@@ -15,14 +15,12 @@ from typing import Final, NamedTuple, TypeVar
 import psycopg
 
 from polydomo.store import queries
-from polydomo.store.batch import execute
 from polydomo.store.database import Database, Row, migrate
 from polydomo.store.errors import StoreLocked, StoreUnreachable, StoreUnusable
-from polydomo.store.operations import AddJob, Operation, RemoveJob
+from polydomo.store.operations import AddJob, Operation, Outcomes, RemoveJob, execute
 from polydomo.store.postgres_database import PostgresDatabase, first_line, is_lost, translate_error
-from polydomo.store.sql import SqlStore
-from polydomo.store.store import BACKLOG, BATCH, CallSoon
-from polydomo.store.writer import Outcomes
+from polydomo.store.store import BACKLOG, BATCH, Store
+from polydomo.store.writer import CallSoon
 
 T = TypeVar("T")
 
@@ -106,7 +104,7 @@ class UncertainCommit(NamedTuple):
     outcomes: Outcomes
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(Store):
     """A store in a PostgreSQL schema."""
 
     def __init__(
@@ -147,19 +145,17 @@ class PostgresStore(SqlStore):
                 return self._transact(database, operations) if outcomes is None else outcomes
             except Exception as error:
                 if not is_lost(error, database):
-                    database.rollback()
                     if self._uncertain is not None and self._uncertain.operations is operations:
                         self._uncertain = None  # the server reported that it did not commit
                     raise translate_error(error) or error from error
                 connection.reset(error, deadline)
 
     def _transact(self, database: PostgresDatabase, operations: Sequence[Operation]) -> Outcomes:
-        database.begin()
-        outcomes = execute(database, operations)
-        number = secrets.randbits(62)  # unique, also among other brokers that used the store in between
-        database.execute(queries.SET_BATCH_NUMBER, batch=number)
-        self._uncertain = UncertainCommit(number, operations, outcomes)
-        database.commit()
+        with database.transaction():
+            outcomes = execute(database, operations)
+            number = secrets.randbits(62)  # unique, also among other brokers that used the store in between
+            database.execute(queries.SET_BATCH_NUMBER, batch=number)
+            self._uncertain = UncertainCommit(number, operations, outcomes)
         self._uncertain = None
         return outcomes
 
@@ -172,18 +168,17 @@ class PostgresStore(SqlStore):
         uncertain = self._uncertain
         if uncertain is None:
             return None
-        database.begin()
-        # Waits for the former connection's transaction, should it still be committing.
-        committed = database.fetch(queries.BATCH_NUMBER)[0][0] == uncertain.number
-        if committed and uncertain.operations is not operations:
-            pairs = zip(uncertain.operations, uncertain.outcomes, strict=True)
-            added = [
-                operation.job.id
-                for operation, error in pairs
-                if isinstance(operation, AddJob) and error is None
-            ]
-            execute(database, [RemoveJob(None, job_id) for job_id in added])
-        database.commit()
+        with database.transaction():
+            # Waits for the former connection's transaction, should it still be committing.
+            committed = database.fetch(queries.BATCH_NUMBER)[0][0] == uncertain.number
+            if committed and uncertain.operations is not operations:
+                pairs = zip(uncertain.operations, uncertain.outcomes, strict=True)
+                added = [
+                    operation.job.id
+                    for operation, error in pairs
+                    if isinstance(operation, AddJob) and error is None
+                ]
+                execute(database, [RemoveJob(None, job_id) for job_id in added])
         self._uncertain = None
         return uncertain.outcomes if committed and uncertain.operations is operations else None
 

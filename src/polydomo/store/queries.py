@@ -12,6 +12,9 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, NamedTuple
 
+from polydomo.store.errors import StoreInvalid
+from polydomo.store.records import ENDED, OPEN, JobFilter
+
 # A named parameter in a query.
 PARAMETER: Final = re.compile(r":([a-z_]+)")
 
@@ -55,6 +58,7 @@ PROGRESS: Final = _columns(
     "id:text service:bytes seq state:text attempt worker:bytes queued not_before dispatched finished "
     "code:text message:text size_out token:bytes ending"
 )
+CHANGING: Final = PROGRESS[2:]  # `seq`, and the columns that change
 REST: Final = _columns(
     "client:bytes dialect:text key:text parent:text target:text priority max_attempts timeout deadline "
     "submitted size_in"
@@ -70,8 +74,8 @@ RESULTS: Final = SqlTable("results", _columns("seq body:bytes"))
 ATTEMPTS: Final = SqlTable(
     "attempts", _columns("seq number worker:bytes started ended outcome:text token:bytes")
 )
-PARTIALS: Final = SqlTable("partials", _columns("number seq attempt at body:bytes"))
-EVENTS: Final = SqlTable("events", _columns("number seq at worker:bytes kind:text body:bytes"))
+PARTIALS: Final = SqlTable("partials", _columns("seq number attempt at body:bytes"))
+EVENTS: Final = SqlTable("events", _columns("seq number at worker:bytes kind:text body:bytes"))
 ITEMS: Final = SqlTable("shelf", _columns("space:bytes name:bytes at until size value:bytes"))
 
 # Jobs, in a batch of writes
@@ -93,16 +97,9 @@ LOAD_KEY_HOLDERS: Final = BulkStatement(
 )
 # Write the progress of jobs.
 UPDATE_PROGRESS: Final = BulkStatement(
-    _columns(
-        "seq state:text attempt worker:bytes queued not_before dispatched finished "
-        "code:text message:text size_out token:bytes ending"
-    ),
-    """
-    UPDATE jobs SET state = v.state, attempt = v.attempt, worker = v.worker, queued = v.queued,
-        not_before = v.not_before, dispatched = v.dispatched, finished = v.finished, code = v.code,
-        message = v.message, size_out = v.size_out, token = v.token, ending = v.ending
-    FROM v WHERE jobs.seq = v.seq
-    """,
+    CHANGING,
+    f"UPDATE jobs SET {', '.join(f'{column.name} = v.{column.name}' for column in CHANGING[1:])} "
+    "FROM v WHERE jobs.seq = v.seq",
 )
 # Change a job's attempt limit (NULL leaves it) and release its idempotency key.
 UPDATE_JOBS: Final = BulkStatement(
@@ -130,22 +127,18 @@ ADD_TALLIES: Final = BulkStatement(
 DELETE_EMPTY_TALLIES: Final = "DELETE FROM tallies WHERE jobs = 0"
 
 
-def _delete(table: str) -> BulkStatement:
-    """Return the statement that removes the given jobs' rows from a table."""
-    return BulkStatement(_columns("seq"), f"DELETE FROM {table} WHERE seq IN (SELECT seq FROM v)")
+def _delete(table: str, by: str = "seq") -> BulkStatement:
+    """Return the statement that removes rows from a table by one of its columns."""
+    columns = _columns(by)
+    name = columns[0].name
+    return BulkStatement(columns, f"DELETE FROM {table} WHERE {name} IN (SELECT {name} FROM v)")
 
 
 # Remove the results of jobs that are sent again.
 DELETE_RESULTS: Final = _delete("results")
 # Remove jobs from all tables.
-DELETE_JOBS: Final = (
-    _delete("jobs"),
-    _delete("requests"),
-    DELETE_RESULTS,
-    _delete("attempts"),
-    _delete("partials"),
-    _delete("events"),
-    _delete("aliases"),
+DELETE_JOBS: Final = tuple(
+    _delete(table) for table in ("jobs", "requests", "results", "attempts", "partials", "events", "aliases")
 )
 # Add aliases of jobs. An alias that another job has moves to this one.
 UPSERT_ALIASES: Final = BulkStatement(
@@ -156,18 +149,13 @@ UPSERT_ALIASES: Final = BulkStatement(
     """,
 )
 # Remove aliases by name.
-DELETE_ALIASES: Final = BulkStatement(
-    _columns("id:text"), "DELETE FROM aliases WHERE id IN (SELECT id FROM v)"
-)
+DELETE_ALIASES: Final = _delete("aliases", "id:text")
 
 # Counters in table `meta`
 
-# Remember the highest `seq` of removed jobs, so that it is not assigned again.
-RAISE_SEQ: Final = "UPDATE meta SET number = :seq WHERE name = 'seq' AND number < :seq"
-# Remember the highest withdrawn `ending`, so that it is not assigned again.
-RAISE_ENDING: Final = "UPDATE meta SET number = :ending WHERE name = 'ending' AND number < :ending"
-# Remember up to which `ending` the ledger is complete.
-RAISE_LEDGER_POSITION: Final = "UPDATE meta SET number = :ending WHERE name = 'ledger' AND number < :ending"
+# Raise a counter: `seq` or `ending`, the highest number that must not be assigned again; `ledger`, the last end in the
+# ledger.
+RAISE_COUNTER: Final = "UPDATE meta SET number = :number WHERE name = :name AND number < :number"
 # Read up to which `ending` the ledger is complete.
 LEDGER_POSITION: Final = "SELECT number FROM meta WHERE name = 'ledger'"
 # Store this transaction's number (PostgreSQL).
@@ -203,28 +191,28 @@ LAST_NUMBER: Final = """
 
 # Reading jobs
 
+# The `seq` of the job with this id, or else of the one with this alias.
+SEQ_BY_NAME: Final = """
+    coalesce((SELECT seq FROM jobs WHERE id = :name), (SELECT seq FROM aliases WHERE id = :name))
+"""
 # One job with its request.
 GET_JOB: Final = f"""
-    SELECT {JOB_WITH_REQUEST} FROM jobs JOIN requests ON requests.seq = jobs.seq WHERE jobs.id = :id
+    SELECT {JOB_WITH_REQUEST} FROM jobs JOIN requests ON requests.seq = jobs.seq WHERE jobs.seq = {SEQ_BY_NAME}
 """
 # The job with an idempotency key, with its request.
 GET_JOB_BY_KEY: Final = f"""
     SELECT {JOB_WITH_REQUEST} FROM jobs JOIN requests ON requests.seq = jobs.seq
     WHERE jobs.key = :key AND jobs.key_service = :service AND jobs.key IS NOT NULL
 """
-# The id of the job that has this alias; no row if it is itself the id of a job.
-RESOLVE_ALIAS: Final = """
-    SELECT jobs.id FROM aliases JOIN jobs ON jobs.seq = aliases.seq
-    WHERE aliases.id = :id AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = :id)
-"""
 # The aliases of unfinished jobs.
 LIST_OPEN_ALIASES: Final = """
     SELECT aliases.id, jobs.id FROM aliases JOIN jobs ON jobs.seq = aliases.seq WHERE jobs.finished IS NULL
 """
 # The result of a finished job.
-GET_RESULT: Final = """
+GET_RESULT: Final = f"""
     SELECT id, service, state, attempt, worker, code, message, finished, results.body
-    FROM jobs LEFT JOIN results ON results.seq = jobs.seq WHERE id = :id AND finished IS NOT NULL
+    FROM jobs LEFT JOIN results ON results.seq = jobs.seq
+    WHERE jobs.seq = {SEQ_BY_NAME} AND finished IS NOT NULL
 """
 # Finished jobs without their requests, in the order in which they finished.
 LIST_ENDINGS: Final = f"""
@@ -282,6 +270,7 @@ LIST_EXPIRED: Final = BulkStatement(
 
 # Conditions of `find_jobs`, by the names of JobFilter's fields. `IS [NOT] NULL` selects a partial index.
 CONDITIONS: Final[dict[str, str]] = {
+    "state": "state = :state",
     "service": "service = :service",
     "client": "client = :client",
     "key": "key = :key AND key IS NOT NULL",
@@ -289,16 +278,36 @@ CONDITIONS: Final[dict[str, str]] = {
     "since": "submitted >= :since",
     "before": "submitted < :before",
 }
-OPEN_STATE: Final = "state = :state AND finished IS NULL"
-ENDED_STATE: Final = "state = :state AND finished IS NOT NULL"
-AFTER: Final = {True: "seq > :after", False: "seq < :after"}  # by `oldest_first`
 
 
-def find_jobs(conditions: list[str], oldest_first: bool) -> str:
-    """Return the query for one page of jobs, without their requests."""
+def find_jobs(filter: JobFilter) -> tuple[str, dict[str, object]]:
+    """Return the query for one page of jobs and one job more, without their requests, and its parameters."""
+    given = {name: getattr(filter, name) for name in CONDITIONS if getattr(filter, name) is not None}
+    conditions = [CONDITIONS[name] for name in given]
+    if filter.state is not None:
+        conditions.append("finished IS NULL" if filter.state in OPEN else "finished IS NOT NULL")
+    after = page_position(filter)
+    if after is not None:
+        conditions.append("seq > :after" if filter.oldest_first else "seq < :after")
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    order = "ASC" if oldest_first else "DESC"
-    return f"SELECT {JOB} FROM jobs {where} ORDER BY seq {order} LIMIT :limit"
+    order = "ASC" if filter.oldest_first else "DESC"
+    text = f"SELECT {JOB} FROM jobs {where} ORDER BY seq {order} LIMIT :limit"
+    return text, {**given, "after": after, "limit": filter.limit + 1}
+
+
+def page_position(filter: JobFilter) -> int | None:
+    """Check the filter and return the `seq` after which its page starts; None for the first page."""
+    if filter.limit < 1:
+        raise StoreInvalid(f"a page has at least 1 job, not {filter.limit}")
+    if filter.state is not None and filter.state not in OPEN + ENDED:
+        raise StoreInvalid(f"there is no state {filter.state!r}", hint=f"there are {', '.join(OPEN + ENDED)}")
+    if filter.page is None:
+        return None
+    if not filter.page.isascii() or not filter.page.isdigit() or len(filter.page) > 18:
+        raise StoreInvalid(
+            f"{filter.page[:40]!r} is not a page of this list", hint="use the `next` of a page"
+        )
+    return int(filter.page)
 
 
 # Items: the key-value store (tables `shelf` and `spaces`)
@@ -317,10 +326,7 @@ DELETE_ITEMS: Final = BulkStatement(
     _columns("space:bytes name:bytes"), "DELETE FROM shelf WHERE (space, name) IN (SELECT space, name FROM v)"
 )
 # Remove all items of spaces, and the spaces' totals.
-CLEAR_SPACES: Final = (
-    BulkStatement(_columns("space:bytes"), "DELETE FROM shelf WHERE space IN (SELECT space FROM v)"),
-    BulkStatement(_columns("space:bytes"), "DELETE FROM spaces WHERE space IN (SELECT space FROM v)"),
-)
+CLEAR_SPACES: Final = (_delete("shelf", "space:bytes"), _delete("spaces", "space:bytes"))
 # Add to the totals of spaces.
 ADD_SPACE_TOTALS: Final = BulkStatement(
     _columns("space:bytes items size"),

@@ -17,7 +17,6 @@ from typing import Final, TypeVar
 
 from polydomo import private_files
 from polydomo.deferred import Deferred
-from polydomo.store.batch import execute
 from polydomo.store.checkpoint import Checkpointer
 from polydomo.store.damage import DamageReport, WalScan, lost_in_log, quick_check, scan_log, set_aside
 from polydomo.store.database import Database, migrate
@@ -29,11 +28,10 @@ from polydomo.store.errors import (
     StoreTrouble,
     StoreUnusable,
 )
-from polydomo.store.operations import Operation
-from polydomo.store.sql import Counters, SqlStore
+from polydomo.store.operations import Operation, Outcomes, execute
 from polydomo.store.sqlite_database import SqliteDatabase
-from polydomo.store.store import BACKLOG, BATCH, CallSoon
-from polydomo.store.writer import Outcomes
+from polydomo.store.store import BACKLOG, BATCH, Counters, Store
+from polydomo.store.writer import CallSoon
 
 T = TypeVar("T")
 
@@ -41,7 +39,7 @@ T = TypeVar("T")
 OLDEST_SQLITE: Final = (3, 33, 0)
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(Store):
     """A SQLite file and the connections to it.
 
     A store on a full or read-only disk can be created, too: `unopened` is the reason, all reads and writes fail with
@@ -133,11 +131,9 @@ class SqliteStore(SqlStore):
     def _execute(self, operations: Sequence[Operation]) -> Outcomes:
         database = self._writing
         try:
-            database.begin()
-            outcomes = execute(database, operations)
-            database.commit()
+            with database.transaction():
+                outcomes = execute(database, operations)
         except Exception as error:
-            database.rollback()
             raise self._failure(error) from error
         self._checkpointer.on_commit(database)
         return outcomes
@@ -189,11 +185,6 @@ def _lost_transactions(log: Path, scan: WalScan | None, database: SqliteDatabase
 
 def _create(path: Path) -> None:
     """Create the file, readable by its owner only, and sync its folder. SQLite gives the log the same permissions."""
-    if path.exists():
-        return
-    private_files.make_file(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    if not path.exists():
+        private_files.make_file(path)
+        private_files.sync(path.parent)

@@ -39,11 +39,11 @@ class SqliteDatabase(Database):
     After an I/O error SQLite's view of the files is not trusted: `stale` is set, and the next use connects again.
     """
 
-    def __init__(self, path: Path, *, readonly: bool = False) -> None:
+    def __init__(self, path: Path, mode: str = "rwc", *, readonly: bool = False) -> None:
         self.stale = False
         self._path = path
         self._readonly = readonly
-        self._connection = self._connect()
+        self._connection = self._connect(mode)
 
     def begin(self) -> None:
         self._connected().execute("BEGIN IMMEDIATE")
@@ -110,7 +110,7 @@ class SqliteDatabase(Database):
             self.stale = False
         return self._connection
 
-    def _connect(self, mode: str = "rwc") -> sqlite3.Connection:
+    def _connect(self, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode={mode}",
             uri=True,
@@ -152,14 +152,11 @@ def _with_rows(statement: BulkStatement, rows: int) -> str:
 
 @cache
 def _select_json(statement: BulkStatement, rows: int, limit: int) -> str:
-    names = ", ".join(column.name for column in statement.columns)
     result = ", ".join(
         f"hex({column.name})" if column.kind == "bytes" else column.name for column in statement.returns
     )
-    return (
-        f"WITH v ({names}) AS (VALUES {_values(len(statement.columns), rows)}) "
-        f"SELECT json_group_array(json_array({result})) FROM ({statement.text.format(limit=limit)})"
-    )
+    text = f"SELECT json_group_array(json_array({result})) FROM ({statement.text.format(limit=limit)})"
+    return _with_rows(statement._replace(text=text), rows)
 
 
 def _values(columns: int, rows: int) -> str:

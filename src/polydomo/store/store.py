@@ -16,17 +16,18 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from polydomo.deferred import Deferred
-from polydomo.store import operations
+from polydomo.store import operations, queries
 from polydomo.store.damage import DamageReport
+from polydomo.store.database import Database
 from polydomo.store.errors import StoreBusy, StoreClosed, StoreError, StoreInvalid, StoreTrouble
-from polydomo.store.operations import DoneCallback, Operation
+from polydomo.store.kv_batch import decode_space, encode_space
+from polydomo.store.operations import DoneCallback, Operation, Outcomes
 from polydomo.store.records import (
     DELAYED,
     ENDED,
-    OPEN,
     WAITING,
     AttemptRecord,
     EventRecord,
@@ -40,9 +41,11 @@ from polydomo.store.records import (
     ResultRecord,
     Retention,
 )
+from polydomo.store.writer import CallSoon, ReaderThread, WriterThread
 
-# Schedules a function on the event loop's thread.
-CallSoon = Callable[[Callable[[], object]], object]
+T = TypeVar("T")
+
+Counters = tuple[int, int, int]  # `seq`, `ending`, `number`
 
 # Bytes that may wait to be written before `add` refuses: enough for a disk that stops for a second.
 BACKLOG: Final = 256 * 1024 * 1024
@@ -73,8 +76,14 @@ SPACE_LENGTH: Final = 512
 
 
 class Store(ABC):
-    """A store of durable jobs and key-value items. All methods are for the loop's thread, except `close`, `inspect` and
-    `check_damage`."""
+    """A store of durable jobs and key-value items, in a database with a connection for writing and one for reading.
+
+    All methods are for the loop's thread, except `close`, `inspect` and `check_damage`. Subclasses open their
+    connections, then start the threads.
+    """
+
+    _writer: WriterThread
+    _reader: ReaderThread
 
     def __init__(self, call_soon: CallSoon, backlog_limit: int = BACKLOG, batch: int = BATCH) -> None:
         self.backlog = 0  # bytes that wait to be written
@@ -88,14 +97,14 @@ class Store(ABC):
         self.writes = 0  # writes in these transactions
         self.refused = 0  # writes refused because of a full backlog
         self.on_progress: Callable[[], None] | None = None  # called when writes have completed
+        self.number = 0  # of the latest call of `partial` or `event`
+        self.ending = 0  # of the latest call of `finish`, whether it was accepted or not
         self._call_soon = call_soon
         self._unreported: deque[tuple[Operation, StoreError | None]] = (
             deque()
         )  # completed, `done` not yet called
         self._closed = False
-        self._seq = 0
-        self._number = 0
-        self._ending = 0
+        self._seq = 0  # of the latest call of `add`
 
     # Writes
 
@@ -135,8 +144,8 @@ class Store(ABC):
         self, job_id: str, attempt: int, body: bytes, at: int, done: DoneCallback | None = None
     ) -> None:
         """Add a partial reply of this attempt."""
-        self._number += 1
-        self._write(operations.AddPartial(done, job_id, PartialRecord(self._number, attempt, at, body)))
+        self.number += 1
+        self._write(operations.AddPartial(done, job_id, PartialRecord(self.number, attempt, at, body)))
 
     def event(
         self,
@@ -148,8 +157,8 @@ class Store(ABC):
         done: DoneCallback | None = None,
     ) -> None:
         """Add an event of the job, also after its end."""
-        self._number += 1
-        record = EventRecord(self._number, at, worker, _clean(kind), body)
+        self.number += 1
+        record = EventRecord(self.number, at, worker, _clean(kind), body)
         self._write(operations.AddEvent(done, job_id, record))
 
     def alias(self, job_id: str, name: str, done: DoneCallback | None = None) -> None:
@@ -176,10 +185,10 @@ class Store(ABC):
         """
         if state not in ENDED:
             raise StoreInvalid(f"a job ends as one of {', '.join(ENDED)}, not {state!r}")
-        self._ending += 1
+        self.ending += 1
         self._write(
             operations.FinishJob(
-                done, job_id, attempt, state, _clean(code), _clean(message), body, at, self._ending
+                done, job_id, attempt, state, _clean(code), _clean(message), body, at, self.ending
             )
         )
 
@@ -236,93 +245,145 @@ class Store(ABC):
 
     def sweep(self, now: int, retention: Retention) -> Deferred[int]:
         """Remove finished jobs whose retention time is over, a few per transaction, and return how many."""
-        return _Sweep(self, now, retention).reply
+        reply: Deferred[int] = Deferred()
+        total = 0
+
+        def find() -> None:
+            self._expired(now, retention, SWEEP_JOBS).then(remove, reply.fail)
+
+        def remove(ids: list[str]) -> None:
+            if not ids:
+                reply.settle(total)
+                return
+
+            def removed(error: StoreError | None) -> None:
+                nonlocal total
+                if error is not None:
+                    reply.fail(error)
+                else:
+                    total += operation.removed
+                    find()
+
+            operation = operations.RemoveExpired(removed, ids)
+            try:
+                self._write(operation)
+            except StoreClosed as error:
+                reply.fail(error)
+
+        find()
+        return reply
 
     def behind(self, fraction: int = READY) -> bool:
         """Return whether the backlog exceeds 1/`fraction` of its limit."""
         return self.backlog * fraction > self.backlog_limit
 
-    @property
-    def number(self) -> int:
-        """The number of the latest call of `partial` or `event`."""
-        return self._number
-
-    @property
-    def ending(self) -> int:
-        """The number of the latest call of `finish`, whether it was accepted or not."""
-        return self._ending
-
     # Reads
 
-    @abstractmethod
     def get(self, job_id: str) -> Deferred[JobRecord | None]:
         """Return a job with its request. Here and in `result`, `job_id` may be an alias."""
+        return self._read_one(JobRecord, queries.GET_JOB, name=job_id)
 
-    @abstractmethod
     def by_key(self, service: bytes, key: str) -> Deferred[JobRecord | None]:
         """Return the job that was submitted to `service` with this idempotency key."""
+        return self._read_one(JobRecord, queries.GET_JOB_BY_KEY, service=service, key=key)
 
-    @abstractmethod
     def result(self, job_id: str) -> Deferred[ResultRecord | None]:
         """Return the job's result; None if the job is unfinished or unknown."""
+        return self._read_one(ResultRecord, queries.GET_RESULT, name=job_id)
 
-    @abstractmethod
     def attempts(self, job_id: str) -> Deferred[list[AttemptRecord]]:
         """Return the job's attempts in order."""
+        return self._read_all(AttemptRecord, queries.LIST_ATTEMPTS, id=job_id)
 
-    @abstractmethod
     def partials(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[PartialRecord]]:
         """Return the partial replies of all attempts after number `after`, in order."""
+        return self._read_all(PartialRecord, queries.LIST_PARTIALS, id=job_id, after=after, limit=limit)
 
-    @abstractmethod
     def events(self, job_id: str, after: int = 0, limit: int = 1000) -> Deferred[list[EventRecord]]:
         """Return the job's events after number `after`, in order."""
+        return self._read_all(EventRecord, queries.LIST_EVENTS, id=job_id, after=after, limit=limit)
 
-    @abstractmethod
     def find(self, filter: JobFilter) -> Deferred[JobPage]:
         """Return a page of jobs without their requests, newest first."""
 
-    @abstractmethod
+        def query(database: Database) -> JobPage:
+            text, parameters = queries.find_jobs(filter)
+            rows = database.fetch(text, **parameters)
+            jobs = [JobRecord(*row) for row in rows[: filter.limit]]
+            return JobPage(jobs, str(jobs[-1].seq) if len(rows) > len(jobs) else None)
+
+        return self._read(query)
+
     def counts(self) -> Deferred[list[JobCount]]:
         """Return the number of jobs by service and state, without counting rows."""
+        return self._read_all(JobCount, queries.LIST_TALLIES)
 
-    @abstractmethod
     def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Deferred[list[JobRecord]]:
         """Return unfinished jobs with their requests, in order of arrival, after `after` (a `seq`).
 
         There may be fewer than `limit` if their bodies are large; an empty list is the end.
         """
 
-    @abstractmethod
+        def query(database: Database) -> list[JobRecord]:
+            ((last, size),) = database.fetch(queries.MEASURE_OPEN, after=after, limit=limit)
+            if last is None:
+                return []
+            if size > RECOVERY_BYTES:
+                last = size = 0
+                for seq, size_in in database.fetch(queries.LIST_OPEN_SIZES, after=after, limit=limit):
+                    size += size_in
+                    if last and size > RECOVERY_BYTES:
+                        break
+                    last = seq
+            return [JobRecord(*row) for row in database.fetch(queries.LIST_OPEN, after=after, last=last)]
+
+        return self._read(query)
+
     def aliases(self) -> Deferred[list[tuple[str, str]]]:
         """Return the aliases of unfinished jobs, each with the job's id."""
+        return self._read_all(lambda alias, job_id: (alias, job_id), queries.LIST_OPEN_ALIASES)
 
-    @abstractmethod
     def endings(self, after: int, limit: int = ENDINGS) -> Deferred[list[JobRecord]]:
         """Return jobs that finished after `after` (an `ending`), in that order, without their requests.
 
         Numbers have gaps. Jobs that finish later have higher numbers.
         """
+        return self._read_all(JobRecord, queries.LIST_ENDINGS, after=after, limit=limit)
 
-    @abstractmethod
     def ledger_position(self) -> Deferred[int]:
         """Return the number of the last end up to which the ledger is complete."""
+        return self._read(lambda database: int(database.fetch(queries.LEDGER_POSITION)[0][0]))
 
-    @abstractmethod
     def item(self, space: str, name: bytes) -> Deferred[KvItem | None]:
         """Return an item, also if it has expired."""
+        return self._read_one(partial(KvItem, space), queries.GET_ITEM, space=encode_space(space), name=name)
 
-    @abstractmethod
     def items(self, space: str, after: bytes = b"", limit: int = 1000) -> Deferred[list[KvItem]]:
         """Return the items after the name `after` (empty: from the first), by name, without their values."""
 
-    @abstractmethod
+        def item(name: bytes, at: int, until: int | None) -> KvItem:
+            return KvItem(space, name, b"", at, until)
+
+        text = queries.LIST_ITEMS if after else queries.LIST_FIRST_ITEMS
+        return self._read_all(item, text, space=encode_space(space), after=after, limit=limit)
+
     def space_totals(self, space: str) -> Deferred[tuple[int, int]]:
         """Return the number of items and the bytes of their values, without counting rows."""
 
-    @abstractmethod
+        def query(database: Database) -> tuple[int, int]:
+            rows = database.fetch(queries.SPACE_TOTALS, space=encode_space(space))
+            return (rows[0][0], rows[0][1]) if rows else (0, 0)
+
+        return self._read(query)
+
     def spaces(self, prefix: str = "") -> Deferred[list[str]]:
         """Return the names of the spaces that start with `prefix` and have items, in order."""
+
+        def query(database: Database) -> list[str]:
+            names = [decode_space(row[0]) for row in database.fetch(queries.LIST_SPACES)]
+            return sorted(name for name in names if name.startswith(prefix))
+
+        return self._read(query)
 
     async def recover(self, limit: int = RECOVERY_JOBS, after: int = 0) -> AsyncIterator[list[JobRecord]]:
         """Yield all unfinished jobs after `after` (a `seq`), `limit` at a time.
@@ -360,19 +421,43 @@ class Store(ABC):
             "trouble": "" if self.trouble is None else str(self.trouble),
         }
 
-    @abstractmethod
     def close(self) -> None:
         """Write the backlog, then close. Blocks: call it from another thread if each `done` should still be called."""
+        if not self._closed:
+            self._closed = True
+            self._writer.close()
+            self._reader.close()
+            self._close()
 
     # For the implementations
 
     @abstractmethod
-    def _submit(self, operation: Operation) -> None:
-        """Apply the write in its turn, then call `_finish`."""
+    def _execute(self, operations: Sequence[Operation]) -> Outcomes:
+        """Run a batch as one transaction, in the writer's thread; see `WriterThread`."""
 
     @abstractmethod
-    def _expired(self, now: int, retention: Retention, limit: int) -> Deferred[list[str]]:
-        """Return ids of finished jobs, no dead letters, whose retention time is over."""
+    def _query(self, query: Callable[[Database], T]) -> T:
+        """Run a query on the reader's connection, in the reader's thread. Raises StoreError for the driver's errors,
+        except for those about the values that were given."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Close the connections; the threads have ended."""
+
+    def _read_counters(self, database: Database) -> Counters:
+        """Return the latest `seq`, `ending` and `number` in the database."""
+        return (
+            database.fetch(queries.LAST_SEQ)[0][0],
+            database.fetch(queries.LAST_ENDING)[0][0],
+            database.fetch(queries.LAST_NUMBER)[0][0],
+        )
+
+    def _set_counters(self, counters: Counters) -> None:
+        self._seq, self.ending, self.number = counters
+
+    def _start_threads(self) -> None:
+        self._writer = WriterThread(self._execute, self._finish, self._call_soon, self.batch)
+        self._reader = ReaderThread(self._call_soon)
 
     def _write(self, operation: Operation) -> None:
         if self._closed:
@@ -380,6 +465,10 @@ class Store(ABC):
         _check_text(*operation.ids())
         self.backlog += operation.size
         self._submit(operation)
+
+    def _submit(self, operation: Operation) -> None:
+        """Apply the write in its turn, then call `_finish`."""
+        self._writer.submit(operation)
 
     def _finish(self, batch: Sequence[Operation], outcomes: Sequence[StoreError | None]) -> None:
         """Report a completed transaction: call each `done` in order, some per turn of the loop."""
@@ -416,53 +505,29 @@ class Store(ABC):
         if failure is not None:
             raise failure
 
+    def _expired(self, now: int, retention: Retention, limit: int) -> Deferred[list[str]]:
+        """Return ids of finished jobs, no dead letters, whose retention time is over."""
 
-class _Sweep:
-    """The removal of expired jobs, a few per transaction, with other writes in between."""
+        def query(database: Database) -> list[str]:
+            services = [row[0] for row in database.fetch(queries.LIST_SWEEPABLE)]
+            cutoffs = [(service, retention.cutoff(service, now)) for service in services]
+            rows = [row for row in cutoffs if row[1] is not None]
+            return [row[0] for row in database.fetch_bulk(queries.LIST_EXPIRED, rows, limit)] if rows else []
 
-    def __init__(self, store: Store, now: int, retention: Retention) -> None:
-        self.reply: Deferred[int] = Deferred()
-        self._store = store
-        self._now = now
-        self._retention = retention
-        self._removed = 0
-        self._find()
+        return self._read(query)
 
-    def _find(self) -> None:
-        self._store._expired(self._now, self._retention, SWEEP_JOBS).then(self._remove, self.reply.fail)
+    def _read(self, query: Callable[[Database], T]) -> Deferred[T]:
+        return self._reader.submit(lambda: self._query(query))
 
-    def _remove(self, ids: list[str]) -> None:
-        if not ids:
-            self.reply.settle(self._removed)
-            return
+    def _read_one(self, record: Callable[..., T], text: str, **parameters: object) -> Deferred[T | None]:
+        def query(database: Database) -> T | None:
+            rows = database.fetch(text, **parameters)
+            return record(*rows[0]) if rows else None
 
-        def removed(error: StoreError | None) -> None:
-            if error is not None:
-                self.reply.fail(error)
-            else:
-                self._removed += operation.removed
-                self._find()
+        return self._read(query)
 
-        operation = operations.RemoveExpired(removed, ids)
-        try:
-            self._store._write(operation)
-        except StoreClosed as error:
-            self.reply.fail(error)
-
-
-def page_position(filter: JobFilter) -> int | None:
-    """Check the filter and return the `seq` after which its page starts; None for the first page."""
-    if filter.limit < 1:
-        raise StoreInvalid(f"a page has at least 1 job, not {filter.limit}")
-    if filter.state is not None and filter.state not in OPEN + ENDED:
-        raise StoreInvalid(f"there is no state {filter.state!r}", hint=f"there are {', '.join(OPEN + ENDED)}")
-    if filter.page is None:
-        return None
-    if not filter.page.isascii() or not filter.page.isdigit() or len(filter.page) > 18:
-        raise StoreInvalid(
-            f"{filter.page[:40]!r} is not a page of this list", hint="use the `next` of a page"
-        )
-    return int(filter.page)
+    def _read_all(self, record: Callable[..., T], text: str, **parameters: object) -> Deferred[list[T]]:
+        return self._read(lambda database: [record(*row) for row in database.fetch(text, **parameters)])
 
 
 def _check_text(*texts: str | None) -> None:

@@ -14,8 +14,7 @@ from typing import Final, TypeVar
 
 from polydomo.deferred import Deferred
 from polydomo.store.errors import StoreClosed, StoreError, StoreInvalid
-from polydomo.store.operations import Operation
-from polydomo.store.store import CallSoon
+from polydomo.store.operations import Operation, Outcomes
 
 T = TypeVar("T")
 
@@ -23,7 +22,8 @@ T = TypeVar("T")
 BATCH_BYTES: Final = 16 * 1024 * 1024
 BATCH_WRITES: Final = 16384
 
-Outcomes = list[StoreError | None]
+# Schedules a function on the event loop's thread.
+CallSoon = Callable[[Callable[[], object]], object]
 
 
 class WriterThread:
@@ -61,8 +61,8 @@ class WriterThread:
         while True:
             batch, last = self._collect()
             if batch:
-                outcomes = self._commit(batch)
-                _schedule(self._call_soon, partial(self._report, batch, outcomes))
+                outcomes = commit(self._execute, batch)
+                schedule(self._call_soon, partial(self._report, batch, outcomes))
             if last:
                 return
 
@@ -84,18 +84,6 @@ class WriterThread:
                 return batch, False
         return batch, True
 
-    def _commit(self, batch: Sequence[Operation]) -> Outcomes:
-        """Execute a batch. An operation that cannot be written is found by bisection, so that only that one fails."""
-        try:
-            return self._execute(batch)
-        except StoreError as trouble:
-            return [trouble] * len(batch)
-        except Exception as error:
-            if len(batch) == 1:
-                return [StoreInvalid(f"{type(batch[0]).__name__} cannot be written: {error!r}")]
-            middle = len(batch) // 2
-            return self._commit(batch[:middle]) + self._commit(batch[middle:])
-
 
 class ReaderThread:
     """The thread that reads, one query after the other."""
@@ -110,22 +98,10 @@ class ReaderThread:
     def submit(self, query: Callable[[], T]) -> Deferred[T]:
         """Queue a query and return its future result."""
         reply: Deferred[T] = Deferred()
-
-        def task() -> None:
-            try:
-                value = query()
-            except Exception as error:
-                failure = (
-                    error if isinstance(error, StoreError) else StoreInvalid(f"the query failed: {error!r}")
-                )
-                _schedule(self._call_soon, lambda: reply.fail(failure))
-            else:
-                _schedule(self._call_soon, lambda: reply.settle(value))
-
         if self._closed:
             reply.fail(StoreClosed("the store is closed"))
         else:
-            self._queue.put(task)
+            self._queue.put(partial(answer, query, reply, self._call_soon))
         return reply
 
     def close(self) -> None:
@@ -139,8 +115,33 @@ class ReaderThread:
             task()
 
 
-def _schedule(call_soon: CallSoon, function: Callable[[], object]) -> None:
+def commit(execute: Callable[[Sequence[Operation]], Outcomes], batch: Sequence[Operation]) -> Outcomes:
+    """Execute a batch. An operation that cannot be written is found by bisection, so that only that one fails."""
+    try:
+        return execute(batch)
+    except StoreError as trouble:
+        return [trouble] * len(batch)
+    except Exception as error:
+        if len(batch) == 1:
+            return [StoreInvalid(f"{type(batch[0]).__name__} cannot be written: {error!r}")]
+        middle = len(batch) // 2
+        return commit(execute, batch[:middle]) + commit(execute, batch[middle:])
+
+
+def answer(query: Callable[[], T], reply: Deferred[T], call_soon: CallSoon) -> None:
+    """Run a query and settle its reply on the event loop's thread."""
+    try:
+        value = query()
+    except Exception as error:
+        failure = error if isinstance(error, StoreError) else StoreInvalid(f"the query failed: {error!r}")
+        schedule(call_soon, partial(reply.fail, failure))
+    else:
+        schedule(call_soon, partial(reply.settle, value))
+
+
+def schedule(call_soon: CallSoon, function: Callable[[], object]) -> None:
+    """Schedule a function, unless the event loop was closed before the store."""
     try:
         call_soon(function)
     except RuntimeError:
-        pass  # the loop was closed before the store
+        pass

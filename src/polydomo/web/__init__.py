@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def join(server: BrokerServer) -> Extension | None:
-    """Return the HTTP extension if `broker.http` is set. FastAPI is loaded only then: that takes half a second."""
+    """Return the HTTP server if `broker.http` is set. FastAPI is loaded only then: that takes half a second."""
     if not server.settings.broker.http:
         return None
-    from polydomo.web.http_extension import HttpExtension
+    from polydomo.web.http_server import HttpServer
 
-    return HttpExtension(server)
+    return HttpServer(server)

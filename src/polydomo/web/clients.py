@@ -78,12 +78,12 @@ class WebClient(ClientPort):
     def watch(self, job: TrackedJob) -> PendingJob:
         """Return a pending job that is notified of everything that happens to `job`, which may be any client's."""
         self.clients.server.advance()
-        pending = PendingJob(self, job.uid if isinstance(job, TrackedJob) else "")
+        pending = PendingJob(self, job.uid)
         pending.accepted = True
         pending.watched = job
         self.used = self.loop.time()
         self._submitting = pending
-        watching = self.broker.watch(self.core, job)
+        watching = self.broker.jobs.watch(self.core, job)
         self._submitting = None
         if pending.ended is None:
             pending.job = watching
@@ -97,15 +97,14 @@ class WebClient(ClientPort):
             return
         self.clients.server.advance()
         if pending.watched is not None and isinstance(job, TrackedJob):
-            self.broker.unwatch(job)
+            self.broker.jobs.unwatch(job)
             return
         if self.broker.control.is_closing():
             return
         if pending.accepted:
-            self.broker.detach(job)
-        tracked = job if isinstance(job, TrackedJob) else None
-        needed = tracked is not None and (
-            tracked.durable or tracked.followers or tracked.watchers or tracked.leader is not None
+            self.broker.jobs.detach(job)
+        needed = isinstance(job, TrackedJob) and (
+            job.durable or job.followers or job.watchers or job.leader is not None
         )
         if cancel and not needed:
             self.broker.cancel(job, Failure(reasons.CLIENT_GONE, "the client disconnected"))
@@ -243,7 +242,7 @@ class WebClients:
         ended = self._ends.get(job)
         if ended is None:
             ended = self._ends[job] = asyncio.Event()
-            self.server.broker.when_ended(job, lambda: self._ended(job))
+            self.server.broker.jobs.when_ended(job, lambda: self._ended(job))
         await wait_event(ended, timeout)
         return job not in self._ends
 

@@ -469,10 +469,10 @@ class ConnectionOutput:
             self._connection.transport.close()
 
 
-def connection_of(scope: Any) -> HttpConnection | None:
-    """Return the connection of a request; None for a test's ASGI client."""
-    found = scope.get(SCOPE)
-    return found if isinstance(found, HttpConnection) else None
+def connection_of(scope: Any) -> HttpConnection:
+    """Return the connection of a request."""
+    found: HttpConnection = scope[SCOPE]
+    return found
 
 
 def _authority(url: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The HTTP server: listeners on the broker's own loop, and a periodic check of all connections.
+"""HTTP as an extension of the server: listeners, and a periodic check of all connections.
 
 uvicorn's own server is not used: its listeners, signal handlers and main loop would conflict with the broker's.
 """
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.config import Config
 
-from polydomo.errors import ConfigError
 from polydomo.server import endpoints
+from polydomo.server.extensions import Extension
+from polydomo.server.listeners import Listeners
+from polydomo.web.api.app import HttpApp, make_app
 from polydomo.web.connection import CLOSE_TIMEOUT, HttpConnection, HttpServerState
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
     from polydomo.server.server import BrokerServer
 
 # Bounds of the interval between two checks of all connections, in seconds.
@@ -26,18 +26,27 @@ CHECK_MIN: Final = 0.05
 CHECK_MAX: Final = 1.0
 
 
-class HttpServer:
-    """Listeners and connections of HTTP."""
+class HttpServer(Extension):
+    """FastAPI on uvicorn's protocol, on the broker's own loop.
 
-    def __init__(self, server: BrokerServer, app: ASGIApp) -> None:
+    While the broker finishes its jobs, HTTP still listens: workers that use a new connection for every request
+    deliver their last results, and `/readyz` reports that the broker is not ready. The core accepts no new jobs then.
+    """
+
+    name = "http"
+
+    def __init__(self, server: BrokerServer) -> None:
         self.server = server
-        self.loop = server.loop
         self.state = HttpServerState(server)
         self.bound: list[str] = []
-        self._listeners: list[asyncio.AbstractServer] = []
+        self._app: HttpApp | None = None  # None: not open
+        self._listeners = Listeners()
         self._timer: asyncio.TimerHandle | None = None
-        self._config = Config(
-            app,
+
+    async def open(self) -> None:
+        self._app = make_app(self.server)
+        config = Config(
+            self._app,
             http=HttpConnection,
             ws="none",
             lifespan="off",
@@ -46,51 +55,49 @@ class HttpServer:
             log_config=None,
             access_log=False,
         )
-        self._config.load()
+        config.load()
+        self._check_all()
+        try:
+            for text in self.server.settings.broker.http:
+                await self._listen(text, config)
+        except BaseException:
+            await self.close()
+            raise
 
-    async def listen(self, text: str) -> None:
+    def shut(self) -> None:
+        pass  # HTTP listens until `close`, see the class
+
+    async def _listen(self, text: str, config: Config) -> None:
         """Listen on HOST:PORT; port 0 or `*` means any free one."""
-        try:
-            endpoint = endpoints.parse(f"tcp://{text}", binding=True)
-        except ConfigError:
-            raise ConfigError(
-                f"{text!r} is not an HTTP address", hint="write 127.0.0.1:8080, [::1]:8080 or *:8080"
-            ) from None
-        try:
-            listener = await self.loop.create_server(
-                partial(HttpConnection, self._config, self.state, {}, self.loop, listener=text),
-                endpoint.host or None,
-                endpoint.port,
-                backlog=1024,
-            )
-        except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {text}: {error.strerror or error}", hint="is another broker running there?"
-            ) from error
-        self._listeners.append(listener)
-        port = listener.sockets[0].getsockname()[1]
-        shown = str(endpoint._replace(host=endpoint.host or "*", port=port))
-        self.bound.append(shown.removeprefix("tcp://"))
-        if self._timer is None:
-            self._check_all()
+        endpoint = endpoints.parse_address(text)
+        connection = partial(HttpConnection, config, self.state, {}, self.server.loop, listener=text)
+        bound = await self._listeners.listen(text, endpoint, connection)
+        self.bound.append(bound.removeprefix("tcp://"))
 
     async def close(self) -> None:
         """Stop listening, let active requests end within CLOSE_TIMEOUT, then abort all connections."""
+        loop = self.server.loop
+        for part in () if self._app is None else (self._app.workers, self._app.clients):
+            if part is not None:
+                part.close()
         self.state.closing = True
-        for listener in self._listeners:
-            listener.close()
-        end = self.loop.time() + CLOSE_TIMEOUT
+        self._listeners.close()
+        end = loop.time() + CLOSE_TIMEOUT
         for connection in self._connections():
             connection.finish()
-        while (self.state.connections or self.state.tasks) and self.loop.time() < end:
+        while (self.state.connections or self.state.tasks) and loop.time() < end:
             await asyncio.sleep(0.01)
         for connection in self._connections():
             connection.transport.abort()
-        end = self.loop.time() + CLOSE_TIMEOUT
-        while self.state.tasks and self.loop.time() < end:
+        end = loop.time() + CLOSE_TIMEOUT
+        while self.state.tasks and loop.time() < end:
             await asyncio.sleep(0.01)
         if self._timer is not None:
             self._timer.cancel()
+
+    def inspect(self, now: float) -> None:
+        if self._app is not None and self._app.clients is not None:
+            self._app.clients.inspect()
 
     def show(self) -> dict[str, Any]:
         """Return counters for the management service."""
@@ -111,9 +118,9 @@ class HttpServer:
         """Check every connection, and update the date that every response carries (RFC 9110 §6.6.1)."""
         self.state.configure()
         self.state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
-        now = self.loop.time()
+        now = self.server.loop.time()
         for connection in self._connections():
             connection.check_limits(now)
         http = self.server.settings.http
         pause = min(http.slow, http.idle, self.server.settings.limits.stalled) / 4
-        self._timer = self.loop.call_later(min(CHECK_MAX, max(CHECK_MIN, pause)), self._check_all)
+        self._timer = self.server.loop.call_later(min(CHECK_MAX, max(CHECK_MIN, pause)), self._check_all)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from polydomo.web.waiting import wait_future, wake
+from polydomo.web.waiting import Wakeup
 
 if TYPE_CHECKING:
     from polydomo.core.failure import Failure
@@ -48,15 +48,14 @@ class JobEvent(NamedTuple):
 
 
 class JobEventQueue:
-    """An asynchronous iterator over a job's events that ends after the last one."""
+    """The unread events of a job, up to the last one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
         self._events: deque[JobEvent] = deque()
         self._size = 0
         self.on_size: Callable[[int], object] | None = None  # called with the number of unread bytes
         self._closed = False
-        self._future: asyncio.Future[None] | None = None
+        self._wakeup = Wakeup(loop)
 
     def add(self, event: JobEvent) -> None:
         """Append an event. The core does not wait for readers: if the queue is full, it is cut."""
@@ -66,13 +65,13 @@ class JobEventQueue:
             event = JobEvent(CUT)
         self._events.append(event)
         self._closed = event.last()
-        wake(self._future)
+        self._wakeup.wake()
         self._resize(len(event.body) + OVERHEAD)
 
     def close(self) -> None:
         """Accept no more events; those in the queue can still be read."""
         self._closed = True
-        wake(self._future)
+        self._wakeup.wake()
 
     def discard(self) -> None:
         """Drop all events and accept no more."""
@@ -84,11 +83,7 @@ class JobEventQueue:
     async def next(self, timeout: float) -> JobEvent | None:
         """Return the next event; None after `timeout` seconds without one, or when the queue is `over`."""
         if not self._events and not self._closed:
-            self._future = self._loop.create_future()
-            try:
-                await wait_future(self._future, timeout)
-            finally:
-                self._future = None
+            await self._wakeup.wait(timeout)
         if not self._events:
             return None
         event = self._events.popleft()
@@ -99,16 +94,6 @@ class JobEventQueue:
     def over(self) -> bool:
         """Return whether all events have been read and no more will be added."""
         return self._closed and not self._events
-
-    def __aiter__(self) -> JobEventQueue:
-        return self
-
-    async def __anext__(self) -> JobEvent:
-        while not self.over:
-            event = await self.next(3600.0)
-            if event is not None:
-                return event
-        raise StopAsyncIteration
 
     def _resize(self, change: int) -> None:
         self._size += change

@@ -29,15 +29,14 @@ class BoundedLoader:
         self._semaphore = asyncio.Semaphore(CONCURRENT)
 
     async def load(
-        self, connection: HttpConnection | None, read: Callable[[], Awaitable[T]], size: Callable[[T], int]
+        self, connection: HttpConnection, read: Callable[[], Awaitable[T]], size: Callable[[T], int]
     ) -> T:
         """Return what `read` finds, counted as the connection's; raise ClientDisconnect if the peer is gone."""
         async with self._semaphore:
-            if connection is not None and connection.is_closed:
+            if connection.is_closed:
                 raise ClientDisconnect
             found = await read()
-            if connection is not None:
-                connection.hold(size(found))
-                if connection.is_closed:
-                    raise ClientDisconnect
+            connection.hold(size(found))
+            if connection.is_closed:
+                raise ClientDisconnect
             return found

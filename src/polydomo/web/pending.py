@@ -9,7 +9,7 @@ from typing import Protocol
 from polydomo.core.model import Job
 from polydomo.core.result_history import JobResult
 from polydomo.web.job_events import FAILED, RESULT, JobEvent, JobEventQueue
-from polydomo.web.waiting import wait_future, wake
+from polydomo.web.waiting import Wakeup
 
 
 class PendingOwner(Protocol):
@@ -25,8 +25,8 @@ class PendingJob:
     """One job of one request. A wait costs one future; there is no task and no queue unless `listen` is called."""
 
     __slots__ = (
-        "_future",
         "_owner",
+        "_wakeup",
         "_wants_end",
         "accepted",
         "detached",
@@ -48,19 +48,21 @@ class PendingJob:
         self.ended: JobResult | None = None
         self.listener: JobEventQueue | None = None
         self.on_end: Callable[[PendingJob], None] | None = None  # cheaper than a waiting task per job
-        self._future: asyncio.Future[None] | None = None
+        self._wakeup = Wakeup(owner.loop)
         self._wants_end = True
 
     async def outcome(self, timeout: float) -> JobResult | None:
         """Return the job's result; None if it has not ended within `timeout` seconds or was detached."""
         if self.ended is None and not self.detached:
-            await self._wait(timeout, True)
+            self._wants_end = True
+            await self._wakeup.wait(timeout)
         return self.ended
 
     async def acceptance(self, timeout: float) -> bool:
         """Wait until the job is accepted, refused or ended (see `ended`); return False after the timeout."""
         if not self.accepted and self.ended is None and not self.detached:
-            await self._wait(timeout, False)
+            self._wants_end = False
+            await self._wakeup.wait(timeout)
         return self.accepted or self.ended is not None
 
     def listen(self) -> JobEventQueue:
@@ -71,17 +73,19 @@ class PendingJob:
                 self.listener.add(last_event(self.ended))
         return self.listener
 
-    def detach(self) -> None:
-        """Stop waiting; the job continues."""
-        self._detach(cancel=False)
+    def detach(self, cancel: bool = False) -> None:
+        """Stop waiting; the job continues, or is cancelled with `cancel` if nothing else needs its result."""
+        self.detached = True
+        self.wake()
+        self._owner.detach(self, cancel)
 
     def abandon(self) -> None:
-        """Stop waiting because the peer disconnected, and cancel the job if nothing else needs its result."""
-        self._detach(cancel=True)
+        """Stop waiting because the peer disconnected."""
+        self.detach(cancel=True)
 
     def wake(self) -> None:
         """Let a wait return now."""
-        wake(self._future)
+        self._wakeup.wake()
 
     def accept(self) -> None:
         """Record that the core has accepted the job."""
@@ -97,19 +101,6 @@ class PendingJob:
             self.listener.add(last_event(result))
         if self.on_end is not None:
             self.on_end(self)
-
-    def _detach(self, cancel: bool) -> None:
-        self.detached = True
-        self.wake()
-        self._owner.detach(self, cancel)
-
-    async def _wait(self, timeout: float, end: bool) -> None:
-        self._future = self._owner.loop.create_future()
-        self._wants_end = end
-        try:
-            await wait_future(self._future, timeout)
-        finally:
-            self._future = None
 
 
 def last_event(result: JobResult) -> JobEvent:

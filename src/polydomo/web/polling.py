@@ -17,7 +17,7 @@ from polydomo.core.broker import ANSWERED
 from polydomo.core.model import WorkerPort
 from polydomo.core.policy import Heartbeat
 from polydomo.core.tracked_job import TrackedJob
-from polydomo.web.waiting import wake
+from polydomo.web.waiting import Wakeup
 from polydomo.wire.frames import shown
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ class TooManyPolls(Exception):
 class Poll:
     """One request for a job."""
 
-    __slots__ = ("future", "job")
+    __slots__ = ("job", "wakeup")
 
-    def __init__(self, future: asyncio.Future[None]) -> None:
-        self.future = future
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.wakeup = Wakeup(loop)
         self.job: Job | None = None
 
 
@@ -58,7 +58,6 @@ class PollingWorker(WorkerPort):
         self.name = name
         self.key = (name, dialect)
         self.broker = workers.server.broker
-        self.gone = False
         self.tokens: dict[bytes, None] = {}  # attempts it holds, or held at its latest poll
         self._polls: dict[Poll, None] = {}  # open ones, oldest first
         idle = workers.server.settings.http.worker_idle
@@ -77,7 +76,7 @@ class PollingWorker(WorkerPort):
         core = self.core
         core.revoked.clear()  # the worker itself reports that it is ready
         self.workers.prune_attempts(self)
-        poll = Poll(self.workers.loop.create_future())
+        poll = Poll(self.workers.loop)
         self._polls[poll] = None
         self.broker.set_reading_paused(core, True)  # the open connection proves that the worker is alive
         self.update_credit()
@@ -88,17 +87,12 @@ class PollingWorker(WorkerPort):
 
         If the waiting task is cancelled, a job that the poll was given is returned.
         """
-        timer = None
         try:
-            if poll.job is None and wait > 0 and not self.gone:
-                timer = self.workers.loop.call_later(wait, self.close, poll)
-                await poll.future
+            if poll in self._polls and wait > 0:
+                await poll.wakeup.wait(wait)
         except BaseException:
             self.withdraw(poll)
             raise
-        finally:
-            if timer is not None:
-                timer.cancel()
         self.close(poll)
 
     def close(self, poll: Poll) -> None:
@@ -109,7 +103,7 @@ class PollingWorker(WorkerPort):
             self.update_credit()
             if not self._polls:
                 self.broker.set_reading_paused(self.core, False)
-        wake(poll.future)
+        poll.wakeup.wake()
 
     def withdraw(self, poll: Poll) -> None:
         """End a poll whose connection is lost; a job that it was given is dispatched to another worker at once."""
@@ -173,14 +167,13 @@ class PollingWorker(WorkerPort):
 
     def dispatch(self, job: Job) -> None:
         self.workers.add_attempt(job.token, self)
-        for poll in self._polls:
-            del self._polls[poll]
-            poll.job = job
-            wake(poll.future)
-            break
-        else:  # no poll is open
+        poll = next(iter(self._polls), None)
+        if poll is None:
             self.workers.loop.call_soon(self.return_job, job)
             return
+        del self._polls[poll]
+        poll.job = job
+        poll.wakeup.wake()
         if not self._polls:
             self.broker.set_reading_paused(self.core, False)
 
@@ -199,13 +192,12 @@ class PollingWorker(WorkerPort):
         self.workers.remove_attempt(token)
 
     def _end(self) -> None:
-        self.gone = True
         self.workers.remove(self)
         polls = list(self._polls)
         self._polls.clear()
         self.broker.set_reading_paused(self.core, False)
         for poll in polls:
-            wake(poll.future)
+            poll.wakeup.wake()
 
 
 class PollingWorkers:
@@ -218,46 +210,40 @@ class PollingWorkers:
         self._workers: dict[tuple[bytes, str], PollingWorker] = {}
         self._generated = 0  # names
 
-    def get(
-        self, name: bytes, services: list[bytes], dialect: str = "http", anonymous: bool = False
-    ) -> PollingWorker:
+    def get(self, name: bytes | None, services: list[bytes], dialect: str = "http") -> PollingWorker:
         """Return the worker of this name, after setting the services that it offers; may raise OfferRefused.
 
-        An `anonymous` worker has a generated name and never reconnects under it.
+        Without a name the worker is anonymous: it has a generated name and never reconnects under it.
         """
+        anonymous = name is None
+        if name is None:
+            name = self._new_name()
         self.server.advance()
         services = list(dict.fromkeys(services))
         if not services or len(services) > SERVICES_MAX:
             raise OfferRefused(f"a worker offers 1 to {SERVICES_MAX} services, not {len(services)}")
         worker = self._workers.get((name, dialect))
-        if worker is not None and worker.gone:
+        if worker is not None and not {one.name for one in worker.core.services}.issubset(services):
+            if worker.core.running or worker.polls:
+                raise OfferRefused(
+                    f"worker {shown(name)} holds jobs or has other open polls, and cannot withdraw services"
+                )
+            worker.leave("offers other services now")
             worker = None
-        if worker is not None:
-            offered = {service.name for service in worker.core.services}
-            if not offered.issubset(services):
-                if worker.core.running or worker.polls:
-                    raise OfferRefused(
-                        f"worker {shown(name)} holds jobs or has other open polls, and cannot withdraw services"
-                    )
-                worker.leave("offers other services now")
-                worker = None
-            else:
-                services = [service for service in services if service not in offered]
-        created = worker is None
         if worker is None:
             worker = PollingWorker(self, name, dialect)
             worker.core.anonymous = anonymous
+        offered = {service.name for service in worker.core.services}
+        services = [service for service in services if service not in offered]
         for service in services:
             if not self.server.broker.may_register(worker.core, service):
                 raise OfferRefused(f"{shown(service)} is not a name that a worker may offer")
-        if created:
-            self._workers[(name, dialect)] = worker
+        self._workers[worker.key] = worker
         for service in services:
             self.server.broker.register(worker.core, service)
         return worker
 
-    def new_name(self) -> bytes:
-        """Return an unused name for an anonymous worker."""
+    def _new_name(self) -> bytes:
         while True:
             self._generated += 1
             name = b"http-%d" % self._generated

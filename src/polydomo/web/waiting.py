@@ -9,19 +9,30 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wake(future: asyncio.Future[None] | None) -> None:
-    """Complete a future, unless there is none or it is done."""
-    if future is not None and not future.done():
-        future.set_result(None)
+class Wakeup:
+    """A place where one task waits until it is woken. Nothing is remembered: a `wake` before `wait` has no effect."""
 
+    __slots__ = ("_future", "_loop")
 
-async def wait_future(future: asyncio.Future[None], timeout: float) -> None:
-    """Return when the future is woken or the timeout expires."""
-    timer = future.get_loop().call_later(timeout, wake, future)
-    try:
-        await future
-    finally:
-        timer.cancel()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._future: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        """Let the waiting task continue, if there is one."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, timeout: float | None = None) -> None:
+        """Return when `wake` is called or the timeout expires."""
+        self._future = self._loop.create_future()
+        timer = None if timeout is None else self._loop.call_later(timeout, self.wake)
+        try:
+            await self._future
+        finally:
+            self._future = None
+            if timer is not None:
+                timer.cancel()
 
 
 async def wait_event(event: asyncio.Event, timeout: float) -> bool:

@@ -91,16 +91,6 @@ def head(*frames: bytes) -> bytes:
     return b"".join([frame(body, True) for body in frames])
 
 
-def close(prefix: bytes) -> bytes:
-    """Return a head of short frames as a complete message, without MORE on its last frame."""
-    pos = 0
-    last = 0
-    while pos < len(prefix):
-        last = pos
-        pos += 2 + prefix[pos + 1]
-    return prefix[:last] + bytes((prefix[last] & ~MORE,)) + prefix[last + 1 :]
-
-
 def measure(buffer: bytearray, start: int) -> tuple[int, int, int]:
     """Measure the message that begins at `start`.
 

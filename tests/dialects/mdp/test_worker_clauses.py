@@ -347,15 +347,16 @@ def test_a_request_to_an_idle_worker_whose_socket_closes_is_answered_by_another(
 
 
 @pytest.mark.clause("MDP-L-02")
-def test_a_named_client_that_drops_off_is_answered_when_it_is_back(brisk_peers: Peers, service: bytes):
+def test_a_named_client_that_drops_off_is_answered_when_it_is_back(peers: Peers, service: bytes):
     """§Reliability: clients may lose the network for a while."""
-    worker, client = brisk_peers(MdpWorker, service), brisk_peers(MdpClient, identity=b"comes back")
+    worker, client = peers(MdpWorker, service), peers(MdpClient, identity=b"comes back")
     for n in range(2):
         client.request(service, b"%d" % n)
     first = worker.take()
+    client.fence()
     client.close()
-    worker.fence()
-    back = brisk_peers(MdpClient, identity=b"comes back")
+    back = peers(MdpClient, identity=b"comes back")
+    back.fence()  # an answer that is sent before the broker notices the end of a connection is lost with it
     worker.reply(first, [b"first"])
     worker.reply(worker.take(), [b"second"])
     assert [back.answer(service).final for _ in range(2)] == [[b"first"], [b"second"]]

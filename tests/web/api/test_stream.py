@@ -13,6 +13,7 @@ from polydomo.wire.frames import frame, join
 from tests.support.broker import BrokerProcess
 from tests.web.api.site import is_problem
 from tests.web.desk import Desk, Stream, fresh, until
+from tests.web.stub import all_events
 
 
 def test_what_is_kept_comes_first_then_what_happens_then_the_end(desk: Desk) -> None:
@@ -146,7 +147,7 @@ def test_a_listener_that_does_not_read_is_cut_off() -> None:
         listener = JobEventQueue(asyncio.get_running_loop())
         for _ in range(job_events.QUEUE_MAX + 10):
             listener.add(JobEvent(job_events.PARTIAL, body=b"x"))
-        heard = [event.kind async for event in listener]
+        heard = [event.kind for event in await all_events(listener)]
         assert len(heard) == job_events.QUEUE_MAX + 1
         assert heard[-1] == job_events.CUT
         assert await listener.next(0) is None
@@ -161,7 +162,7 @@ def test_a_listener_waits_no_longer_than_it_is_told_and_ends_with_the_job() -> N
         assert await listener.next(0.01) is None
         assert not listener.over
         loop.call_soon(listener.add, JobEvent(job_events.RESULT, body=b"end"))
-        assert [event.kind async for event in listener] == [job_events.RESULT]
+        assert [event.kind for event in await all_events(listener)] == [job_events.RESULT]
         listener.add(JobEvent(job_events.PARTIAL))
         assert listener.over
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.wire.sp.connection import CLOSED, TRAFFIC
 from polydomo.wire.sp.hello import REQ
+from polydomo.wire.stream import CLOSED, TRAFFIC
 from tests.support import sp
 
 contents = st.binary(max_size=50)

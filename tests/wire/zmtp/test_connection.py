@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polydomo.errors import ProtocolError
-from polydomo.wire.zmtp.connection import CLOSED, TRAFFIC, ConnectionLimits
+from polydomo.wire.stream import CLOSED, TRAFFIC
+from polydomo.wire.zmtp.connection import ConnectionLimits
 from tests.support import zmtp
 from tests.support.effort import examples
 from tests.support.recorder import Recorder, connect, feed, handshake, in_traffic

@@ -10,20 +10,18 @@ from tests.support import zmtp
 
 
 def test_ours_is_version_3_1_in_64_bytes() -> None:
-    assert greeting.encode(b"NULL", False) == zmtp.greeting()
-    assert len(greeting.encode(b"CURVE", True)) == greeting.SIZE
-    assert greeting.encode(b"CURVE", True)[32] == 1
+    assert greeting.encode(b"NULL") == zmtp.greeting()
+    assert len(greeting.encode(b"CURVE")) == greeting.SIZE
 
 
 @pytest.mark.parametrize(("version", "major", "minor"), [(b"\3\0", 3, 0), (b"\3\1", 3, 1), (b"\4\7", 4, 7)])
 def test_zmtp_3_and_newer_are_understood(version: bytes, major: int, minor: int) -> None:
     theirs = greeting.decode(zmtp.greeting(version))
-    assert (theirs.major, theirs.minor, theirs.mechanism, theirs.as_server) == (major, minor, b"NULL", False)
+    assert (theirs.major, theirs.minor, theirs.mechanism) == (major, minor, b"NULL")
 
 
-def test_mechanism_and_as_server_are_read() -> None:
-    theirs = greeting.decode(greeting.encode(b"CURVE", True))
-    assert (theirs.mechanism, theirs.as_server) == (b"CURVE", True)
+def test_the_mechanism_is_read() -> None:
+    assert greeting.decode(greeting.encode(b"CURVE")).mechanism == b"CURVE"
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,9 @@ import pytest
 
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import split
+from polydomo.wire.stream import CLOSED, GREETING, HANDSHAKE, TRAFFIC
 from polydomo.wire.zmtp import commands
-from polydomo.wire.zmtp.connection import (
-    CLOSED,
-    COMPATIBLE,
-    GREETING,
-    HANDSHAKE,
-    IDENTITY_MAX,
-    TRAFFIC,
-    Connection,
-    ConnectionLimits,
-)
+from polydomo.wire.zmtp.connection import COMPATIBLE, IDENTITY_MAX, Connection, ConnectionLimits
 from tests.support import zmtp
 from tests.support.recorder import Recorder, connect, handshake, run_to_rest
 
@@ -181,6 +173,16 @@ def test_older_peers_and_other_protocols_are_refused_without_an_answer(first: by
     connection.receive(first)
     assert len(noted.failures) == 1
     assert noted.sent == b""  # they would not understand a command
+    assert connection.phase == CLOSED
+
+
+@pytest.mark.parametrize("name", [b"HELLO", b"INITIATE", b"ready", b"PING"])
+def test_anything_but_ready_is_refused(name: bytes) -> None:
+    connection, noted = connect()
+    connection.receive(zmtp.greeting())
+    noted.take_sent()
+    connection.receive(zmtp.command(name))
+    assert "READY" in error_in(noted.sent)
     assert connection.phase == CLOSED
 
 

@@ -6,7 +6,8 @@ import tracemalloc
 
 import pytest
 
-from polydomo.wire.zmtp.connection import CLOSED, COMMAND_MAX, ConnectionLimits
+from polydomo.wire.stream import CLOSED
+from polydomo.wire.zmtp.connection import COMMAND_MAX, ConnectionLimits
 from tests.support import zmtp
 from tests.support.recorder import feed, in_traffic
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polydomo.wire.zmtp.connection import CLOSED
+from polydomo.wire.stream import CLOSED
 from polydomo.wire.zmtp.pubsub import SUBSCRIPTION_BYTES, SUBSCRIPTION_COST, Subscriptions
 from tests.support import zmtp
 from tests.support.effort import examples

@@ -14,7 +14,8 @@ import zmq.asyncio
 
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message, join
-from polydomo.wire.zmtp.connection import TRAFFIC, Connection, ConnectionLimits, Handler, PeerInfo
+from polydomo.wire.stream import TRAFFIC
+from polydomo.wire.zmtp.connection import Connection, ConnectionLimits, Handler, PeerInfo
 from polydomo.wire.zmtp.pubsub import Subscriptions
 
 PATIENCE = 20.0

@@ -46,7 +46,7 @@ class SceneRunner:
         self.endpoint = endpoint
         self.broker = broker
         self.fast = fast
-        self.workers: dict[str, list[ChildProcess]] = {}
+        self.workers: list[ChildProcess] = []
         self.done_before: dict[str, int] = {}  # jobs done by brokers that were killed, by service
         self.durable: list[str] = []  # services with durable jobs, which are counted at the end
 
@@ -68,7 +68,7 @@ class SceneRunner:
         """Start a worker of `demo/workers.py`, at this broker or at `endpoint`. Does not wait for it."""
         url = self.url(dialect) if endpoint is None else processes.url_of(endpoint, dialect)
         child = self.group.start("worker", f"polydomo.cli.demo.workers:{name}", "--url", url)
-        self.workers.setdefault(name, []).append(child)
+        self.workers.append(child)
         return child
 
     def restart_broker(self) -> None:
@@ -84,7 +84,7 @@ class SceneRunner:
             rows = await client.services()
             if any(row["name"] == service and row["workers"] >= workers for row in rows):
                 return
-            for child in [child for children in self.workers.values() for child in children]:
+            for child in self.workers:
                 if child.process.poll() not in (None, -signal.SIGKILL):
                     raise SceneFailed(f"a worker ended: {child.log_tail()}")
             if time.monotonic() > deadline:
@@ -132,23 +132,21 @@ class SceneRunner:
 
 def run_scenes(scenes: list[Scene], *, fast: bool, port: int | None) -> None:
     """Run all scenes in order; then leave the broker running until Ctrl-C, unless `fast`."""
-    start = time.monotonic()
+    watch = common.Stopwatch()
     common.out.print(Text.assemble(("polydomo demo", "bold"), ("  one broker, several protocols\n", "dim")))
     zmq = processes.port_to_listen_on() if port is None else str(port)
     with ProcessGroup() as group:
         http = f"127.0.0.1:{processes.port_to_listen_on(8080) if port is None else 0}"
         broker, endpoint = group.start_broker(f"tcp://127.0.0.1:{zmq}", *BROKER_FLAGS, "--http", http)
         runner = SceneRunner(group, endpoint, broker, fast)
-        took = common.duration(time.monotonic() - start)
-        runner.report("a broker listens on ", (endpoint, "bold"), (f"  process {broker.pid}, {took}", "dim"))
+        runner.report("a broker listens on ", (endpoint, "bold"), (f"  process {broker.pid}, {watch}", "dim"))
         try:
             asyncio.run(_run(runner, scenes))
         except (SceneFailed, PolydomoError) as error:
             common.out.print(Text.assemble(("   ✗ ", "bold red"), str(error)), soft_wrap=True)
             common.print_error("the demo failed", broker.log_tail())
             raise typer.Exit(common.FAILED) from None
-        took = common.duration(time.monotonic() - start)
-        common.out.print(Text(f"\nAll of it took {took}.", "dim"))
+        common.out.print(Text(f"\nAll of it took {watch}.", "dim"))
         if not fast:
             _wait_for_interrupt(runner)
 
@@ -163,19 +161,10 @@ async def _run(runner: SceneRunner, scenes: list[Scene]) -> None:
 
 def _wait_for_interrupt(runner: SceneRunner) -> None:
     """Print commands to copy, and leave the broker and its workers running until Ctrl-C."""
-    option = "" if runner.url() == common.default_url() else f" --url {runner.url()}"
-    command = common.command_name()
-    text = Text("\nTry, in another terminal:\n\n")
-    for words in (
-        "call upper hello",
-        "call count 5 --stream",
-        "services ls",
-        "jobs ls",
-        "workers ls --watch",
-    ):
-        text.append(f"  {command} {words}{option}\n", "cyan")
+    commands = ("call upper hello", "call count 5 --stream", "services ls", "jobs ls", "workers ls --watch")
+    text = common.commands_to_try(runner.url(), commands)
     text.append(f"  curl http://{runner.http}/v1/services/cube/jobs -H 'Prefer: wait' -d 9\n", "cyan")
-    text.append(f"  {command} bench\n", "cyan")
+    text.append(f"  {common.command_name()} bench\n", "cyan")
     text.append("\nThe broker and its workers run until Ctrl-C.", "dim")
     common.out.print(text, soft_wrap=True)
     try:

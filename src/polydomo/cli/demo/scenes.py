@@ -6,19 +6,21 @@ import asyncio
 import os
 import shutil
 import signal
-import time
 import urllib.request
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from rich.padding import Padding
 
 from polydomo.cli import common, inspect
+from polydomo.cli.common import Stopwatch
 from polydomo.cli.demo.runner import Scene, SceneFailed, SceneRunner
 from polydomo.cli.demo.spark_scene import on_spark
 from polydomo.dialects.mdp.messages import CLIENT_01
-from polydomo.sdk import Client
 from polydomo.sdk.clock import REAL_TIME
-from polydomo.sdk.connection import connect
+from polydomo.sdk.connection import Dealer
+from polydomo.sdk.transport import open_transport
 from polydomo.sdk.url import parse
 from polydomo.wire.frames import Message, join
 
@@ -28,30 +30,21 @@ async def majordomo(runner: SceneRunner) -> None:
     runner.start_worker("majordomo")
     async with runner.client() as client:
         await runner.wait_for_workers(client, "upper")
-        await _call(runner, client, "an MDP client", "upper", "hello", "HELLO", "an MDP worker")
-    runner.start_worker("dagbox", "dcp")
+        await _call(runner, client.call, "an MDP client", "upper", "hello", "HELLO", "an MDP worker")
+    runner.start_worker("reverse", "dcp")
     for _ in range(2):
-        runner.start_worker("steady")
+        runner.start_worker("slow")
 
 
 async def dialects(runner: SceneRunner) -> None:
     """Call workers of one dialect from clients of another."""
     async with runner.client("mdp") as mdp, runner.client("dcp") as dcp:
         await runner.wait_for_workers(mdp, "reverse")
-        await _call(runner, mdp, "an MDP client", "reverse", "desserts", "stressed", "a DagBox worker")
-        await _call(runner, dcp, "a DagBox client", "upper", "hello", "HELLO", "an MDP worker")
-        await _call(runner, dcp, "a DagBox client", "reverse", "drawer", "reward", "a DagBox worker")
-    start = time.perf_counter()
-    answer = await _call_as_0_1(runner, b"upper", b"hello")
-    runner.check("MDP/0.1", answer, b"HELLO")
-    took = common.duration(time.perf_counter() - start)
-    runner.report(
-        "an MDP/0.1 client, as in the ZeroMQ guide, calls upper(",
-        ("hello", "cyan"),
-        ") of an MDP/0.2 worker: ",
-        (answer.decode(), "bold green"),
-        (f"  {took}", "dim"),
-    )
+        await _call(runner, mdp.call, "an MDP client", "reverse", "desserts", "stressed", "a DagBox worker")
+        await _call(runner, dcp.call, "a DagBox client", "upper", "hello", "HELLO", "an MDP worker")
+        await _call(runner, dcp.call, "a DagBox client", "reverse", "drawer", "reward", "a DagBox worker")
+    old, who = partial(_call_as_0_1, runner), "an MDP/0.1 client, as in the ZeroMQ guide,"
+    await _call(runner, old, who, "upper", "hello", "HELLO", "an MDP/0.2 worker")
 
 
 async def partials(runner: SceneRunner) -> None:
@@ -77,12 +70,11 @@ async def killed_worker(runner: SceneRunner) -> None:
         seen = handle.partials()
         victim = int(await anext(seen))
         runner.note(f"worker process {victim} has the job; kill -9 {victim}")
-        start = time.perf_counter()
+        watch = Stopwatch()
         os.kill(victim, signal.SIGKILL)
         async with asyncio.timeout(10):
             successor = int(await anext(seen))
-        took = common.duration(time.perf_counter() - start)
-        runner.report("process ", (str(successor), "bold"), f" got the job after {took}")
+        runner.report("process ", (str(successor), "bold"), f" got the job after {watch}")
         answer = await handle.result()
         if victim == successor or answer["worker"] != successor:
             raise SceneFailed(f"{answer} from {successor} after {victim} was killed")
@@ -103,9 +95,9 @@ async def broadcast(runner: SceneRunner) -> None:
         runner.start_worker(f"greeter_{dialect}", dialect)
     async with runner.client("nfp") as client:
         await runner.wait_for_workers(client, "greet", workers=3)
-        start = time.perf_counter()
+        watch = Stopwatch()
         answers = await client.broadcast("greet", "everybody")
-        took = common.duration(time.perf_counter() - start)
+        took = str(watch)
         greetings = sorted(str(answer) for answer in answers.values())
         runner.check(
             "the answers", greetings, sorted(f"hello everybody, says a {kind} worker" for kind in KINDS)
@@ -117,13 +109,13 @@ async def broadcast(runner: SceneRunner) -> None:
 
 async def web_and_memo(runner: SceneRunner) -> None:
     """Call one service from three kinds of clients, twice: the second time from the cache."""
-    runner.start_worker("thorough")
+    runner.start_worker("cube")
     async with runner.client("mdp") as mdp, runner.client("memo") as memo:
         await runner.wait_for_workers(mdp, "cube")
         for round_ in ("first", "again"):
             await _call_by_http(runner, 12, 1728)
-            await _call(runner, memo, "a MemoDB client, over NNG,", "cube", 13, 2197)
-            await _call(runner, mdp, "a Majordomo client", "cube", 14, 2744)
+            await _call(runner, memo.call, "a MemoDB client, over NNG,", "cube", 13, 2197)
+            await _call(runner, mdp.call, "a Majordomo client", "cube", 14, 2744)
             if round_ == "first":
                 runner.note("the same requests again: cube is memoised, so that no worker is called")
         rows = await mdp.memos("cube")
@@ -136,15 +128,15 @@ async def web_and_memo(runner: SceneRunner) -> None:
 async def joined(runner: SceneRunner) -> None:
     """Join a second broker, which offers its idle worker to the first over WMP."""
     other, endpoint = runner.group.start_another("--join", runner.url("wmp"), "--drain", "1s")
-    here = runner.start_worker("porter")
-    away = runner.start_worker("porter", "wmp", endpoint)
+    here = runner.start_worker("carry")
+    away = runner.start_worker("carry", "wmp", endpoint)
     runner.note(f"a second broker, {endpoint}, joins the first; each has one worker for carry")
     async with runner.client() as client:
         await runner.wait_for_workers(client, "carry", workers=2)
-        start = time.perf_counter()
+        watch = Stopwatch()
         jobs = [client.submit("carry", load) for load in ("a box", "another box")]
         answers = await asyncio.gather(*(job.result() for job in jobs))
-        took = common.duration(time.perf_counter() - start)
+        took = str(watch)
     runner.check("what was carried", [answer["load"] for answer in answers], ["a box", "another box"])
     runner.check(
         "who carried it", sorted(answer["worker"] for answer in answers), sorted((here.pid, away.pid))
@@ -174,15 +166,13 @@ async def killed_broker(runner: SceneRunner) -> None:
         await asyncio.gather(*(handle.result() for handle in handles[: JOBS // 4]))
         done = sum(handle.done() for handle in handles)
         runner.note(f"{done} are done; kill -9 {runner.broker.pid}, the broker")
-        start = time.perf_counter()
+        watch = Stopwatch()
         runner.restart_broker()
-        took = common.duration(time.perf_counter() - start)
-        runner.report("process ", (str(runner.broker.pid), "bold"), f" replaced it after {took}")
+        runner.report("process ", (str(runner.broker.pid), "bold"), f" replaced it after {watch}")
         async with asyncio.timeout(60):
             results = await asyncio.gather(*(handle.result() for handle in handles))
     runner.check("the results", results, [number * number for number in range(JOBS)])
-    took = common.duration(time.perf_counter() - start)
-    runner.report("the client has ", (f"{JOBS} of {JOBS}", "bold green"), f" results {took} after the kill")
+    runner.report("the client has ", (f"{JOBS} of {JOBS}", "bold green"), f" results {watch} after the kill")
 
 
 async def counters(runner: SceneRunner) -> None:
@@ -212,12 +202,18 @@ SCENES = [
 
 
 async def _call(
-    runner: SceneRunner, client: Client, who: str, service: str, body: Any, expected: Any, worker: str = ""
+    runner: SceneRunner,
+    call: Callable[[str, Any], Awaitable[Any]],
+    who: str,
+    service: str,
+    body: Any,
+    expected: Any,
+    worker: str = "",
 ) -> None:
     """Make a call and report it in one line."""
-    start = time.perf_counter()
-    result = await client.call(service, body)
-    took = common.duration(time.perf_counter() - start)
+    watch = Stopwatch()
+    result = await call(service, body)
+    took = str(watch)
     runner.check(f"{who} calls {service}", result, expected)
     runner.report(
         f"{who} calls {service}(",
@@ -231,7 +227,7 @@ async def _call(
 async def _call_by_http(runner: SceneRunner, number: int, expected: int) -> None:
     """Make an HTTP request with curl, or with Python if there is no curl."""
     url = f"http://{runner.http}/v1/services/cube/jobs"
-    start = time.perf_counter()
+    watch = Stopwatch()
     if shutil.which("curl"):
         who = f"curl {url} -H 'Prefer: wait' -d {number}"
         words = ("curl", "-sS", url, "-H", "Prefer: wait", "-d", str(number))
@@ -241,12 +237,11 @@ async def _call_by_http(runner: SceneRunner, number: int, expected: int) -> None
         who = f"POST {url}, as curl would, of {number}"
         request = urllib.request.Request(url, str(number).encode(), {"Prefer": "wait"})
         reply = await asyncio.to_thread(lambda: urllib.request.urlopen(request, timeout=15).read())
-    took = common.duration(time.perf_counter() - start)
     runner.check(who, reply, str(expected).encode())
-    runner.report((who, "cyan"), ": ", (reply.decode(), "bold green"), (f"  {took}", "dim"))
+    runner.report((who, "cyan"), ": ", (reply.decode(), "bold green"), (f"  {watch}", "dim"))
 
 
-async def _call_as_0_1(runner: SceneRunner, service: bytes, body: bytes) -> bytes:
+async def _call_as_0_1(runner: SceneRunner, service: str, body: str) -> str:
     """Make an MDP/0.1 call as in the ZeroMQ guide: an empty frame, MDPC01, the service, the body."""
     answer: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
 
@@ -256,10 +251,12 @@ async def _call_as_0_1(runner: SceneRunner, service: bytes, body: bytes) -> byte
     def lost(reason: str) -> None:
         answer.set_exception(SceneFailed(f"the connection was lost: {reason}"))
 
-    dealer = await connect(parse(runner.url()).addresses[0], received, lost, clock=REAL_TIME)
-    dealer.send(join([b"", CLIENT_01, service, body]))
+    dealer = Dealer(parse(runner.url()).addresses[0], REAL_TIME, received, lost)
+    await open_transport(dealer)
+    head = [b"", CLIENT_01, service.encode()]
+    dealer.send(join([*head, body.encode()]))
     async with asyncio.timeout(10):
         frames = await answer
     dealer.close()
-    runner.check("the answer's head", frames[:3], [b"", CLIENT_01, service])
-    return frames[3]
+    runner.check("the answer's head", frames[:3], head)
+    return frames[3].decode()

@@ -9,8 +9,9 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from polydomo.cli import common
-from polydomo.cli.spark import options, session
+from polydomo.cli import common, config
+from polydomo.cli.spark import session
+from polydomo.server.config import Flag
 
 # Options for a quick start.
 CONF = ("spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1", "spark.driver.memory=1g")
@@ -21,7 +22,9 @@ TARGET = 0.5
 
 def main(data: str) -> None:
     """Read the ledger in this folder and print the results."""
-    settings = options.gather(None, ["spark.master=local[2]"], data=data)
+    settings = config.load(
+        None, [Flag("demo", "spark.master", "local[2]"), Flag("demo", "broker.data", data)]
+    ).settings
     from polydomo.pipeline.lake import Lake
     from polydomo.pipeline.places import places_for
     from polydomo.pipeline.plan import plan

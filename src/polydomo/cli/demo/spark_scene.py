@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
-import urllib.request
 from collections import Counter
 from importlib.util import find_spec
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 from rich.padding import Padding
 from rich.text import Text
 
-from polydomo.cli import common
+from polydomo.cli import broker_client, common
 from polydomo.cli.demo.runner import SceneFailed, SceneRunner
 
 # Seconds: longer than Spark takes on a busy machine.
@@ -27,12 +25,12 @@ async def on_spark(runner: SceneRunner) -> None:
     if missing:
         runner.note(f"skipped: {', '.join(missing)} is not installed (pip install 'polydomo[spark]')")
         return
-    start = time.perf_counter()
+    watch = common.Stopwatch()
     counted = await broker_count(runner)
     await runner.wait_for_ledger(counted)
     with common.out.status(Text("     Spark starts, reads the ledger and computes the tables", "dim")):
         found = await _compute(runner)
-    took = common.duration(time.perf_counter() - start)
+    took = str(watch)
     computed = {row["service"]: row["jobs"] for row in found["services"]}
     runner.check("the jobs per service, by Spark and by the broker", computed, counted)
     _show(_services(found["services"], counted))
@@ -52,23 +50,12 @@ async def broker_count(runner: SceneRunner) -> dict[str, int]:
     """Return the number of done jobs by service: of killed brokers, of this one, and durable ones on disk."""
     async with runner.client() as client:
         found = Counter({row["name"]: row["done"] for row in await client.services()})
-    found.update(runner.done_before)  # also those of services whose workers have not reconnected yet
-    for service in runner.durable:
-        found[service] = await asyncio.to_thread(_on_disk, runner.http, service)
+        found.update(runner.done_before)  # also those of services whose workers have not reconnected yet
+        for service in runner.durable:
+            filters = {"service": service, "state": "done", "limit": 1000}
+            page = await broker_client.call_task(client, runner.url(), "show_stored_jobs", filters)
+            found[service] = len(page["jobs"])
     return {name: done for name, done in found.items() if done}
-
-
-def _on_disk(http: str, service: str) -> int:
-    """Return the number of a service's jobs on disk."""
-    number, after = 0, ""
-    while True:
-        url = f"http://{http}/v1/jobs?service={service}&state=done&limit=100{after}"
-        with urllib.request.urlopen(url, timeout=15) as answer:
-            page = json.load(answer)
-        number += len(page["jobs"])
-        if page["next"] is None:
-            return number
-        after = f"&page={page['next']}"
 
 
 async def _compute(runner: SceneRunner) -> Any:
@@ -102,51 +89,39 @@ def _show(table: Any) -> None:
 
 
 def _services(rows: list[dict[str, Any]], counted: dict[str, int]) -> Any:
-    columns = ["service", ">jobs", ">by the broker", "dialects", ">retries", ">p95 wait", ">mean run"]
-    cells = [
-        [
-            Text(row["service"], "bold"),
-            row["jobs"],
-            counted[row["service"]],
-            row["dialects"],
-            row["retries"],
-            common.optional_duration(row["wait_s"]),
-            common.optional_duration(row["run_s"]),
-        ]
-        for row in rows
-    ]
-    return common.table(columns, cells, title="services")
+    columns: common.Columns = {
+        "service": lambda row: Text(row["service"], "bold"),
+        ">jobs": "jobs",
+        ">by the broker": lambda row: counted[row["service"]],
+        "dialects": "dialects",
+        ">retries": "retries",
+        ">p95 wait": lambda row: common.optional_duration(row["wait_s"]),
+        ">mean run": lambda row: common.optional_duration(row["run_s"]),
+    }
+    return common.listing(columns, rows, title="services")
 
 
 def _clients(rows: list[dict[str, Any]]) -> Any:
-    columns = ["dialect", ">clients", ">jobs", ">workers' time", ">bytes", "services"]
-    cells = [
-        [
-            row["dialects"],
-            row["clients"],
-            row["jobs"],
-            common.optional_duration(row["run_s"]),
-            common.size(row["bytes"]),
-            row["services"],
-        ]
-        for row in rows
-    ]
-    return common.table(columns, cells, title="clients")
+    columns: common.Columns = {
+        "dialect": "dialects",
+        ">clients": "clients",
+        ">jobs": "jobs",
+        ">workers' time": lambda row: common.optional_duration(row["run_s"]),
+        ">bytes": lambda row: common.size(row["bytes"]),
+        "services": "services",
+    }
+    return common.listing(columns, rows, title="clients")
 
 
 def _plan(rows: list[dict[str, Any]]) -> Any:
     from polydomo.cli.demo.spark_job import TARGET
 
+    columns: common.Columns = {
+        "service": lambda row: Text(row["service"], "bold"),
+        ">seen": "seen",
+        ">needed": lambda row: Text(str(row["workers"]), "bold green"),
+        ">p95 wait": lambda row: common.optional_duration(row["wait"]),
+        ">with one fewer": lambda row: common.optional_duration(row["fewer"]),
+    }
     title = f"how many workers keep 95 % of the waits below {common.duration(TARGET)}"
-    columns = ["service", ">seen", ">needed", ">p95 wait", ">with one fewer"]
-    cells = [
-        [
-            Text(row["service"], "bold"),
-            row["seen"],
-            Text(str(row["workers"]), "bold green"),
-            common.optional_duration(row["wait"]),
-            common.optional_duration(row["fewer"]),
-        ]
-        for row in rows
-    ]
-    return common.table(columns, cells, title=title)
+    return common.listing(columns, rows, title=title)

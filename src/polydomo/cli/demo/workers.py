@@ -1,4 +1,4 @@
-"""The demo's workers; each runs in a process of its own: `polydomo worker polydomo.cli.demo.workers:NAME`."""
+"""The demo's workers and services, each in a process of its own: `polydomo worker polydomo.cli.demo.workers:NAME`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,12 @@ from polydomo.sdk import Context, Worker
 
 majordomo = example_services.make_worker(None, concurrency=2)
 
-dagbox = Worker(grace=1.0)
 
-
-@dagbox.service("reverse")
 async def reverse(text: str) -> str:
     """Return the text reversed."""
     return text[::-1]
 
 
-steady = Worker(grace=1.0)
-
-
-@steady.service("slow")
 async def slow(task: dict[str, Any], ctx: Context) -> dict[str, Any]:
     """Report the process id at once, then work long enough to be killed."""
     ctx.progress(os.getpid())
@@ -47,20 +40,13 @@ greeter_mdp = _greeter("Majordomo")
 greeter_dcp = _greeter("DagBox")
 greeter_nfp = _greeter("NORFAB")
 
-thorough = Worker(grace=1.0)
 
-
-@thorough.service("cube")
 async def cube(number: int) -> int:
     """Return the cube, after a delay that a cached result does not have."""
     await asyncio.sleep(0.2)
     return number**3
 
 
-porter = Worker(grace=1.0)
-
-
-@porter.service("carry")
 async def carry(load: str) -> dict[str, Any]:
     """Be busy for a while, and return the process id."""
     await asyncio.sleep(0.3)

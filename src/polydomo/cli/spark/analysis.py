@@ -10,16 +10,17 @@ from rich.text import Text
 
 from polydomo.cli import broker_client, common
 from polydomo.cli.call import seconds
-from polydomo.cli.config import ConfigFile
-from polydomo.cli.spark import options, session
+from polydomo.cli.option_groups import takes_groups
+from polydomo.cli.spark import options
 
 if TYPE_CHECKING:
-    from polydomo.pipeline.plan import Plan
+    from polydomo.pipeline.plan import Need, Plan
 
 WINDOWS = ("all", "day", "hour")
 PERCENTILES = {"--p50": 0.5, "--p95": 0.95, "--p99": 0.99}
 
 
+@takes_groups
 def plan(
     service: Annotated[
         str | None,
@@ -53,12 +54,8 @@ def plan(
     credit: Annotated[int, typer.Option(min=1, help="Concurrent jobs of one worker.")] = 1,
     since: Annotated[str | None, typer.Option(metavar="DAY", help="Use jobs from this day on.")] = None,
     until: Annotated[str | None, typer.Option(metavar="DAY", help="Use jobs up to this day.")] = None,
-    master: options.Master = None,
-    data: options.Data = None,
-    tables: options.Tables = None,
-    file: ConfigFile = None,
-    sets: options.Sets = None,
-    verbose: options.Verbose = False,
+    *,
+    chosen: options.TablesRun,
     as_json: common.Json = False,
 ) -> None:
     """Find how many workers a service needs: replay its recorded jobs against 1, 2, 3 … workers.
@@ -66,31 +63,27 @@ def plan(
     Examples: plan resize --p95 200ms; plan --p99 1s --window day; plan resize --load 2.
     """
     target, percentile = _target({"--p50": p50, "--p95": p95, "--p99": p99})
-    if window not in WINDOWS:
-        raise typer.BadParameter(f"{window!r} is none of {', '.join(WINDOWS)}", param_hint="--window")
+    common.check_choice(window, WINDOWS, "--window")
     numbers = _range(workers)
     first, last = options.parse_day(since, "--since"), options.parse_day(until, "--until")
-    settings = options.gather(file, sets, master=master, data=data, tables=tables)
-    with options.open_lake(settings) as lake:
-        options.need_rows(lake, "jobs")
+    with chosen.tables("planning", options.need_jobs) as (spark, lake, bar):
         from polydomo.pipeline.plan import plan as work
 
-        with session.spark_session(settings, "planning", verbose=verbose) as (spark, bar):
-            jobs, attempts = (_within(lake.read(spark, name), first, last) for name in ("jobs", "attempts"))
-            found = work(
-                spark,
-                jobs,
-                service,
-                target,
-                percentile,
-                load,
-                speed,
-                numbers,
-                window=window,  # type: ignore[arg-type] # checked above
-                credit=credit,
-                attempts=attempts,
-                progress=bar.update,
-            )
+        jobs, attempts = _recorded(spark, lake, first, last)
+        found = work(
+            spark,
+            jobs,
+            service,
+            target,
+            percentile,
+            load,
+            speed,
+            numbers,
+            window=window,  # type: ignore[arg-type] # checked above
+            credit=credit,
+            attempts=attempts,
+            progress=bar.update,
+        )
     if as_json:
         value = found.to_json()
         if service is not None:
@@ -102,6 +95,7 @@ def plan(
         _print(found, service)
 
 
+@takes_groups
 def report(
     out: Annotated[
         Path, typer.Argument(metavar="FILE", help="The report, one self-contained HTML file.")
@@ -116,82 +110,64 @@ def report(
             "--p95", metavar="TIME", help="Include a plan: 95 % of the jobs wait no longer than this."
         ),
     ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="DAY", help="From this day on, such as 2026-11-16.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="DAY", help="Up to this day.")] = None,
-    master: options.Master = None,
-    data: options.Data = None,
-    tables: options.Tables = None,
-    file: ConfigFile = None,
-    sets: options.Sets = None,
-    verbose: options.Verbose = False,
+    since: options.Since = None,
+    until: options.Until = None,
+    *,
+    chosen: options.TablesRun,
     as_json: common.Json = False,
 ) -> None:
     """Write an HTML report with plots of services, workers, clients, outages and anomalies. --json: its figures."""
     first, last = options.parse_day(since, "--since"), options.parse_day(until, "--until")
     target = None if p95 is None else _target({"--p95": p95})[0]
-    settings = options.gather(file, sets, master=master, data=data, tables=tables)
-    with options.open_lake(settings) as lake:
-        options.need_rows(lake, "jobs")
+    with chosen.tables("writing a report", options.need_jobs) as (spark, lake, bar):
         from polydomo.pipeline.plan import plan as planning
         from polydomo.pipeline.report import report as work
         from polydomo.spark import Tables
 
-        with session.spark_session(settings, "writing a report", verbose=verbose) as (spark, bar):
-            planned = None
-            if target is not None:
-                jobs, lost = (_within(lake.read(spark, name), first, last) for name in ("jobs", "attempts"))
-                planned = planning(spark, jobs, target=target, attempts=lost)
-            made = work(
-                Tables(spark, lake), out, begin=first, end=last, plan=planned, csv=csv, progress=bar.update
-            )
-    if as_json:
-        common.print_json(made)
-        return
+        planned = None
+        if target is not None:
+            jobs, lost = _recorded(spark, lake, first, last)
+            planned = planning(spark, jobs, target=target, attempts=lost)
+        made = work(
+            Tables(spark, lake), out, begin=first, end=last, plan=planned, csv=csv, progress=bar.update
+        )
     beside = "" if csv is None else f", and CSV files in {csv}"
-    common.out.print(Text.assemble(("✓ ", "bold green"), (str(out), "bold"), beside), soft_wrap=True)
+    common.print_done(made, as_json, (str(out), "bold"), beside)
 
 
 def needs_table(found: Plan) -> Any:
     """Return a table with one line per service."""
-    percentile = f"p{found.percentile * 100:g}"
-    rows = []
-    for need in found.needs:
-        short = need.workers is not None and need.seen is not None and need.workers > need.seen
-        number = "–" if need.workers is None else str(need.workers)
-        rows.append(
-            [
-                Text(need.service, "bold"),
-                f"{need.jobs:,}",
-                "–" if need.seen is None else need.seen,
-                Text(number, "bold yellow" if short else "bold green"),
-                common.optional_duration(need.wait),
-                common.optional_duration(need.fewer),
-            ]
-        )
-    columns = ["service", ">jobs", ">were seen", ">workers needed", f">{percentile} wait", ">with one fewer"]
-    return common.table(columns, rows, title=_title(found))
+    columns: common.Columns = {
+        "service": lambda need: Text(need.service, "bold"),
+        ">jobs": lambda need: f"{need.jobs:,}",
+        ">were seen": lambda need: "–" if need.seen is None else need.seen,
+        ">workers needed": _number_needed,
+        f">p{found.percentile * 100:g} wait": lambda need: common.optional_duration(need.wait),
+        ">with one fewer": lambda need: common.optional_duration(need.fewer),
+    }
+    return common.listing(columns, found.needs, title=_title(found))
+
+
+def _number_needed(need: Need) -> Text:
+    short = need.workers is not None and need.seen is not None and need.workers > need.seen
+    number = "–" if need.workers is None else str(need.workers)
+    return Text(number, "bold yellow" if short else "bold green")
 
 
 def _print(found: Plan, service: str) -> None:
     """Print all numbers of workers that were tried, and the result."""
-    rows = [
-        [
-            row.workers,
-            f"{row.utilisation:.0%}",
-            common.optional_duration(row.mean),
-            common.optional_duration(row.p50),
-            common.optional_duration(row.p95),
-            common.optional_duration(row.p99),
-            common.optional_duration(row.longest),
-            Text("✓", "bold green") if row.ok else Text("✗", "red"),
-        ]
-        for row in found.rows
-        if row.window == found.window
-    ]
-    columns = [">workers", ">busy", ">mean wait", ">p50", ">p95", ">p99", ">longest", "enough"]
-    common.show(common.table(columns, rows, title=_title(found)))
+    columns: common.Columns = {
+        ">workers": lambda row: row.workers,
+        ">busy": lambda row: f"{row.utilisation:.0%}",
+        ">mean wait": lambda row: common.optional_duration(row.mean),
+        ">p50": lambda row: common.optional_duration(row.p50),
+        ">p95": lambda row: common.optional_duration(row.p95),
+        ">p99": lambda row: common.optional_duration(row.p99),
+        ">longest": lambda row: common.optional_duration(row.longest),
+        "enough": lambda row: Text("✓", "bold green") if row.ok else Text("✗", "red"),
+    }
+    rows = [row for row in found.rows if row.window == found.window]
+    common.show(common.listing(columns, rows, title=_title(found)))
     for need in found.needs:
         if need.workers is None:
             common.out.print(Text(f"{service}: none of these numbers is enough", "bold yellow"))
@@ -232,9 +208,8 @@ def _range(text: str | None) -> range | None:
     return range(int(low), int(high or low) + 1)
 
 
-def _within(rows: Any, first: Any, last: Any) -> Any:
-    from pyspark.sql import functions as fn
+def _recorded(spark: Any, lake: Any, first: Any, last: Any) -> list[Any]:
+    """Return the jobs and the lost attempts of these days."""
+    from polydomo.pipeline.report_data import within_days
 
-    if first is not None:
-        rows = rows.where(fn.col("day") >= fn.lit(first))
-    return rows if last is None else rows.where(fn.col("day") <= fn.lit(last))
+    return [within_days(lake.read(spark, name), first, last) for name in ("jobs", "attempts")]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from polydomo.cli import common
-from polydomo.cli.spark import options, session
+from polydomo.cli.spark import session
 
 
 def prepare(
@@ -22,30 +20,24 @@ def prepare(
     Takes a minute and 200 MB in the user's cache folder. The archive fits the installed versions of Java and Spark;
     after an upgrade of either, Spark starts as before until the archive is made again.
     """
-    options.need_spark()
+    session.need_spark()
     from polydomo.pipeline import classes, java
 
     found = java.find()
     if remove:
         freed = classes.remove(found.home, found.version)
         text = f"{common.size(freed)} freed" if freed else "nothing to remove"
-        shown = Text.assemble(("✓ ", "bold green"), text)
-        common.print_result({"archive": None, "freed": freed}, as_json, shown)
+        common.print_done({"archive": None, "freed": freed}, as_json, text)
         return
-    start = time.monotonic()
+    watch = common.Stopwatch()
     archive = None if again else classes.there(found.home, found.version)
     if archive is None:
         with session.ProgressBar("preparing Spark") as bar:
             archive = classes.make(found.home, found.version, bar.update)
-    took, size = time.monotonic() - start, archive.path.stat().st_size
-    if as_json:
-        common.print_json({"archive": str(archive.path), "bytes": size, "seconds": round(took, 3)})
-        return
-    common.out.print(
-        Text.assemble(
-            ("✓ ", "bold green"),
-            f"Java {found.version} starts Spark with {archive.path}",
-            (f"  {common.size(size)}, {common.duration(took)}", "dim"),
-        ),
-        soft_wrap=True,
+    took, size = watch.seconds, archive.path.stat().st_size
+    common.print_done(
+        {"archive": str(archive.path), "bytes": size, "seconds": round(took, 3)},
+        as_json,
+        f"Java {found.version} starts Spark with {archive.path}",
+        (f"  {common.size(size)}, {common.duration(took)}", "dim"),
     )

@@ -1,109 +1,114 @@
-"""Options shared by all `polydomo spark` commands, and the settings made from them."""
+"""Options shared by all `polydomo spark` commands, and what is made from them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polydomo.cli.config import load
+from polydomo.cli.config import ConfigFile, load, parse_set
+from polydomo.cli.option_groups import OptionGroup, SettingOption
+from polydomo.cli.spark.session import ProgressBar, need_spark, spark_session
 from polydomo.errors import ConfigError
 from polydomo.server import config
 from polydomo.server.config import Flag
-from polydomo.server.settings import Settings
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from polydomo.pipeline.lake import Lake
     from polydomo.pipeline.places import Places
 
-Master = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Spark's master: local[N], spark://HOST:PORT, yarn, k8s://…"),
-]
-Data = Annotated[
-    str | None, typer.Option(metavar="DIR", help="The broker's data folder, with the ledger and the tables.")
-]
-Ledger = Annotated[
-    str | None, typer.Option(metavar="DIR", help="The ledger's folder or URL, if it is elsewhere.")
-]
-Tables = Annotated[
-    str | None, typer.Option(metavar="DIR", help="The tables' folder or URL, if they are elsewhere.")
-]
+SETTINGS = {
+    "--master": SettingOption(
+        "spark.master", "URL", "Spark's master: local[N], spark://HOST:PORT, yarn, k8s://…"
+    ),
+    "--data": SettingOption(
+        "broker.data", "DIR", "The broker's data folder, with the ledger and the tables."
+    ),
+    "--ledger": SettingOption("spark.ledger", "DIR", "The ledger's folder or URL, if it is elsewhere."),
+    "--tables": SettingOption("spark.tables", "DIR", "The tables' folder or URL, if they are elsewhere."),
+}
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, by its key in the file; repeatable."),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show Spark's output.")]
+Since = Annotated[str | None, typer.Option(metavar="DAY", help="From this day on, such as 2026-11-16.")]
+Until = Annotated[str | None, typer.Option(metavar="DAY", help="Up to this day.")]
 
 
-def gather(
-    file: str | None,
-    sets: list[str] | None = None,
-    *,
-    master: str | None = None,
-    data: str | None = None,
-    ledger: str | None = None,
-    tables: str | None = None,
-) -> Settings:
-    """Return the settings of the file, the environment and these options; print mistakes and exit if there are any."""
-    given = {
-        "--master": ("spark.master", master),
-        "--data": ("broker.data", data),
-        "--ledger": ("spark.ledger", ledger),
-        "--tables": ("spark.tables", tables),
-    }
-    flags = [Flag(flag, key, value) for flag, (key, value) in given.items() if value]
-    several: dict[str, list[str]] = {}
-    for text in sets or []:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
-        several.setdefault(key.strip(), []).append(value.strip())
-    for key, values in several.items():
-        known = config.KEYS.get(key)
-        whole: Any = values if known is not None and known.many else values[-1]
-        flags.append(Flag(f"--set {key}", key, whole))
-    return load(file, flags).settings
+class SparkRun:
+    """The settings of the file, the environment and the options, and what a command opens with them.
+
+    If the settings have mistakes, these are printed, and the command exits.
+    """
+
+    def __init__(
+        self, flags: list[Flag], file: ConfigFile = None, sets: Sets = None, verbose: Verbose = False
+    ) -> None:
+        several: dict[str, list[Flag]] = {}
+        for flag in map(parse_set, sets or []):
+            several.setdefault(flag.key, []).append(flag)
+        for key, same in several.items():
+            if key in config.KEYS and config.KEYS[key].many:
+                flags.append(same[-1]._replace(value=[flag.value for flag in same]))
+            else:
+                flags.append(same[-1])
+        self.settings = load(file, flags).settings
+        self.verbose = verbose
+
+    def places(self) -> Places:
+        """Return the locations of the ledger and the tables."""
+        need_spark()
+        from polydomo.pipeline.places import places_for
+
+        return places_for(self.settings)
+
+    def lake(self) -> Lake:
+        """Open the catalog of the tables."""
+        places = self.places()
+        from polydomo.pipeline.lake import Lake
+
+        return Lake(places)
+
+    def session(self, title: str) -> AbstractContextManager[tuple[SparkSession, ProgressBar]]:
+        """Start Spark for a `with` block."""
+        return spark_session(self.settings, title, verbose=self.verbose)
+
+    @contextmanager
+    def tables(
+        self, title: str, check: Callable[[Lake], None] | None = None
+    ) -> Iterator[tuple[SparkSession, Lake, ProgressBar]]:
+        """Open the tables, check them, and start Spark for a `with` block."""
+        with self.lake() as lake:
+            if check is not None:
+                check(lake)
+            with self.session(title) as (spark, bar):
+                yield spark, lake, bar
 
 
-def places(settings: Settings) -> Places:
-    """Return the locations of the ledger and the tables."""
-    need_spark()
-    from polydomo.pipeline.places import places_for
-
-    return places_for(settings)
+def _group(*flags: str) -> OptionGroup:
+    return OptionGroup({flag: SETTINGS[flag] for flag in flags}, SparkRun)
 
 
-def open_lake(settings: Settings) -> Lake:
-    """Open the catalog of the tables."""
-    found = places(settings)
-    from polydomo.pipeline.lake import Lake
-
-    return Lake(found)
+# The options of commands that read the ledger, that use only the tables, and that use neither.
+LedgerRun = Annotated[SparkRun, _group(*SETTINGS)]
+TablesRun = Annotated[SparkRun, _group("--master", "--data", "--tables")]
+PlainRun = Annotated[SparkRun, _group("--master")]
 
 
-def need_spark() -> None:
-    """Raise ConfigError if the extra `spark` is not installed."""
-    from importlib.util import find_spec
-
-    missing = [name for name in ("pyspark", "pandas", "pyiceberg") if find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"{', '.join(missing)}: not installed",
-            hint="pip install 'polydomo[spark]'",
-        )
-
-
-def need_ledger(found: Places) -> None:
+def need_ledger(lake: Lake) -> None:
     """Raise ConfigError if there is no ledger, or no segment in it."""
     from polydomo.pipeline.files import is_local, local, names
 
-    if not is_local(found.ledger):
+    ledger = lake.places.ledger
+    if not is_local(ledger) or any(names(f"{ledger}/{table}") for table in ("jobs", "attempts", "events")):
         return
-    folder = local(found.ledger)
-    if any(names(f"{found.ledger}/{table}") for table in ("jobs", "attempts", "events")):
-        return
+    folder = local(ledger)
     if folder.is_dir():
         raise ConfigError(
             f"there are no segments in {folder} yet",
@@ -116,11 +121,11 @@ def need_ledger(found: Places) -> None:
     )
 
 
-def need_rows(lake: Lake, table: str) -> None:
-    """Raise ConfigError if a table is empty."""
-    if not lake.pieces(table):
+def need_jobs(lake: Lake) -> None:
+    """Raise ConfigError if the table of jobs is empty."""
+    if not lake.pieces("jobs"):
         raise ConfigError(
-            f"the table {table} at {lake.places.tables.removeprefix('file://')} is empty",
+            f"the table jobs at {lake.places.tables.removeprefix('file://')} is empty",
             hint="make it with 'polydomo spark run --once'; look for a broken ledger with 'polydomo spark doctor'",
         )
 

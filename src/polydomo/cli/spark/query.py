@@ -14,8 +14,8 @@ import typer
 from rich.text import Text
 
 from polydomo.cli import common
-from polydomo.cli.config import ConfigFile
-from polydomo.cli.spark import options, session
+from polydomo.cli.option_groups import takes_groups
+from polydomo.cli.spark import options
 from polydomo.safe_text import safe_cell
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FORMATS = ("table", "json", "csv")
 
 
+@takes_groups
 def sql(
     query: Annotated[
         str | None,
@@ -35,27 +36,21 @@ def sql(
         int, typer.Option("--limit", "-n", min=0, help="Maximum number of rows; 0: all.")
     ] = 1000,
     form: Annotated[str, typer.Option("--format", metavar="FORMAT", help=f"{', '.join(FORMATS)}.")] = "table",
-    master: options.Master = None,
-    data: options.Data = None,
-    tables: options.Tables = None,
-    file: ConfigFile = None,
-    sets: options.Sets = None,
-    verbose: options.Verbose = False,
+    *,
+    chosen: options.TablesRun,
     as_json: common.Json = False,
 ) -> None:
     """Run a query over the tables.
 
     Example: sql "SELECT service, count(*) AS jobs, avg(wait_s) FROM jobs GROUP BY 1 ORDER BY 2 DESC".
     """
-    if form not in FORMATS:
-        raise typer.BadParameter(f"{form!r} is none of {', '.join(FORMATS)}", param_hint="--format")
-    settings = options.gather(file, sets, master=master, data=data, tables=tables)
-    with options.open_lake(settings) as lake:
+    common.check_choice(form, FORMATS, "--format")
+    with chosen.lake() as lake:
         if query is None:
             _list(lake.specs, as_json)
             return
         text = sys.stdin.read() if query == "-" else query
-        with session.spark_session(settings, "running the query", verbose=verbose) as (spark, _):
+        with chosen.session("running the query") as (spark, _):
             own = spark.newSession()  # a program that calls this command may have views of these names
             lake.register(own)
             found = _run(own, text, limit)

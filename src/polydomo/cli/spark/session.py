@@ -6,8 +6,8 @@ import logging
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from polydomo.cli import common
 from polydomo.cli.processes import exit_on_signal
-from polydomo.cli.spark import options
 from polydomo.errors import ConfigError, PolydomoError
 from polydomo.redaction import redact
 from polydomo.server.settings import Settings
@@ -90,25 +89,39 @@ class ProgressBar:
                 self.show_step(f"{done} of {tasks} tasks")
 
 
+def need_spark() -> None:
+    """Raise ConfigError if the extra `spark` is not installed."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("pyspark", "pandas", "pyiceberg") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{', '.join(missing)}: not installed", hint="pip install 'polydomo[spark]'")
+
+
 @contextmanager
 def spark_session(
     settings: Settings, title: str, *, verbose: bool = False, conf: tuple[str, ...] | list[str] = ()
 ) -> Iterator[tuple[SparkSession, ProgressBar]]:
     """Yield a session and a progress bar. Java ends with the block, also on SIGTERM and Ctrl-C."""
-    options.need_spark()
+    need_spark()
     from polydomo.pipeline.session import active, end, session
 
     logging.getLogger("py4j").setLevel(logging.ERROR)  # it logs every connection
 
     existing = active() is not None  # of a program that calls this command
-    with _exit_on_signals(), ProgressBar(title) as bar, _java_output(verbose) as output:
+    with (
+        _exit_on_signals(),
+        ProgressBar(title) as bar,
+        # With `verbose`, Java's output stays on the terminal.
+        nullcontext() if verbose else tempfile.TemporaryFile(prefix="polydomo-spark-") as output,
+    ):
         bar.show_step("starting Spark")
         try:
             spark = session(settings.spark.master, [*conf, *settings.spark.conf], stderr=output)
         except ConfigError as error:
             raise ConfigError(error.message, hint=_last_lines(output) or error.advice) from error
         if not existing:
-            _install_exit_handlers()  # Spark has replaced the handlers
+            _set_handlers(EXIT_HANDLERS)  # Spark has replaced the handlers
         try:
             bar.show_step("")
             bar.watch(spark)
@@ -134,16 +147,6 @@ def short_error(error: Exception) -> Exception:
     return PolydomoError(f"Spark failed: {text}", hint=hint)
 
 
-@contextmanager
-def _java_output(verbose: bool) -> Iterator[IO[Any] | None]:
-    """Yield a temporary file for Java's output, or None to leave it on the terminal."""
-    if verbose:
-        yield None
-        return
-    with tempfile.TemporaryFile(prefix="polydomo-spark-") as output:
-        yield output
-
-
 def _last_lines(output: IO[Any] | None) -> str:
     """Return the last lines of Java's output."""
     if output is None:
@@ -153,28 +156,30 @@ def _last_lines(output: IO[Any] | None) -> str:
     return "\n".join(lines[-8:])
 
 
+# The handlers that end the `with` block with an exception, so that Java is ended, too.
+EXIT_HANDLERS = {
+    signal.SIGTERM: exit_on_signal,
+    signal.SIGHUP: exit_on_signal,
+    signal.SIGINT: signal.default_int_handler,
+}
+
+
 @contextmanager
 def _exit_on_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block with an exception, so that Java is ended, too."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in numbers}
-    _install_exit_handlers()
+    """Let SIGTERM, SIGHUP and Ctrl-C raise an exception in the block."""
+    before = {number: signal.getsignal(number) for number in EXIT_HANDLERS}
+    _set_handlers(EXIT_HANDLERS)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _set_handlers(before)
 
 
-def _install_exit_handlers() -> None:
-    """Install the signal handlers that raise an exception."""
+def _set_handlers(handlers: Mapping[signal.Signals, Any]) -> None:
+    """Set signal handlers, which only the main thread can do."""
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, exit_on_signal)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def stop_on_signals(stop: threading.Event) -> None:
@@ -185,9 +190,7 @@ def stop_on_signals(stop: threading.Event) -> None:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
         stop.set()
 
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, handle)
+    _set_handlers(dict.fromkeys(EXIT_HANDLERS, handle))
 
 
 def shown_path(url: str) -> str:

@@ -11,7 +11,7 @@ import structlog
 import typer
 
 from polydomo.cli import common, worker_loader
-from polydomo.cli.config import ConfigFile
+from polydomo.cli.option_groups import takes_groups
 from polydomo.cli.spark import options
 from polydomo.server import log
 from polydomo.server.units import parse_duration, parse_size
@@ -19,6 +19,7 @@ from polydomo.server.units import parse_duration, parse_size
 logger = structlog.get_logger("polydomo")
 
 
+@takes_groups
 def serve(
     url: common.Url = common.DEFAULT_URL,
     service: Annotated[
@@ -28,20 +29,15 @@ def serve(
     rows: Annotated[int, typer.Option(min=1, help="Maximum rows of a result.")] = 1_000_000,
     size: Annotated[str, typer.Option(metavar="SIZE", help="Maximum size of a result.")] = "32MiB",
     limit: Annotated[str, typer.Option("--time", metavar="TIME", help="Time limit of a query.")] = "5m",
-    master: options.Master = None,
-    data: options.Data = None,
-    tables: options.Tables = None,
-    file: ConfigFile = None,
-    sets: options.Sets = None,
-    verbose: options.Verbose = False,
+    *,
+    chosen: options.TablesRun,
 ) -> None:
     """Serve read-only SQL over the tables until SIGTERM or Ctrl-C, with limits, progress and cancellation."""
-    settings = options.gather(file, sets, master=master, data=data, tables=tables)
     try:
         most_bytes, seconds = parse_size(size), parse_duration(limit)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--size, --time") from None
-    places = options.places(settings)
+    places, settings = chosen.places(), chosen.settings
     from polydomo.pipeline import serve as serving
     from polydomo.pipeline.engine_pool import Engines, Process
     from polydomo.pipeline.sql import USUAL
@@ -49,7 +45,9 @@ def serve(
     bounds = USUAL._replace(queries=queries, most_rows=rows, bytes=most_bytes, seconds=seconds)
     broker_url = serving.nfp_url(url)
     log.setup(settings.log)
-    launch = Process.launcher(settings.spark.master, settings.spark.conf, places, bounds, verbose=verbose)
+    launch = Process.launcher(
+        settings.spark.master, settings.spark.conf, places, bounds, verbose=chosen.verbose
+    )
     logger.info("starting Spark", master=settings.spark.master)
 
     async def run() -> None:

@@ -139,7 +139,7 @@ class Cache(Feature):
         return service.policy.memo
 
     def on_submit(self, job: TrackedJob) -> int:
-        self.restored(job)
+        self.on_restore(job)
         if not job.cache_key or (job.durable and (job.user_named or job.key)):
             return PASS
         cache = self.services.get(job.requested_service)
@@ -234,8 +234,7 @@ class Cache(Feature):
                 failure = Failure(reasons.DRAINING, "the broker stopped before there was an answer")
                 self._tracking.cancel(job, failure)
 
-    def restored(self, job: TrackedJob) -> None:
-        """Note by what the same request is known again."""
+    def on_restore(self, job: TrackedJob) -> None:
         if job.service.policy.memo and job.target is None:
             job.cache_key = digest_of(job.body)
 

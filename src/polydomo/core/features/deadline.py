@@ -19,7 +19,7 @@ class Deadline(Feature):
         self._tracking = tracking
 
     def on_submit(self, job: TrackedJob) -> int:
-        self.watch(job)
+        self.on_restore(job)
         return PASS
 
     def on_ready(self, job: TrackedJob) -> int:
@@ -33,8 +33,7 @@ class Deadline(Feature):
             self._tracking.timers.clear(job.deadline_timer)
             job.deadline_timer = None
 
-    def watch(self, job: TrackedJob) -> None:
-        """Set the timer of a job."""
+    def on_restore(self, job: TrackedJob) -> None:
         if job.deadline < FOREVER:
             job.deadline_timer = CallTimer(self._expire, job)
             self._tracking.timers.set(job.deadline_timer, job.deadline)

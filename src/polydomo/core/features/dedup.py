@@ -6,7 +6,6 @@ remembered, in memory for ids and on disk for keys of durable jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from polydomo.core import failure as reasons
@@ -115,8 +114,7 @@ class Dedup(Feature):
             job.durable = False
             self._tracking.end([job], None, failure)
 
-    def restored(self, job: TrackedJob) -> None:
-        """Know a job of before the restart."""
+    def on_restore(self, job: TrackedJob) -> None:
         self._tracking.jobs[job.uid] = job
         if job.key:
             self.keys[job.requested_service, job.key] = job
@@ -130,14 +128,6 @@ class Dedup(Feature):
                 job.aliases = []
             job.aliases.append(alias)
             jobs[alias] = job
-
-    def recall(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
-        """Call `then` with how a job ended, from memory or from the disk."""
-        ended = self.history.get(uid, self._tracking.clock.now)
-        if ended is not None or self._tracking.store is None:
-            then(ended)
-        else:
-            self._tracking.store.read(uid, then)
 
     def _is_known(self, job: TrackedJob) -> bool:
         """Follow, repeat or refuse a job whose id is known."""

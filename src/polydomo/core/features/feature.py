@@ -40,6 +40,9 @@ class Feature:
         """Decide about a job that may go to a worker."""
         return PASS
 
+    def on_restore(self, job: TrackedJob) -> None:
+        """Hear of an unfinished job of before the restart, which goes on now."""
+
     def on_dispatch(self, job: TrackedJob) -> None:
         """Hear that a job goes to `job.worker`."""
 

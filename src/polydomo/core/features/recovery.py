@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polydomo.core.failure import Failure
-from polydomo.core.features.cache import Cache
-from polydomo.core.features.deadline import Deadline
-from polydomo.core.features.dedup import Dedup
 from polydomo.core.features.fanout import Fanout
 from polydomo.core.features.feature import PASS, TAKEN, Feature
 from polydomo.core.model import Client, ClientPort, Job, NullClientPort, Service, Worker
 from polydomo.core.pieces import Piece
-from polydomo.core.states import DELAY, DISPATCH, NEXT, WAITING
+from polydomo.core.states import DELAY, DISPATCH, NEXT
 from polydomo.core.timers import CallTimer
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.core.tracking import Tracking
@@ -25,25 +22,15 @@ from polydomo.core.tracking import Tracking
 class Recovery(Feature):
     """Jobs, clients and workers of before the restart."""
 
-    def __init__(
-        self,
-        tracking: Tracking,
-        dedup: Dedup,
-        deadline: Deadline,
-        cache: Cache,
-        fanout: Fanout,
-        on_grace_over: Callable[[Client], None],
-    ) -> None:
+    on_grace_over: Callable[[Client], None]  # set by the broker: the clients need the recovery first
+
+    def __init__(self, tracking: Tracking, fanout: Fanout) -> None:
         self.absent_clients: dict[tuple[bytes, str], Client] = {}  # by name and dialect
         # Ids of jobs that ended while a client was away that cannot ask for them, by its name and dialect.
         self.untold: dict[tuple[bytes, str], list[str]] = {}
         self.orphans: dict[bytes, TrackedJob] = {}  # running when the broker stopped; by token
         self._tracking = tracking
-        self._dedup = dedup
-        self._deadline = deadline
-        self._cache = cache
         self._fanout = fanout
-        self._on_grace_over = on_grace_over
         self._grace: dict[TrackedJob, CallTimer] = {}  # how long each orphan is held
 
     def on_cancel(self, job: Job, failure: Failure) -> int:
@@ -70,7 +57,7 @@ class Recovery(Feature):
 
     def absent(self, name: bytes, dialect: str) -> Client:
         """Return what stands for a client that is not connected: it is told nothing."""
-        client = Client(name, dialect, NullClientPort(), self._tracking.clock.now, self._on_grace_over)
+        client = Client(name, dialect, NullClientPort(), self._tracking.clock.now, self.on_grace_over)
         client.gone = True
         return client
 
@@ -110,23 +97,6 @@ class Recovery(Feature):
             del self.absent_clients[name]
         self.untold.clear()
 
-    def detach(self, job: TrackedJob) -> None:
-        """Take a durable job from a client that will be told nothing more of it unasked.
-
-        The job keeps its client from nothing then. Others of the same client are still its neighbours in a queue.
-        """
-        client = job.client
-        if not job.durable or client.gone:
-            return
-        if client.shadow is None:
-            client.shadow = self.absent(client.name, client.dialect)
-        waits = job.state == WAITING
-        if waits:
-            self._tracking.scheduler.unqueue(job)
-        self._tracking.accounting.hand_over(job, client.shadow)
-        if waits:
-            self._tracking.scheduler.place(job, False)
-
     def restore(
         self, job: TrackedJob, token: bytes, holder: bytes, pieces: dict[int, Piece], resent: int
     ) -> None:
@@ -140,9 +110,8 @@ class Recovery(Feature):
         now = tracking.clock.now
         job.attempt = max(0, job.number - resent)
         job.attempt_timeout = job.timeout
-        self._dedup.restored(job)
-        self._deadline.watch(job)
-        self._cache.restored(job)
+        for feature in tracking.features:
+            feature.on_restore(job)
         policy = job.service.policy
         if job.is_gathered() and job.assignments:
             self._fanout.restore(job, pieces)

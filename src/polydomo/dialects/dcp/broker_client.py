@@ -10,16 +10,13 @@ from polydomo.wire.frames import DELIMITER, frame
 
 
 class DcpClient(ClientBase):
-    """A peer that has sent requests."""
+    """A peer that has sent requests. DCP has one reply per request, so partial ones are dropped."""
 
     def __init__(self, session: Session, width: Width, resumed: bool = False) -> None:
         super().__init__(session, DIALECT, resumed)
         self.core.form = width.variant
         self.width = width
         self._address = frame(session.link.identity, True)
-
-    def partial(self, job: Job, body: bytes) -> None:
-        """Send nothing: DCP has one reply per request."""
 
     def final(self, job: Job, body: bytes) -> None:
         head = self.width.reply_head + self._address + DELIMITER

@@ -11,7 +11,8 @@ from polydomo.wire.frames import DELIMITER, frame
 
 
 class DcpWorker(WorkerBase):
-    """A peer that registers services. Workers get the attempt's token as the client's address."""
+    """A peer that registers services. Workers get the attempt's token as the client's address. DCP has no DISCONNECT:
+    the next ping of a worker that was removed is answered with a reconnect."""
 
     def __init__(self, session: Session, width: Width) -> None:
         super().__init__(session)
@@ -38,9 +39,6 @@ class DcpWorker(WorkerBase):
     def reset(self) -> None:
         self.core = None
         self.link.expect(self.session, b"")
-
-    def disconnect(self, reason: str) -> None:
-        """Send nothing: DCP has no such message, the worker's next ping is answered with a reconnect."""
 
     def receive_expected(self, body: bytes) -> None:
         """Process the reply that was expected."""

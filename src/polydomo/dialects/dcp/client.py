@@ -4,7 +4,7 @@ DCP §Requests & Replies: several requests MAY be outstanding, and their replies
 request carries one metadata part, chosen by the caller, and each reply is returned with its metadata.
 """
 
-from polydomo.dialects.dcp.messages import ONE_BYTE, PROTOCOL, REPLY, Width, close_metadata, read_kind
+from polydomo.dialects.dcp.messages import ONE_BYTE, PROTOCOL, REPLY, close_metadata, read_kind
 from polydomo.wire.frames import DELIMITER, Message, frame
 
 
@@ -21,20 +21,16 @@ class DcpReply:
 class DcpClientProtocol:
     """One connection, with any number of outstanding requests."""
 
-    def __init__(self, width: Width = ONE_BYTE) -> None:
-        self.width = width
-        self.invalid = 0  # messages dropped as no valid reply
-
     def request(self, service: bytes, mark: bytes, body: bytes) -> bytes:
         """Return a REQUEST as wire bytes. `mark` is its metadata part, which must not be empty. The client's address is
         omitted: the broker fills it in."""
         if not mark:
             raise ValueError("a DCP metadata part may not be empty")
-        head = self.width.request_head + frame(service, True) + DELIMITER + frame(mark, True)
+        head = ONE_BYTE.request_head + frame(service, True) + DELIMITER + frame(mark, True)
         return head + close_metadata(body)
 
     def receive(self, message: Message) -> DcpReply | None:
-        """Return a reply. Any other message is counted as invalid and dropped: None."""
+        """Return a reply. Any other message is dropped: None."""
         if message.take() == b"" and message.take() == PROTOCOL:
             known = read_kind(message.take())
             address = message.take()
@@ -46,5 +42,4 @@ class DcpClientProtocol:
                     part = message.take()
                 if part is not None:
                     return DcpReply(metadata, message.rest())
-        self.invalid += 1
         return None

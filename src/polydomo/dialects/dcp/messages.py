@@ -7,7 +7,7 @@ each peer in the peer's own width.
 
 from typing import Final
 
-from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, close, head
+from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, frame, head
 
 DIALECT: Final = "dcp/1"
 PROTOCOL: Final = b"DGBX\x01"
@@ -26,30 +26,30 @@ class Width:
     def __init__(self, size: int) -> None:
         self.size = size
         self.variant = str(size)  # in records
-        self.register_head = self.head(REGISTER)
-        self.request_head = self.head(REQUEST)
-        self.reply_head = self.head(REPLY)
-        self.ping = close(self.head(PING))
-        self.pong = close(self.head(PONG))
-        self.reconnect = close(self.head(RECONNECT))
+        self.register_head = self._start(REGISTER, True)
+        self.request_head = self._start(REQUEST, True)
+        self.reply_head = self._start(REPLY, True)
+        self.ping = self._start(PING)
+        self.pong = self._start(PONG)
+        self.reconnect = self._start(RECONNECT)
 
-    def head(self, kind: int) -> bytes:
-        """Return delimiter, protocol and type as wire bytes, each with MORE."""
-        return head(b"", PROTOCOL, kind.to_bytes(self.size, "little"))
+    def _start(self, kind: int, more: bool = False) -> bytes:
+        """Return delimiter, protocol and type as wire bytes: a whole message, or its head if there is `more`."""
+        return head(b"", PROTOCOL) + frame(kind.to_bytes(self.size, "little"), more)
 
 
 ONE_BYTE: Final = Width(1)
 FOUR_BYTES: Final = Width(4)
 
 
-def read_kind(frame: bytes | None) -> tuple[int, Width] | None:
+def read_kind(word: bytes | None) -> tuple[int, Width] | None:
     """Return the type and its width, or None for a frame of neither width."""
-    if frame is None:
+    if word is None:
         return None
-    if len(frame) == 1:
-        return frame[0], ONE_BYTE
-    if len(frame) == 4:
-        return int.from_bytes(frame, "little"), FOUR_BYTES
+    if len(word) == 1:
+        return word[0], ONE_BYTE
+    if len(word) == 4:
+        return int.from_bytes(word, "little"), FOUR_BYTES
     return None
 
 

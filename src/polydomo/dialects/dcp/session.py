@@ -28,6 +28,7 @@ from polydomo.dialects.dcp.messages import (
     take_metadata,
 )
 from polydomo.dialects.options import read_json
+from polydomo.dialects.peer_session import PeerSession
 from polydomo.dialects.session import PeerConnection, Session, SessionContext
 from polydomo.wire.frames import Message, frame, shown, split
 
@@ -35,14 +36,12 @@ from polydomo.wire.frames import Message, frame, shown, split
 OPTIONS: Final = b"polydomo:{"
 
 
-class DcpSession(Session):
+class DcpSession(PeerSession[DcpClient, DcpWorker]):
     """One DCP peer. Replies have the type width of the peer's last message."""
 
     def __init__(self, context: SessionContext, link: PeerConnection, width: Width = ONE_BYTE) -> None:
         super().__init__(context, link)
         self.width = width
-        self.client: DcpClient | None = None
-        self.worker: DcpWorker | None = None
 
     def receive_expected(self, body: bytes) -> None:
         if self.worker is not None:
@@ -71,29 +70,6 @@ class DcpSession(Session):
         else:
             self.link.report_violation(f"DCP type {kind} is not for a broker")
         return True
-
-    def lost(self) -> bool:
-        if self.worker is not None:
-            self.worker.leave("connection lost")
-        return self.client is not None and self.client.lost()
-
-    def reattach(self, link: PeerConnection) -> None:
-        self.link = link
-        self.worker = None  # the worker left with its connection
-        if self.client is not None:
-            self.client.reattach(link)
-
-    def abandon(self) -> None:
-        if self.client is not None:
-            self.client.leave()
-
-    def is_worker(self) -> bool:
-        return self._registered() is not None
-
-    def set_reading_paused(self, reading_paused: bool) -> None:
-        core = self._registered()
-        if core is not None:
-            self.broker.set_reading_paused(core, reading_paused)
 
     def _set_width(self, width: Width) -> None:
         self.width = width

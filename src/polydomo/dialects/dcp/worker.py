@@ -17,11 +17,11 @@ from polydomo.dialects.dcp.messages import (
     RECONNECT,
     REGISTER,
     REQUEST,
-    Width,
     close_metadata,
     read_kind,
     take_metadata,
 )
+from polydomo.dialects.worker_protocol import WorkerProtocol
 from polydomo.wire.frames import DELIMITER, Message, frame
 
 
@@ -37,7 +37,7 @@ class DcpRequest:
         self.body = body  # canonical (wire.frames)
 
 
-class DcpWorkerProtocol:
+class DcpWorkerProtocol(WorkerProtocol):
     """One connection to a broker."""
 
     def __init__(
@@ -47,24 +47,16 @@ class DcpWorkerProtocol:
         interval: float = 2.5,
         liveness: int = 4,
         bounded: bool = False,
-        width: Width = ONE_BYTE,
     ) -> None:
+        super().__init__(interval, liveness)
         self.services = services
         self.slots = slots
-        self.interval = interval
-        self.liveness = liveness
         self.bounded = bounded  # the broker knows `slots` and sends no more jobs than that
-        self.width = width
         self.held: dict[bytes, DcpRequest] = {}  # current jobs by address
         self.unconfirmed: dict[bytes, None] = dict.fromkeys(services)  # registered, not echoed yet
-        self.closed = False  # nothing more may be sent
-        self.lost = False  # the broker was silent for too long
-        self.invalid = 0  # messages dropped as no valid broker message
-        self.due = 0.0  # time of the next `tick`
         self._credit = 1  # lower bound of the jobs that the broker lets this worker hold
         self._waiting_since = -1.0  # time of the oldest unanswered ping or registration; negative: none
         self._last_sent = 0.0
-        self._out: list[bytes] = []
 
     @property
     def confirmed(self) -> bool:
@@ -75,7 +67,7 @@ class DcpWorkerProtocol:
         """Register all services. Also the response to RECONNECT: "MUST send a registration message"."""
         self.unconfirmed = dict.fromkeys(self.services)
         for service in self.services:
-            self._out.append(self.width.register_head + frame(service))
+            self._out.append(ONE_BYTE.register_head + frame(service))
         self._last_sent = now
         self._expect_response(now)
         self.due = now + self.interval
@@ -100,26 +92,17 @@ class DcpWorkerProtocol:
             self._credit = 1
             self._waiting_since = -1.0
             self.start(now)
-        else:
-            self.invalid += 1
         return None
-
-    def partial(self, request: DcpRequest, body: bytes, now: float) -> None:
-        """Send nothing: DCP has one reply per request."""
 
     def final(self, request: DcpRequest, body: bytes, now: float) -> None:
         """Send the reply, with the client's metadata unchanged."""
         if self._release(request):
-            self._send(self.width.reply_head + self._envelope(request, body), now)
+            self._send(ONE_BYTE.reply_head + self._envelope(request, body), now)
 
     def forward(self, request: DcpRequest, service: bytes, body: bytes, now: float) -> None:
         """Forward the job: a request to another service, on behalf of the first client."""
         if self._release(request):
-            self._send(self.width.request_head + frame(service, True) + self._envelope(request, body), now)
-
-    def disconnect(self) -> None:
-        """Stop sending: DCP ends with the connection."""
-        self.closed = True
+            self._send(ONE_BYTE.request_head + frame(service, True) + self._envelope(request, body), now)
 
     def tick(self, now: float) -> None:
         """Send a ping after an interval without output, and detect a silent broker."""
@@ -136,21 +119,12 @@ class DcpWorkerProtocol:
         if self._waiting_since >= 0.0:
             self.due = min(self.due, self._waiting_since + self.interval * self.liveness)
 
-    def take_output(self) -> bytes:
-        """Return the bytes to send now, and clear them."""
-        out = self._out
-        if not out:
-            return b""
-        self._out = []
-        return out[0] if len(out) == 1 else b"".join(out)
-
     def _request(self, message: Message, now: float) -> DcpRequest | None:
         service = message.take()
         address = message.take()
         delimiter = message.take()
         metadata = take_metadata(message)
         if not service or not address or delimiter != b"" or metadata is None or address in self.held:
-            self.invalid += 1
             return None
         self._waiting_since = -1.0
         request = DcpRequest(service, address, metadata, message.rest())
@@ -173,7 +147,7 @@ class DcpWorkerProtocol:
         return frame(request.address, True) + DELIMITER + request.metadata + close_metadata(body)
 
     def _ping(self, now: float) -> None:
-        self._send(self.width.ping, now)
+        self._send(ONE_BYTE.ping, now)
         self._expect_response(now)
 
     def _expect_response(self, now: float) -> None:

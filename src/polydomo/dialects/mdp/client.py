@@ -28,7 +28,6 @@ class MdpClientProtocol:
 
     def __init__(self) -> None:
         self.waiting = False
-        self.invalid = 0  # messages dropped as no reply to the request
         self._service = b""
         self._request_head = b""
         self._partial_head = b""
@@ -44,7 +43,7 @@ class MdpClientProtocol:
         return self._request_head + (body or EMPTY_BODY)
 
     def receive(self, message: Message) -> MdpAnswer | None:
-        """Return the reply to the request. Any other message is counted as invalid and dropped: None."""
+        """Return the reply to the request. Any other message is dropped: None."""
         if self.waiting:
             data = message.data
             if data.startswith(self._final_head, message.pos):
@@ -59,7 +58,6 @@ class MdpClientProtocol:
             known = final or command == C_02.partial
             if header == CLIENT_02 and known and service == self._service and body:
                 return self._answer(body, final)
-        self.invalid += 1
         return None
 
     def _answer(self, body: bytes, final: bool) -> MdpAnswer:

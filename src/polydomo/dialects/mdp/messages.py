@@ -15,7 +15,7 @@ RFC 7's worker commands: READY 01, REQUEST 02, REPLY 03, HEARTBEAT 04, DISCONNEC
 
 from typing import Final
 
-from polydomo.wire.frames import close, head
+from polydomo.wire.frames import frame, head
 
 CLIENT_02: Final = b"MDPC02"
 WORKER_02: Final = b"MDPW02"
@@ -28,16 +28,16 @@ TOKEN_FRAME: Final = b"\x01\x08"
 
 
 class ClientForm:
-    """Commands and prepared heads of one form of client. Heads are wire bytes that end before the service frame."""
+    """Commands and prepared heads of one form of client. Heads are wire bytes that end before the service frame;
+    `start` is that of all messages. Without a command there is no frame for it."""
 
     def __init__(
         self,
         name: str,
-        lead: bool,
-        header: bytes,
-        request: bytes | None,
-        partial: bytes | None,
-        final: bytes | None,
+        start: bytes,
+        request: bytes,
+        partial: bytes,
+        final: bytes,
         names_service: bool,
         variant: str = "",
     ) -> None:
@@ -45,22 +45,20 @@ class ClientForm:
         self.variant = variant  # distinguishes forms of the same name, in records
         self.partial = partial
         self.final = final
-        lead_frames: tuple[bytes, ...] = (b"",) if lead else ()
-        self.request_head = head(*lead_frames, header, *((request,) if request else ()))
-        self.final_head = head(*lead_frames, header, *((final,) if final else ()))
+        self.request_head = start + (frame(request, True) if request else b"")
+        self.final_head = start + (frame(final, True) if final else b"")
         # None: this form has no partial replies.
-        self.partial_head = head(*lead_frames, header, partial) if partial else None
+        self.partial_head = start + frame(partial, True) if partial else None
         self.names_service = names_service
 
 
 class WorkerForm:
-    """Commands and prepared messages of one form of worker."""
+    """Commands and prepared messages of one form of worker. `start` is that of all messages."""
 
     def __init__(
         self,
         name: str,
-        lead: bool,
-        header: bytes,
+        start: bytes,
         partial: bytes | None,
         final: bytes,
         heartbeat: bytes,
@@ -73,21 +71,20 @@ class WorkerForm:
         self.final = final
         self.heartbeat = heartbeat
         self.disconnect = disconnect
-        lead_frames: tuple[bytes, ...] = (b"",) if lead else ()
-        self.ready_head = head(*lead_frames, header, self.ready)
-        self.request_head = head(*lead_frames, header, self.request)
-        self.final_head = head(*lead_frames, header, final)
-        self.partial_head = head(*lead_frames, header, partial) if partial else None
-        self.heartbeat_message = close(head(*lead_frames, header, heartbeat))
-        self.disconnect_message = close(head(*lead_frames, header, disconnect))
+        self.ready_head = start + frame(self.ready, True)
+        self.request_head = start + frame(self.request, True)
+        self.final_head = start + frame(final, True)
+        self.partial_head = start + frame(partial, True) if partial else None
+        self.heartbeat_message = start + frame(heartbeat)
+        self.disconnect_message = start + frame(disconnect)
 
 
-C_02: Final = ClientForm("mdp/0.2", False, CLIENT_02, b"\x01", b"\x02", b"\x03", True)
-C_02_REQ: Final = ClientForm("mdp/0.2", True, CLIENT_02, b"\x01", b"\x02", b"\x03", True, "req")
-C_TOMO: Final = ClientForm("mdp/majortomo", True, CLIENT_02, b"\x02", b"\x03", b"\x04", False)
-C_01: Final = ClientForm("mdp/0.1", True, CLIENT_01, None, None, None, True)
+C_02: Final = ClientForm("mdp/0.2", head(CLIENT_02), b"\x01", b"\x02", b"\x03", True)
+C_02_REQ: Final = ClientForm("mdp/0.2", head(b"", CLIENT_02), b"\x01", b"\x02", b"\x03", True, "req")
+C_TOMO: Final = ClientForm("mdp/majortomo", head(b"", CLIENT_02), b"\x02", b"\x03", b"\x04", False)
+C_01: Final = ClientForm("mdp/0.1", head(b"", CLIENT_01), b"", b"", b"", True)
 CLIENT_FORMS: Final = (C_02, C_02_REQ, C_TOMO, C_01)
 
-W_02: Final = WorkerForm("mdp/0.2", False, WORKER_02, b"\x03", b"\x04", b"\x05", b"\x06")
-W_TOMO: Final = WorkerForm("mdp/majortomo", True, WORKER_02, b"\x03", b"\x04", b"\x05", b"\x06")
-W_01: Final = WorkerForm("mdp/0.1", True, WORKER_01, None, b"\x03", b"\x04", b"\x05")
+W_02: Final = WorkerForm("mdp/0.2", head(WORKER_02), b"\x03", b"\x04", b"\x05", b"\x06")
+W_TOMO: Final = WorkerForm("mdp/majortomo", head(b"", WORKER_02), b"\x03", b"\x04", b"\x05", b"\x06")
+W_01: Final = WorkerForm("mdp/0.1", head(b"", WORKER_01), None, b"\x03", b"\x04", b"\x05")

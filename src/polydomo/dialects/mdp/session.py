@@ -12,17 +12,13 @@ from polydomo.dialects.mdp import messages
 from polydomo.dialects.mdp.broker_client import MdpClient
 from polydomo.dialects.mdp.broker_worker import MdpWorker
 from polydomo.dialects.mdp.messages import ClientForm, WorkerForm
+from polydomo.dialects.peer_session import PeerSession
 from polydomo.dialects.session import PeerConnection, Session, SessionContext
 from polydomo.wire.frames import Message, shown
 
 
-class MdpSession(Session):
+class MdpSession(PeerSession[MdpClient, MdpWorker]):
     """One MDP peer: usually a client or a worker, but one connection may be both."""
-
-    def __init__(self, context: SessionContext, link: PeerConnection) -> None:
-        super().__init__(context, link)
-        self.client: MdpClient | None = None
-        self.worker: MdpWorker | None = None
 
     def receive_expected(self, body: bytes) -> None:
         worker = self.worker
@@ -46,28 +42,6 @@ class MdpSession(Session):
             message.pos = start
             return False
         return True
-
-    def lost(self) -> bool:
-        if self.worker is not None:
-            self.worker.leave("connection lost")
-        return self.client is not None and self.client.lost()
-
-    def reattach(self, link: PeerConnection) -> None:
-        self.link = link
-        self.worker = None  # the worker left with its connection
-        if self.client is not None:
-            self.client.reattach(link)
-
-    def abandon(self) -> None:
-        if self.client is not None:
-            self.client.leave()
-
-    def is_worker(self) -> bool:
-        return self.worker is not None and self.worker.core is not None
-
-    def set_reading_paused(self, reading_paused: bool) -> None:
-        if self.worker is not None and self.worker.core is not None:
-            self.broker.set_reading_paused(self.worker.core, reading_paused)
 
     def _client_message(self, message: Message, header: bytes, lead: bool) -> None:
         form: ClientForm

@@ -29,7 +29,7 @@ class MdpWorkerProtocol(HeartbeatingWorker):
     """One conversation with a broker."""
 
     def __init__(self, service: bytes, interval: float = 2.5, liveness: int = 4) -> None:
-        super().__init__(service, interval, liveness)
+        super().__init__(service, interval, liveness, W_02.disconnect_message)
         self.held: MdpRequest | None = None  # the current job
 
     def start(self, now: float) -> None:
@@ -52,8 +52,6 @@ class MdpWorkerProtocol(HeartbeatingWorker):
             return self._request(message, now)
         if command == W_02.heartbeat:
             self._last_received = now
-        else:
-            self.invalid += 1
         return None
 
     def partial(self, request: MdpRequest, body: bytes, now: float) -> None:
@@ -67,12 +65,6 @@ class MdpWorkerProtocol(HeartbeatingWorker):
             self.held = None
             self.send(W_02.final_head + frame(request.address, True) + DELIMITER + (body or EMPTY_BODY), now)
 
-    def disconnect(self) -> None:
-        """Send DISCONNECT; nothing follows it."""
-        if not self.closed:
-            self._out.append(W_02.disconnect_message)
-            self.closed = True
-
     def send_heartbeat(self, now: float) -> None:
         self.send(W_02.heartbeat_message, now)
 
@@ -82,7 +74,6 @@ class MdpWorkerProtocol(HeartbeatingWorker):
         body = message.rest()
         if not address or delimiter != b"" or not body or self.held is not None:
             # RFC 18: one address frame, an empty frame, a body; and no second job while one is held.
-            self.invalid += 1
             return None
         self._last_received = now
         self.held = MdpRequest(self.service, address, body)

@@ -16,7 +16,8 @@ from polydomo.dialects.memo.reconnect import InterruptedRequest, InterruptedRequ
 
 
 class MemoClient(ClientPort):
-    """Port for the requests of one connection. It outlives the connection while any of them are kept."""
+    """Port for the requests of one connection. It outlives the connection while any of them are kept. memo01 has one
+    reply per request, so partial ones are dropped."""
 
     def __init__(
         self, broker: Broker, connection: MemoPeerConnection, interrupted: InterruptedRequests
@@ -27,12 +28,9 @@ class MemoClient(ClientPort):
         self._interrupted = interrupted
         self._requests: dict[Job, InterruptedRequest] = {}  # jobs whose connection broke, repeated or not
 
-    def partial(self, job: Job, body: bytes) -> None:
-        """Drop a partial reply: memo01 has one reply per request."""
-
     def final(self, job: Job, body: bytes) -> None:
         content = CLIENT_RESULT + payload_of(body)
-        if self.connection.transport is None:
+        if self.connection.lost:
             self._reply_interrupted(job, content)
             return
         reply: SentReply | None = None
@@ -44,7 +42,7 @@ class MemoClient(ClientPort):
         if failure.body is not None:  # the worker's own reply
             self.final(job, failure.body)
             return
-        if self.connection.transport is not None:
+        if not self.connection.lost:
             self.connection.jobs.pop(job.envelope, None)
             return
         request = self._requests.pop(job, None)
@@ -77,7 +75,7 @@ class MemoClient(ClientPort):
 
     def leave_if_unused(self) -> None:
         """Leave the broker if the connection is lost and no request of its is kept."""
-        if self.connection.transport is None and not self._requests and not self.core.gone:
+        if self.connection.lost and not self._requests and not self.core.gone:
             self.broker.client_gone(self.core)
 
     def _reply_interrupted(self, job: Job, content: bytes) -> None:

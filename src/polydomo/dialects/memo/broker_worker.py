@@ -87,7 +87,7 @@ class MemoWorker(WorkerPort):
 
     def heartbeat(self) -> None:
         """Reply with HEARTBEAT: no job was found for a while (MemoDB §Worker)."""
-        if self.state == WAITING and self.connection.transport is not None:
+        if self.state == WAITING and not self.connection.lost:
             self.state = PROBED
             self._reply(messages.heartbeat(self.id))
             self.broker.set_credit(self.core, 0)
@@ -100,7 +100,7 @@ class MemoWorker(WorkerPort):
 
     def dismiss(self, reason: str) -> None:
         """Reply with DISCONNECT if a request is open: the worker expired, or the broker stops."""
-        if self.state == WAITING and self.connection.transport is not None:
+        if self.state == WAITING and not self.connection.lost:
             self._reply(messages.disconnect(self.id))
         self._forget()
 

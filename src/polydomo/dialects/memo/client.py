@@ -18,7 +18,6 @@ class MemoClientProtocol:
     clients of one device, or a client and its restarted successor, must not share IDs."""
 
     def __init__(self, first: int) -> None:
-        self.invalid = 0  # messages that a broker must not send
         self._number = first
 
     def next_id(self) -> bytes:
@@ -32,14 +31,11 @@ class MemoClientProtocol:
         return requests.encode(id, messages.job(b"", service, timeout) + messages.payload_of(body), ipc)
 
     def receive(self, data: bytes, start: int, end: int) -> bytes | None:
-        """Return the canonical body of a RESULT. Count and drop anything else: None."""
+        """Return the canonical body of a RESULT. Anything else is dropped: None."""
         if data.startswith(CLIENT_RESULT, start):
             return messages.body_of(data[start + len(CLIENT_RESULT) : end])
         try:
             header = messages.read(data, start, end)  # a RESULT in another encoding
-            if header.kind == RESULT:
-                return messages.body_of(data[header.end : end])
         except ProtocolError:
-            pass
-        self.invalid += 1
-        return None
+            return None
+        return messages.body_of(data[header.end : end]) if header.kind == RESULT else None

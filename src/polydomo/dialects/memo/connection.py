@@ -7,15 +7,13 @@ already on its way over the same stream.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from polydomo.core.model import Job
-from polydomo.dialects.session import LARGE_WRITE, Flushable, Outbox
-from polydomo.errors import ProtocolError
+from polydomo.dialects.session import LARGE_WRITE, Flushable, Outbox, TransportBase
 from polydomo.wire.sp.requests import head
 
 # A connection remembers the last requests it answered in two generations, each of so many requests and of so many bytes
@@ -28,35 +26,15 @@ REPLY_MAX: Final = 32768
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class SpTransport(ABC):
-    """Socket of a connection, for everything but the frequent writes. The server implements it."""
+class SpTransport(TransportBase):
+    """The socket of an NNG peer. It does not pause while workers use the connection."""
 
-    @abstractmethod
-    def transmit(self, data: bytes) -> None:
-        """Write the hello at once."""
-
-    @abstractmethod
     def ready(self) -> None:
         """Admit the peer after the handshake; raise ProtocolError to refuse it."""
 
-    @abstractmethod
-    def failed(self, error: ProtocolError) -> None:
-        """Close the socket: the peer violated SP."""
 
-    @abstractmethod
-    def pause(self) -> None:
-        """Stop reading, unless workers use the connection too: its clients have too many open requests."""
-
-    @abstractmethod
-    def resume(self) -> None:
-        """Read from the socket again."""
-
-    @abstractmethod
-    def report_violation(self, reason: str) -> None:
-        """Log a message that memo01 does not allow and that was not answered."""
-
-    def buffered(self, size: int) -> None:  # noqa: B027 (optional)
-        """Note that an incomplete message has grown to `size` bytes; 0: it is complete."""
+# The transport of a lost connection, which may outlive its socket.
+CLOSED_TRANSPORT: Final = SpTransport()
 
 
 class SentReply:
@@ -72,7 +50,7 @@ class SentReply:
 
 
 class MemoPeerConnection(Flushable):
-    """State of one connection. `transport` is None after the connection was lost."""
+    """State of one connection. `lost` after its end."""
 
     def __init__(
         self,
@@ -84,7 +62,8 @@ class MemoPeerConnection(Flushable):
         ipc: bool,
     ) -> None:
         self.name = name
-        self.transport: SpTransport | None = transport
+        self.transport = transport
+        self.lost = False
         self.outbox = outbox
         self.write = write
         self.write_large = write  # for more than LARGE_WRITE bytes
@@ -164,22 +143,20 @@ class MemoPeerConnection(Flushable):
                 self.write(data)
 
     def pause(self) -> None:
-        if self.transport is not None:
-            self.transport.pause()
+        self.transport.pause()
 
     def resume(self) -> None:
-        if self.transport is not None:
-            self.transport.resume()
+        self.transport.resume()
 
     def report_violation(self, reason: str) -> None:
         """Count and log a message that memo01 does not allow; it is not answered."""
         self.invalid += 1
-        if self.transport is not None:
-            self.transport.report_violation(reason)
+        self.transport.report_violation(reason)
 
     def close(self) -> None:
         """Drop everything but the workers. The socket is released: this object may outlive it."""
-        self.transport = None
+        self.lost = True
+        self.transport = CLOSED_TRANSPORT
         self.write = self.write_large = _discard
         self.jobs = {}
         self._recent = {}

@@ -12,11 +12,9 @@ own broke: each new connection replaces one broken connection, the oldest first.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 from polydomo.core.model import Job
-from polydomo.core.timers import Timer
 from polydomo.dialects.memo.connection import MemoPeerConnection, SentReply
 
 # All replies of broken connections together.
@@ -26,18 +24,13 @@ KEPT_BYTES: Final = 64 * 1024 * 1024
 CROSSING: Final = 1.0
 
 
-class GraceTimer(Timer):
-    """Grace period of a broken connection; `ended` is called after it."""
+class GracePeriod:
+    """Grace period of a broken connection."""
 
-    def __init__(self, connection: MemoPeerConnection, ended: Callable[[GraceTimer], object]) -> None:
-        super().__init__()
+    def __init__(self, connection: MemoPeerConnection) -> None:
         self.connection = connection
         self.requests: list[InterruptedRequest] = []
         self.replaced = False  # a new connection came from its address
-        self._ended = ended
-
-    def fire(self, now: float) -> None:
-        self._ended(self)
 
 
 class InterruptedRequest:
@@ -50,7 +43,7 @@ class InterruptedRequest:
         self.job = job
         self.reply = reply
         self.connection: MemoPeerConnection | None = None  # the one it was repeated on
-        self.grace: GraceTimer | None = None  # of the connection that broke last
+        self.grace: GracePeriod | None = None  # of the connection that broke last
 
     def matches(self, service: bytes, limit: float, body: bytes) -> bool:
         """Return whether this is the same request."""
@@ -74,7 +67,7 @@ class InterruptedRequests:
         self.size = 0  # bytes of replies
         self.room = KEPT_BYTES
 
-    def add(self, request: InterruptedRequest, grace: GraceTimer) -> None:
+    def add(self, request: InterruptedRequest, grace: GracePeriod) -> None:
         """Keep a request until it is repeated or `grace` ends, unless there is no room for its reply."""
         request.grace = grace
         if request.reply is None or self.add_reply(request, request.reply):
@@ -119,10 +112,10 @@ class ReconnectMatcher:
     """Broken connections with busy workers, and the connections that replace them, by address."""
 
     def __init__(self) -> None:
-        self.broken: dict[str, deque[GraceTimer]] = {}
+        self.broken: dict[str, deque[GracePeriod]] = {}
         self._unmatched: dict[str, float] = {}  # when the last connection came that replaces none
 
-    def add_broken(self, grace: GraceTimer, now: float) -> None:
+    def add_broken(self, grace: GracePeriod, now: float) -> None:
         """Match a broken connection with busy workers, now or when the next connection comes."""
         host = grace.connection.host
         if now - self._unmatched.pop(host, -CROSSING) < CROSSING:
@@ -142,7 +135,7 @@ class ReconnectMatcher:
                 self._unmatched = {name: at for name, at in self._unmatched.items() if now - at < CROSSING}
             self._unmatched[host] = now
 
-    def remove(self, grace: GraceTimer) -> None:
+    def remove(self, grace: GracePeriod) -> None:
         """Stop waiting for a connection that replaces this one."""
         host = grace.connection.host
         broken = self.broken.get(host)

@@ -12,12 +12,13 @@ from typing import Final
 
 from polydomo.core.broker import Broker
 from polydomo.core.model import Job
+from polydomo.core.timers import CallTimer
 from polydomo.dialects.memo import messages
 from polydomo.dialects.memo.broker_client import MemoClient
 from polydomo.dialects.memo.broker_worker import BUSY, ID_SIZE, WAITING, MemoWorker, MemoWorkers
 from polydomo.dialects.memo.connection import MemoPeerConnection, SpTransport
 from polydomo.dialects.memo.reconnect import (
-    GraceTimer,
+    GracePeriod,
     InterruptedRequest,
     InterruptedRequests,
     ReconnectMatcher,
@@ -51,7 +52,7 @@ class MemoContext:
         self.retries = 0
         self.grace = 10.0
 
-    def end_grace(self, grace: GraceTimer) -> None:
+    def end_grace(self, grace: GracePeriod) -> None:
         """Give up the requests of a broken connection that were not repeated, and its workers.
 
         Busy workers of a connection that was replaced are kept: they send nothing before their results.
@@ -94,24 +95,20 @@ class MemoSession(Handler):
     # Handler
 
     def transmit(self, data: bytes) -> None:
-        if self.connection.transport is not None:
-            self.connection.transport.transmit(data)
+        self.connection.transport.transmit(data)
 
     def peer_ready(self) -> None:
-        if self.connection.transport is not None:
-            self.connection.transport.ready()
+        self.connection.transport.ready()
         self.memo.reconnects.add_new(self.connection.host, self.broker.now)
 
     def failed(self, error: ProtocolError) -> None:
-        if self.connection.transport is not None:
-            self.connection.transport.failed(error)
+        self.connection.transport.failed(error)
 
     def dropped(self, reason: str) -> None:
         self.connection.report_violation(reason)
 
     def buffered(self, size: int) -> None:
-        if self.connection.transport is not None:
-            self.connection.transport.buffered(size)
+        self.connection.transport.buffered(size)
 
     def message(self, stack: bytes, data: bytes, start: int, end: int) -> None:
         connection = self.connection
@@ -139,10 +136,8 @@ class MemoSession(Handler):
         kind = header.kind
         if kind == messages.JOB:
             self._job(stack, header, data, start, end)
-        elif kind == messages.RESULT:
-            self._result(stack, header, data[header.end : end])
-        elif kind == messages.HEARTBEAT:
-            self._heartbeat(stack, header)
+        elif kind in (messages.RESULT, messages.HEARTBEAT):
+            self._next_request(stack, header, data[header.end : end])
         elif kind == messages.READY:
             self._ready(stack, header)
         else:
@@ -157,10 +152,10 @@ class MemoSession(Handler):
     def lost(self) -> None:
         """Keep what the connection had under way for the grace period: its peer may have left or may reconnect."""
         connection = self.connection
-        if connection.transport is None:
+        if connection.lost:
             return
         memo = self.memo
-        grace = GraceTimer(connection, memo.end_grace)
+        grace = GracePeriod(connection)
         busy = False
         for id in connection.workers:
             worker = memo.workers.by_id[id]
@@ -178,7 +173,7 @@ class MemoSession(Handler):
         if connection.workers or grace.requests:
             if busy:
                 memo.reconnects.add_broken(grace, self.broker.now)
-            self.broker.timers.set(grace, self.broker.now + memo.grace)
+            self.broker.timers.set(CallTimer(memo.end_grace, grace), self.broker.now + memo.grace)
 
     # Clients
 
@@ -251,33 +246,21 @@ class MemoSession(Handler):
         worker.wait_for_job(self.connection, stack, messages.READY)
         worker.services = services
 
-    def _result(self, stack: bytes, header: messages.Header, payload: bytes) -> None:
+    def _next_request(self, stack: bytes, header: messages.Header, payload: bytes) -> None:
+        """Handle RESULT or HEARTBEAT, or the same again from another connection."""
         worker = self.memo.workers.by_id.get(header.id)
         if worker is None:
             self._disconnect(stack, header.id)
-        elif worker.is_last_request(stack, messages.RESULT, payload):
-            self._repeated(worker, stack)
+        elif worker.is_last_request(stack, header.kind, payload):
+            self.memo.returned += 1
+            if not worker.repeat(self.connection):
+                self._out_of_step(worker, stack)
         elif header.leaving:
             worker.finish_and_leave(payload)
             self._disconnect(stack, header.id)
-        elif not worker.finish(self.connection, stack, payload):
-            self._out_of_step(worker, stack)
-
-    def _heartbeat(self, stack: bytes, header: messages.Header) -> None:
-        worker = self.memo.workers.by_id.get(header.id)
-        if worker is None:
-            self._disconnect(stack, header.id)
-        elif worker.is_last_request(stack, messages.HEARTBEAT, b""):
-            self._repeated(worker, stack)
-        elif worker.state == BUSY:
-            self._out_of_step(worker, stack)
-        else:
+        elif header.kind == messages.HEARTBEAT and worker.state != BUSY:
             worker.wait_for_job(self.connection, stack, messages.HEARTBEAT)
-
-    def _repeated(self, worker: MemoWorker, stack: bytes) -> None:
-        """Handle the last request of a worker, repeated on another connection."""
-        self.memo.returned += 1
-        if not worker.repeat(self.connection):
+        elif header.kind == messages.HEARTBEAT or not worker.finish(self.connection, stack, payload):
             self._out_of_step(worker, stack)
 
     def _out_of_step(self, worker: MemoWorker, stack: bytes) -> None:

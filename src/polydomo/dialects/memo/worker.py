@@ -7,8 +7,6 @@ request ID and the same worker ID.
 
 DISCONNECT means that the broker does not know the worker, or is out of step with it: the context starts again with
 READY (memo01 §Worker). In reply to a RESULT with "disconnecting" it only ends the context.
-
-Output is collected; the owner takes it with `take_output` after every call.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from typing import Final
 
 from polydomo.dialects.memo import messages
 from polydomo.dialects.memo.messages import DISCONNECT, HEARTBEAT, JOB
+from polydomo.dialects.worker_protocol import WorkerProtocol
 from polydomo.errors import ProtocolError
 from polydomo.wire.sp import requests
 
@@ -56,22 +55,16 @@ class MemoExchange:
         self.done = False  # it has announced that it leaves
 
 
-class MemoWorkerProtocol:
+class MemoWorkerProtocol(WorkerProtocol):
     """All workers of one process at one broker. `first` is where request IDs begin."""
 
     def __init__(self, services: list[bytes], contexts: int, first: int) -> None:
-        self.interval = CHECK_INTERVAL
-        self.liveness = 1
-        self.closed = False  # nothing may be sent any more
-        self.lost = False  # the connection detects a silent broker
-        self.invalid = 0  # messages that a broker must not send
-        self.due = 0.0  # when to call `tick` next
+        super().__init__(CHECK_INTERVAL, liveness=1)  # never `lost`: the connection detects a silent broker
         self.ipc = False
         self._ready = messages.ready(services)
         self._number = first
         self._contexts = [MemoExchange() for _ in range(contexts)]
         self._waiting: dict[bytes, int] = {}  # contexts by their open request
-        self._out: list[bytes] = []
 
     def start(self, now: float) -> None:
         """Send READY for each context."""
@@ -95,7 +88,6 @@ class MemoWorkerProtocol:
         try:
             header = messages.read(data, start, end)
         except ProtocolError:
-            self.invalid += 1
             return None
         context = self._contexts[number]
         if header.kind == JOB:
@@ -114,12 +106,7 @@ class MemoWorkerProtocol:
             context.unready = True
             if again and not context.done:  # a refused READY is repeated by `tick`
                 self._send(number, self._ready, now)
-        else:
-            self.invalid += 1
         return None
-
-    def partial(self, request: MemoRequest, body: bytes, now: float) -> None:
-        """Drop a partial reply: memo01 has one RESULT per JOB."""
 
     def final(self, request: MemoRequest, body: bytes, now: float, leaving: bool = False) -> None:
         """Send the RESULT; the broker may reply with the next job, unless the worker is `leaving`."""
@@ -128,10 +115,6 @@ class MemoWorkerProtocol:
             context.held = None
             context.done = leaving
             self._send(request.context, messages.result(context.id, leaving) + messages.payload_of(body), now)
-
-    def disconnect(self) -> None:
-        """Stop sending. memo01 ends with a RESULT that says so, or by closing the connection."""
-        self.closed = True
 
     def tick(self, now: float) -> None:
         """Repeat refused READYs and requests that have been open for long. Called at `due`."""
@@ -142,14 +125,6 @@ class MemoWorkerProtocol:
             elif context.unready and context.held is None and not context.done:
                 self._send(number, self._ready, now)
         self.due = now + CHECK_INTERVAL
-
-    def take_output(self) -> bytes:
-        """Return and clear the collected output, as wire bytes."""
-        out = self._out
-        if not out:
-            return b""
-        self._out = []
-        return out[0] if len(out) == 1 else b"".join(out)
 
     def _send(self, number: int, content: bytes, now: float) -> None:
         """Send a new request of a context."""

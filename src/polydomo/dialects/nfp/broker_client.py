@@ -14,13 +14,12 @@ from polydomo.core.services import RESERVED
 from polydomo.core.targets import Target
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.dialects import targets
-from polydomo.dialects.client_base import ClientBase
 from polydomo.dialects.nfp import json_bodies, messages
-from polydomo.dialects.nfp.broker_client_variants import NorfabClient, PlainClient, PushClient
+from polydomo.dialects.nfp.broker_client_variants import NorfabClient, PlainClient, PushClient, VariantBase
 from polydomo.dialects.nfp.messages import CLIENT, COMMANDS, ClientCommand, Form, is_valid_uuid
 from polydomo.dialects.nfp.replies import NorfabReplies, Replies, make_envelope
 from polydomo.dialects.nfp.worker_queries import WORKERS, WorkerQuery
-from polydomo.dialects.session import PeerConnection, Session
+from polydomo.dialects.session import Session
 from polydomo.wire.frames import Message, frame, head, shown
 
 # Unanswered worker queries per client: each may go to very many workers.
@@ -35,11 +34,10 @@ class NfpClient:
 
     def __init__(self, session: Session, form: Form, push: bool = False) -> None:
         self.broker = session.broker
-        self.link = session.link
         self.form = form
         self.push = push
         self.replies: Replies
-        self.variant: ClientBase
+        self.variant: VariantBase
         if form.norfab:
             self.replies = NorfabReplies(form, session.link)
             self.variant = NorfabClient(session, self.replies)
@@ -58,11 +56,6 @@ class NfpClient:
 
     # From the session
 
-    def reattach(self, link: PeerConnection) -> None:
-        """Continue on the client's new connection."""
-        self.link = self.replies.link = link
-        self.variant.reattach(link)
-
     def receive_post(self, message: Message) -> None:
         """Process a POST that begins with `post_head`; the message is read up to that."""
         uuid = message.take()
@@ -77,7 +70,7 @@ class NfpClient:
         if code == messages.DISCONNECT:
             return  # no client command in NFP, but norfab's list has it; there is nothing to end
         if code not in _JOB_COMMANDS:
-            self.link.report_violation(f"NFP command {COMMANDS[code]} is not a client's")
+            self.replies.link.report_violation(f"NFP command {COMMANDS[code]} is not a client's")
             return
         service = message.take()
         target = message.take()
@@ -110,7 +103,7 @@ class NfpClient:
             reason = f"NFP {COMMANDS[code]} without service, target, UUID and body"
         else:
             reason = f"NFP {COMMANDS[code]} with UUID {shown(uuid)}, not printable or over {messages.UUID_MAX} bytes"
-        self.link.report_violation(reason)
+        self.replies.link.report_violation(reason)
         if uuid and is_valid_uuid(uuid):
             self.replies.reply_error(ClientCommand(code, service or b"", b"", uuid), reason)
 
@@ -147,7 +140,7 @@ class NfpClient:
     def _get(self, command: ClientCommand, body: bytes) -> None:
         """Reply with a job's state or result, to any client that has the UUID (NFP §GET)."""
         uid = command.uuid.decode()
-        job = self.broker.find(uid)
+        job = self.broker.jobs.find(uid)
         if self.form.norfab:
             # norfab's replies begin with 202. Its client ignores that one if it knows the job's workers.
             names = targets.names_in(command.target)
@@ -170,24 +163,24 @@ class NfpClient:
                     command, messages.PENDING if self.form.norfab else messages.UNKNOWN
                 )
 
-        self.broker.recall(uid, then)
+        self.broker.jobs.recall(uid, then)
 
     def _delete(self, command: ClientCommand) -> None:
         """Drop a queued job or tell a running job's worker (NFP §DELETE)."""
-        job = self.broker.find(command.uuid.decode())
+        job = self.broker.jobs.find(command.uuid.decode())
         if job is not None and self.broker.cancel(job):
 
             def cancelled() -> None:
                 if not self.core.gone:
                     self.replies.reply_state(command, messages.OK, b"CANCELLED")
 
-            self.broker.when_ended(job, cancelled)
+            self.broker.jobs.when_ended(job, cancelled)
         else:
             self.replies.reply_error(command, "no job with this UUID can be cancelled", "unknown")
 
     def _put(self, command: ClientCommand, body: bytes) -> None:
         """Forward input to a running job."""
-        job = self.broker.find(command.uuid.decode())
+        job = self.broker.jobs.find(command.uuid.decode())
         names = targets.names_in(command.target)
         if self.form.norfab:
             # No reply: norfab's client would take a refusal for the job's failure. Its target is the worker in the
@@ -227,7 +220,7 @@ class NfpClient:
         if query.sent == messages.MMI:
             silent = [Piece(name, _NO_REPLY, "", "", b"") for name in query.silent]
             # Sorted: the workers' order of replies is random.
-            pieces = sorted(query.pieces + silent, key=_name_of)
+            pieces = sorted(query.pieces + silent, key=lambda piece: piece.name)
             self.replies.reply(query.command, messages.OK, frame(json_bodies.merge(pieces)))
         elif query.pieces:
             self.replies.reply_pieces(query.command, query.pieces, query.single)
@@ -237,7 +230,3 @@ class NfpClient:
             self.replies.reply_unknown(
                 query.command, messages.NO_JOB if self.form.norfab else messages.UNKNOWN
             )
-
-
-def _name_of(piece: Piece) -> bytes:
-    return piece.name

@@ -18,17 +18,28 @@ from polydomo.dialects.nfp import json_bodies
 from polydomo.dialects.nfp.broker_worker import RESULT_READY
 from polydomo.dialects.nfp.messages import ACCEPTED, CREATED, OK
 from polydomo.dialects.nfp.replies import Replies, merge_gathered, target_of, uuid_of
-from polydomo.dialects.session import Session
+from polydomo.dialects.session import PeerConnection, Session
 from polydomo.wire.frames import EMPTY_BODY, frame, head
 
 
-class PlainClient(ClientBase):
-    """A client that is sent nothing but replies. The end of its jobs need not interest it, so it is not paused when too
-    many of them are unfinished: more are refused (see `NfpClient`)."""
+class VariantBase(ClientBase):
+    """A client of any variant, with the messages that are sent to it."""
+
+    def __init__(self, session: Session, replies: Replies, resumed: bool = False) -> None:
+        super().__init__(session, replies.form.name, resumed)
+        self._replies = replies
+
+    def reattach(self, link: PeerConnection) -> None:
+        self._replies.link = link
+        super().reattach(link)
+
+
+class PlainClient(VariantBase):
+    """A client that is sent nothing but one RESPONSE per command. The end of its jobs need not interest it, so it is
+    not paused when too many of them are unfinished: more are refused (see `NfpClient`)."""
 
     def __init__(self, session: Session, replies: Replies) -> None:
-        super().__init__(session, replies.form.name)
-        self._replies = replies
+        super().__init__(session, replies)
         self._accepted: dict[Job, None] = {}  # jobs with their reply: what happens later is not sent
 
     def hold(self) -> None:
@@ -46,12 +57,9 @@ class PlainClient(ClientBase):
     def accepted(self, job: Job) -> None:
         self._replies.respond_accepted(job, b"QUEUED", job.names if isinstance(job, TrackedJob) else None)
         if isinstance(job, TrackedJob) and job.durable and job.leader is None:
-            self.broker.detach(job)  # the store has the job, and there may be any number of them
+            self.broker.jobs.detach(job)  # the store has the job, and there may be any number of them
         else:
             self._accepted[job] = None
-
-    def partial(self, job: Job, body: bytes) -> None:
-        """Send nothing: there is one RESPONSE per command."""
 
     def final(self, job: Job, body: bytes) -> None:
         if not isinstance(job, TrackedJob):
@@ -68,12 +76,8 @@ class PlainClient(ClientBase):
             self._replies.respond_failure(job, failure)
 
 
-class PushClient(ClientBase):
+class PushClient(VariantBase):
     """A client that is told everything about its jobs as it happens."""
-
-    def __init__(self, session: Session, replies: Replies) -> None:
-        super().__init__(session, replies.form.name)
-        self._replies = replies
 
     def accepted(self, job: Job) -> None:
         self._replies.respond_accepted(job, b"QUEUED", job.names if isinstance(job, TrackedJob) else None)
@@ -109,12 +113,11 @@ class PushClient(ClientBase):
         self.event(job, name, "gathered", pack([piece]))
 
 
-class NorfabClient(ClientBase):
+class NorfabClient(VariantBase):
     """norfab's own client. It waits for exactly the workers in its 202, which is sent when they are known."""
 
     def __init__(self, session: Session, replies: Replies) -> None:
-        super().__init__(session, replies.form.name, resumed=True)
-        self._replies = replies
+        super().__init__(session, replies, resumed=True)
         self._workers: dict[Job, list[bytes]] = {}  # names in the job's 202
         self._result_ready: dict[Job, dict[bytes, bytes]] = {}  # held back `result_ready` events by worker
         self._tail_service = b""  # of the last 202, whose end is mostly the same
@@ -159,11 +162,10 @@ class NorfabClient(ClientBase):
         self._send_result(job, name, body, failure)
 
     def final(self, job: Job, body: bytes) -> None:
-        tracked = job if isinstance(job, TrackedJob) else None
-        if tracked is None:
+        if not isinstance(job, TrackedJob):
             self._replies.respond(job, OK, body)
             return
-        if tracked.is_gathered():
+        if job.is_gathered():
             pieces = unpack(body)
             if job not in self._workers:
                 self._send_workers(job, [piece.name for piece in pieces])

@@ -31,10 +31,6 @@ class NfpAnswer:
 class NfpClientProtocol:
     """One connection to a broker."""
 
-    def __init__(self) -> None:
-        self.opened = False  # the broker has replied to OPEN
-        self.invalid = 0  # messages dropped as no valid broker message
-
     def open(self, body: bytes) -> bytes:
         """Return OPEN, the first message, as wire bytes."""
         return SPEC.short(CLIENT, messages.OPEN, body)
@@ -43,29 +39,24 @@ class NfpClientProtocol:
         """Return the POST of a job. NFP requires a body, so an empty one becomes an empty frame."""
         return _POST_HEAD + _address(service, target, uuid) + (body or EMPTY_BODY)
 
-    def get(self, service: bytes, target: bytes, uuid: bytes, body: bytes = EMPTY_BODY) -> bytes:
+    def get(self, service: bytes, target: bytes, uuid: bytes) -> bytes:
         """Return a request for a job's result."""
-        return SPEC.head(CLIENT, messages.GET) + _address(service, target, uuid) + body
+        return SPEC.head(CLIENT, messages.GET) + _address(service, target, uuid) + EMPTY_BODY
 
-    def delete(self, service: bytes, target: bytes, uuid: bytes, body: bytes = EMPTY_BODY) -> bytes:
+    def delete(self, service: bytes, target: bytes, uuid: bytes) -> bytes:
         """Return a request to cancel a job."""
-        return SPEC.head(CLIENT, messages.DELETE) + _address(service, target, uuid) + body
+        return SPEC.head(CLIENT, messages.DELETE) + _address(service, target, uuid) + EMPTY_BODY
 
     def put(self, service: bytes, target: bytes, uuid: bytes, body: bytes) -> bytes:
         """Return further input for a running job."""
         return SPEC.head(CLIENT, messages.PUT) + _address(service, target, uuid) + (body or EMPTY_BODY)
 
-    def mmi(self, service: bytes, target: bytes, uuid: bytes, body: bytes) -> bytes:
-        """Return a query to the broker itself or to a worker's management."""
-        return SPEC.head(CLIENT, messages.MMI) + _address(service, target, uuid) + (body or EMPTY_BODY)
-
     def receive(self, message: Message) -> NfpAnswer | None:
-        """Return the broker's message. An invalid one is counted and dropped: None."""
+        """Return the broker's message. An invalid one is dropped: None."""
         if message.take() == b"" and message.take() == BROKER:
             known = read_command(message.take())
             command = -1 if known is None else known[0]
             if command == messages.OPEN:
-                self.opened = True
                 return NfpAnswer(messages.OPEN, b"", b"", 0, message.rest())
             if command in _JOB_REPLIES:
                 service = message.take()
@@ -73,7 +64,6 @@ class NfpClientProtocol:
                 status = status_of(message.take() or b"")
                 if service is not None and uuid and status:
                     return NfpAnswer(command, service, uuid, int(status), message.rest())
-        self.invalid += 1
         return None
 
 

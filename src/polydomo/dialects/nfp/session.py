@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from polydomo.dialects.nfp import json_bodies
 from polydomo.dialects.nfp.broker_client import NfpClient
+from polydomo.dialects.nfp.broker_client_variants import VariantBase
 from polydomo.dialects.nfp.broker_worker import NfpWorker
 from polydomo.dialects.nfp.messages import (
     BROKER,
@@ -21,17 +22,17 @@ from polydomo.dialects.nfp.messages import (
     read_command,
 )
 from polydomo.dialects.nfp.worker_info import is_valid_name
+from polydomo.dialects.peer_session import PeerSession
 from polydomo.dialects.session import PeerConnection, Session, SessionContext
 from polydomo.wire.frames import Message, shown
 
 
-class NfpSession(Session):
+class NfpSession(PeerSession[VariantBase, NfpWorker]):
     """One NFP peer: a client, a worker, or both."""
 
     def __init__(self, context: SessionContext, link: PeerConnection) -> None:
         super().__init__(context, link)
-        self.client: NfpClient | None = None
-        self.worker: NfpWorker | None = None
+        self.commands: NfpClient | None = None  # reads the commands of `client`
 
     def receive_expected(self, body: bytes) -> None:
         if self.worker is not None:
@@ -39,10 +40,10 @@ class NfpSession(Session):
 
     def receive(self, message: Message) -> bool:
         start = message.pos
-        client = self.client
-        if client is not None and client.post_head and message.data.startswith(client.post_head, start):
-            message.pos = start + len(client.post_head)
-            client.receive_post(message)
+        commands = self.commands
+        if commands is not None and commands.post_head and message.data.startswith(commands.post_head, start):
+            message.pos = start + len(commands.post_head)
+            commands.receive_post(message)
             return True
         worker = self.worker
         if (
@@ -75,27 +76,13 @@ class NfpSession(Session):
             self._client_in(known[1]).receive(known[0], message)
         return True
 
-    def lost(self) -> bool:
-        if self.worker is not None:
-            self.worker.leave("connection lost")
-        return self.client is not None and self.client.variant.lost()
-
-    def reattach(self, link: PeerConnection) -> None:
-        self.link = link
-        self.worker = None  # the worker left with its connection
+    def replace_client(self, form: Form, push: bool = False) -> NfpClient:
+        """Begin with a new client, in this form."""
         if self.client is not None:
-            self.client.reattach(link)
-
-    def abandon(self) -> None:
-        if self.client is not None:
-            self.client.variant.leave()
-
-    def is_worker(self) -> bool:
-        return self.worker is not None and self.worker.core is not None
-
-    def set_reading_paused(self, reading_paused: bool) -> None:
-        if self.worker is not None and self.worker.core is not None:
-            self.broker.set_reading_paused(self.worker.core, reading_paused)
+            self.client.leave()
+        self.commands = NfpClient(self, form, push)
+        self.client = self.commands.variant
+        return self.commands
 
     def _open_client(self, form: Form, message: Message) -> None:
         """Reply to a client's OPEN, in which it may choose to be told of its jobs as they proceed (push)."""
@@ -106,7 +93,7 @@ class NfpSession(Session):
         push = members is not None and json_bodies.member(members, "push") is True and not form.norfab
         client = self._client_in(form)
         if push is not client.push:
-            client = self._replace_client(form, push)
+            client = self.replace_client(form, push)
         name = None if members is None else json_bodies.member(members, "name")
         if isinstance(name, str) and is_valid_name(name.encode()) and not self.link.named:
             client.core.name = name.encode()  # for display; a socket's own identity takes precedence
@@ -114,16 +101,10 @@ class NfpSession(Session):
         return None
 
     def _client_in(self, form: Form) -> NfpClient:
-        client = self.client
-        if client is None or client.form is not form:
-            client = self._replace_client(form, False)
-        return client
-
-    def _replace_client(self, form: Form, push: bool) -> NfpClient:
-        if self.client is not None:
-            self.client.variant.leave()
-        self.client = NfpClient(self, form, push)
-        return self.client
+        commands = self.commands
+        if commands is None or commands.form is not form:
+            commands = self.replace_client(form)
+        return commands
 
     def _worker_in(self, form: Form) -> NfpWorker:
         worker = self.worker
@@ -139,5 +120,5 @@ def resume_norfab(context: SessionContext, link: PeerConnection, dialect: str, v
     """Return a session for a norfab client with jobs from before the broker's restart, which waits for their replies
     and sends nothing before."""
     session = NfpSession(context, link)
-    session.client = NfpClient(session, NORFAB)
+    session.replace_client(NORFAB)
     return session

@@ -11,10 +11,8 @@ conversation may be sent in the next.
 
 from typing import Final
 
-import msgspec
-
 from polydomo.dialects.heartbeat import HeartbeatingWorker
-from polydomo.dialects.nfp import messages
+from polydomo.dialects.nfp import json_bodies, messages
 from polydomo.dialects.nfp.messages import BROKER, OK_FRAME, SPEC, WORKER, read_command
 from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, frame
 
@@ -42,7 +40,7 @@ class NfpWorkerProtocol(HeartbeatingWorker):
     """One conversation with a broker. `hello` is OPEN's body, JSON."""
 
     def __init__(self, service: bytes, hello: bytes, interval: float = 2.5, liveness: int = 4) -> None:
-        super().__init__(service, interval, liveness)
+        super().__init__(service, interval, liveness, SPEC.disconnect(WORKER, service, b""))
         self.hello = hello
         self.ready = False  # READY was sent
         self.answer = b""  # the body of the broker's OPEN, JSON
@@ -75,8 +73,6 @@ class NfpWorkerProtocol(HeartbeatingWorker):
             self._last_received = now
         elif command in _REQUESTS and self.ready:
             return self._request(command, message, now)
-        else:
-            self.invalid += 1
         return None
 
     def partial(self, request: NfpRequest, body: bytes, now: float) -> None:
@@ -110,12 +106,6 @@ class NfpWorkerProtocol(HeartbeatingWorker):
         if self.ready and not self.closed:
             self.send(_MMI_HEAD + _envelope(b"", uuid) + OK_FRAME + frame(task), now)
 
-    def disconnect(self) -> None:
-        """Send DISCONNECT; nothing follows it."""
-        if not self.closed:
-            self._out.append(SPEC.disconnect(WORKER, self.service, b""))
-            self.closed = True
-
     def send_heartbeat(self, now: float) -> None:
         if self.ready:
             self.send(self._keepalive, now)
@@ -127,17 +117,13 @@ class NfpWorkerProtocol(HeartbeatingWorker):
     def _opened(self, answer: bytes, now: float) -> None:
         """Adopt the keepalive values in the broker's OPEN."""
         self.answer = answer
-        try:
-            values = msgspec.json.decode(answer) if answer else None
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            values = None
-        if isinstance(values, dict):
-            interval = values.get("keepalive_ms")
-            liveness = values.get("liveness")
-            if isinstance(interval, (int, float)) and interval > 0:
-                self.interval = interval / 1000.0
-            if isinstance(liveness, int) and liveness > 0:
-                self.liveness = liveness
+        members = json_bodies.object_in(answer) or {}
+        interval = json_bodies.member(members, "keepalive_ms")
+        liveness = json_bodies.member(members, "liveness")
+        if isinstance(interval, (int, float)) and interval > 0:
+            self.interval = interval / 1000.0
+        if isinstance(liveness, int) and liveness > 0:
+            self.liveness = liveness
         if not self.ready:
             self._begin(now)
         self.schedule()
@@ -157,7 +143,6 @@ class NfpWorkerProtocol(HeartbeatingWorker):
             return None
         if not address or delimiter != b"" or not uuid:
             # NFP §POST and RESPONSE Processing: precisely one address frame, followed by an empty one.
-            self.invalid += 1
             return None
         self._last_received = now
         return NfpRequest(command, self.service, address, uuid, body or EMPTY_BODY)

@@ -39,7 +39,6 @@ class WorkerQuery(Timer):
         self.running = False  # a worker is still working on the job
         self.silent: list[bytes] = []  # workers that did not reply
         self._waiting: dict[NfpWorker, bytes] = {}  # with the token of each worker's query
-        self._ended = False
 
     def workers(self) -> list[NfpWorker]:
         """Return the NFP workers that the query is for: of its service, or of any for `mmi.service.worker` and
@@ -94,9 +93,6 @@ class WorkerQuery(Timer):
             self._end()
 
     def _end(self) -> None:
-        if self._ended:
-            return
-        self._ended = True
         for worker, token in self._waiting.items():
             worker.drop_query(token)
         self._waiting.clear()

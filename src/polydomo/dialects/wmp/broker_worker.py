@@ -268,15 +268,14 @@ class WmpWorker(WorkerPort):
         self.wakeable.withdraw_all()
         self._forget_me(self)
 
-    def _option_headers(self, job: Job) -> list[bytes]:
+    def _option_headers(self, job: TrackedJob) -> list[bytes]:
         """Return the headers that only some jobs have, in the order of their encoded names, all after `timeout`."""
         found: list[bytes] = []
-        tracked = job if isinstance(job, TrackedJob) else None
-        if tracked is not None and tracked.deadline < FOREVER:
-            left = max(round((tracked.deadline - self.broker.now) * 1000), 0)
+        if job.deadline < FOREVER:
+            left = max(round((job.deadline - self.broker.now) * 1000), 0)
             found.append(cbor.encode("deadline") + cbor.encode(left))
-        if tracked is not None and tracked.priority:
-            found.append(cbor.encode("priority") + cbor.encode(tracked.priority))
+        if job.priority:
+            found.append(cbor.encode("priority") + cbor.encode(job.priority))
         return found
 
 

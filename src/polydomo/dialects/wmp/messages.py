@@ -13,7 +13,7 @@ from typing import Final
 
 from polydomo.errors import ProtocolError
 from polydomo.wire import cbor
-from polydomo.wire.frames import DELIMITER, Message, frame
+from polydomo.wire.frames import DELIMITER, Message, frame, head
 
 PROTOCOL: Final = b"WMP1"
 
@@ -42,7 +42,7 @@ HOPS: Final = 16
 HEADERS_MAX: Final = 65536
 
 # By command: what is between destination and source.
-HEADS: Final = [
+HEADS: Final[list[bytes]] = [
     DELIMITER + frame(PROTOCOL, True) + frame(bytes((command,)), True) for command in range(CANCEL + 1)
 ]
 
@@ -52,9 +52,8 @@ TIMEOUT_MAX: Final = (1 << 53) - 1
 
 def write(destination: list[bytes], command: int, source: list[bytes], headers: bytes, body: bytes) -> bytes:
     """Encode a complete message."""
-    way = b"".join([frame(hop, True) for hop in destination])
-    back = b"".join([frame(hop, True) for hop in source])
-    return way + HEADS[command] + back + DELIMITER + frame(headers, bool(body)) + body
+    back = head(*source) + DELIMITER
+    return head(*destination) + HEADS[command] + back + frame(headers, bool(body)) + body
 
 
 def command_name(command: int) -> str:
@@ -193,11 +192,11 @@ def slots_in(headers: bytes) -> int:
     return _only_number(headers, _ONLY_SLOTS)
 
 
-def _only_number(headers: bytes, head: bytes) -> int:
-    """Return the number after `head` if the headers consist of these two; else -1."""
+def _only_number(headers: bytes, start: bytes) -> int:
+    """Return the number after `start` if the headers consist of these two; else -1."""
     size = len(headers)
-    at = len(head)
-    if size <= at or not headers.startswith(head):
+    at = len(start)
+    if size <= at or not headers.startswith(start):
         return -1
     first = headers[at]
     if first < 24:

@@ -48,12 +48,6 @@ class WmpSession(Session):
             worker.leave("connection lost")
         return False
 
-    def reattach(self, link: PeerConnection) -> None:
-        """Do nothing: workers leave with their connection."""
-
-    def abandon(self) -> None:
-        """Do nothing: WMP has no clients."""
-
     def is_worker(self) -> bool:
         return bool(self.workers)
 

@@ -19,7 +19,7 @@ from mypy_extensions import mypyc_attr
 from polydomo.core.broker import Broker
 from polydomo.core.model import Job, Service, WakeupPort, Worker
 from polydomo.core.policy import WakePolicy
-from polydomo.core.timers import Timer
+from polydomo.core.timers import CallTimer
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.dialects.wmp import messages
 
@@ -212,9 +212,9 @@ class WakeScheduler(WakeupPort):
         self._pause = policy.patience
         self._remote_barred = False  # all waiting jobs came from joined brokers, and are for our own workers
         self._answer_time = policy.patience / SLOW  # moving average
-        self._widen_timer = CallbackTimer(self._widen)
+        self._widen_timer = CallTimer(self._widen)
         self._doubtful: dict[Wake, None] = {}  # open ones that may have reached a busy worker, oldest first
-        self._busy_timer = CallbackTimer(self._check_doubtful)
+        self._busy_timer = CallTimer(self._check_doubtful)
 
     @property
     def policy(self) -> WakePolicy:
@@ -224,11 +224,10 @@ class WakeScheduler(WakeupPort):
     # WakeupPort
 
     def wanted(self, service: Service, job: Job) -> None:
-        tracked = job if isinstance(job, TrackedJob) else None
         if not job.client.relay:
             self._remote_barred = False
-        if tracked is not None and (tracked.pinned_worker or tracked.resource):
-            worker = self.names.get(tracked.pinned_worker)
+        if isinstance(job, TrackedJob) and (job.pinned_worker or job.resource):
+            worker = self.names.get(job.pinned_worker)
             if worker is not None and worker.can_be_woken():
                 self.wake_one(worker)
         elif len(self.open) < service.queue.waiting * self.policy.first and not service.paused:
@@ -327,12 +326,12 @@ class WakeScheduler(WakeupPort):
 
     # Inside
 
-    def _check_doubtful(self, now: float) -> None:
+    def _check_doubtful(self) -> None:
         """Close doubtful WAKEs that have had their time: their workers were busy and can be woken again."""
         for wake in list(self._doubtful):
             until = wake.at + SLOW * self._answer_time
             # Compare with the very number that the timer is set to: otherwise it could fire at this moment for ever.
-            if until > now:
+            if until > self.broker.now:
                 self.broker.timers.set(self._busy_timer, until)
                 break
             self._expire(wake)
@@ -340,8 +339,9 @@ class WakeScheduler(WakeupPort):
                 self.make_available(wake.worker)
         self.wake_missing()
 
-    def _widen(self, now: float) -> None:
+    def _widen(self) -> None:
         """Close WAKEs that were not answered in time, and wake more workers if jobs still wait."""
+        now = self.broker.now
         oldest = now - self.policy.patience * 0.999
         for wake in list(self.open):
             if wake.at > oldest:
@@ -403,14 +403,3 @@ class WakeScheduler(WakeupPort):
         else:
             self.silent[worker] = None
         self.broker.timers.set(self._widen_timer, now + self._pause)
-
-
-class CallbackTimer(Timer):
-    """Timer that calls a function."""
-
-    def __init__(self, callback: Callable[[float], object]) -> None:
-        super().__init__()
-        self._callback = callback
-
-    def fire(self, now: float) -> None:
-        self._callback(now)

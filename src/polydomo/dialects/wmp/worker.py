@@ -41,6 +41,9 @@ BATCH_INTERVAL: Final = 0.02
 # The last jobs that ended are remembered, so that a repeated TAKE is not executed again.
 ENDED_JOBS: Final = 1000
 
+# The beginning of each READY.
+_READY_HEAD: Final = messages.HEADS[messages.READY] + DELIMITER
+
 # Headers of a READY that offers nothing.
 _NO_ROLES: Final = cbor.encode({"roles": []})
 
@@ -102,7 +105,6 @@ class WmpWorkerProtocol:
         self.held: dict[bytes, WmpRequest] = {}  # jobs in hand, by address
         self.locks: OrderedDict[tuple[int, tuple[bytes, ...], int], float] = OrderedDict()  # with their end
         self.stopping = False  # it takes no more jobs
-        self.invalid = 0  # messages that a manager must not send
         self.due = NEVER  # when to call `tick` next
         self.relay = False  # it is a broker, which must not get jobs of other brokers
         self._managers: dict[int, _Manager] = {}
@@ -164,11 +166,11 @@ class WmpWorkerProtocol:
         self._schedule(now)
 
     def receive(self, link: int, message: Message, now: float) -> WmpRequest | None:
-        """Handle a manager's message; return a new job, or one that was cancelled (`cancelled`)."""
+        """Handle a manager's message; return a new job, or one that was cancelled (`cancelled`). An invalid message is
+        dropped."""
         try:
             return self._receive(link, message, now)
         except ProtocolError:
-            self.invalid += 1
             return None
 
     def final(self, request: WmpRequest, body: bytes, now: float) -> None:
@@ -355,14 +357,12 @@ class WmpWorkerProtocol:
         """Send READY: with roles at first and when it is repeated, otherwise only with the free slots."""
         free = self.free
         if manager.introduced:
-            data = messages.HEADS[messages.READY] + DELIMITER + frame(messages.only_slots(free))
+            data = _READY_HEAD + frame(messages.only_slots(free))
         else:
             manager.introduced = True
             if free != self._ready_slots:
                 self._ready_slots = free
-                self._ready_message = (
-                    messages.HEADS[messages.READY] + DELIMITER + frame(self._introduction(free))
-                )
+                self._ready_message = _READY_HEAD + frame(self._introduction(free))
             data = self._ready_message
         manager.announced_slots = free
         self._out.append((manager.id, data))
@@ -403,7 +403,7 @@ class WmpWorkerProtocol:
 
     def _send_all(self, headers: bytes) -> None:
         """Send all managers a READY without room, or without roles."""
-        data = messages.HEADS[messages.READY] + DELIMITER + frame(headers)
+        data = _READY_HEAD + frame(headers)
         for link in self._managers:
             self._out.append((link, data))
 

@@ -43,20 +43,6 @@ if TYPE_CHECKING:
 
 log = Log()
 
-# Reasons of statuses that the framework itself returns.
-REASONS = {
-    400: "malformed",
-    403: "not-allowed",
-    404: "not-found",
-    405: "method-not-allowed",
-    406: "not-acceptable",
-    413: "too-large",
-    415: "unsupported-media-type",
-    416: "range",
-    501: "not-supported",
-    503: "not-ready",
-}
-
 # Seconds for which a browser may cache a preflight response.
 PREFLIGHT_AGE = 600
 
@@ -167,20 +153,15 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 async def _http(request: Request, error: Exception) -> Response:
-    """Return a problem for an error of the framework."""
+    """Return a problem for an error of the framework, which are unknown paths and methods."""
     assert isinstance(error, HTTPException)
-    headers = dict(error.headers or {})
-    reason = REASONS.get(error.status_code)
-    if reason is None:
-        return HttpProblem(error.status_code, error.detail, headers=headers).response()
     path = request.url.path[:200]
-    detail = "" if error.detail in ("Not Found", "Method Not Allowed") else error.detail
-    if reason == "not-found":
-        detail = detail or f"there is no resource {path}"
-    if reason == "method-not-allowed":
-        headers = {"allow": ", ".join(_methods(request))}
+    if error.status_code == 404:
+        return problem("not-found", f"there is no resource {path}").response()
+    if error.status_code == 405:
         detail = f"{path} does not support {request.method[:20]}"
-    return problem(reason, detail, headers).response()
+        return problem("method-not-allowed", detail, {"allow": ", ".join(_methods(request))}).response()
+    return HttpProblem(error.status_code, error.detail, headers=error.headers).response()
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

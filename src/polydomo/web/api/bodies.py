@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, Final
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from polydomo.web.api import cbor
 from polydomo.web.api.body_json import is_json, is_text
@@ -39,9 +39,9 @@ _HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00\r\n]*")
 async def read_body(request: Request) -> bytes:
     """Return the request's body as frames."""
     limits = request.scope["app"].server.settings.limits
-    headers = dict(request.scope["headers"])
-    raw = await _read(request, headers, limits.message_bytes)
-    body = to_frames(raw, headers.get(b"content-type", b"").decode("latin-1"), limits.frames)
+    raw = await read_bytes(request, limits.message_bytes)
+    content_type = dict(request.scope["headers"]).get(b"content-type", b"").decode("latin-1")
+    body = to_frames(raw, content_type, limits.frames)
     if len(body) > limits.message_bytes:
         raise problem("too-large", f"the body has {len(body)} bytes including frame headers")
     return body
@@ -49,10 +49,7 @@ async def read_body(request: Request) -> bytes:
 
 async def read_bytes(request: Request, limit: int) -> bytes:
     """Return the request's body unchanged; it may have at most `limit` bytes."""
-    return await _read(request, dict(request.scope["headers"]), limit)
-
-
-async def _read(request: Request, headers: dict[bytes, bytes], limit: int) -> bytes:
+    headers = dict(request.scope["headers"])
     encoding = headers.get(b"content-encoding")
     if encoding is not None and encoding.strip().lower() not in (b"", b"identity"):
         raise problem(
@@ -65,14 +62,9 @@ async def _read(request: Request, headers: dict[bytes, bytes], limit: int) -> by
         raise _too_large(limit)
     chunks: list[bytes] = []
     size = 0
-    more = True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        chunks.append(message.get("body", b""))
-        more = message.get("more_body", False)
-        size += len(chunks[-1])
+    async for chunk in request.stream():
+        chunks.append(chunk)
+        size += len(chunk)
         if size > limit:
             raise _too_large(limit)
     return b"".join(chunks)
@@ -125,10 +117,7 @@ def write_body(body: bytes, accept: str | None = None) -> tuple[str, bytes]:
 
 def multipart(parts: Sequence[tuple[str, bytes]]) -> tuple[str, bytes]:
     """Return the media type and the bytes of a multipart body; each part has its header lines and its content."""
-    while True:
-        boundary = secrets.token_hex(16)
-        if not any(boundary.encode() in content for _, content in parts):
-            break
+    boundary = secrets.token_hex(16)  # no content can contain it, except by a chance of 1 in 2**128
     out: list[bytes] = []
     for head, content in parts:
         out += (f"--{boundary}\r\n{head}\r\n".encode(), content, b"\r\n")

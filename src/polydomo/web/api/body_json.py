@@ -51,6 +51,14 @@ def body_from_json(members: Mapping[str, Any]) -> bytes:
     return frame(value.encode()) if value else EMPTY_BODY
 
 
+def json_or_none(raw: bytes) -> Any:
+    """Return the value of JSON; None if the bytes are not JSON."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
 def is_json(raw: bytes) -> bool:
     """Return whether the bytes are well-formed JSON."""
     try:

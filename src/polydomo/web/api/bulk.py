@@ -12,11 +12,10 @@ a few hundred. A malformed line yields a problem, and the next line is read.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -27,15 +26,15 @@ from polydomo.core.tracked_job import Options
 from polydomo.dialects import options as job_options
 from polydomo.web.api import request_options
 from polydomo.web.api.body_json import NAMES as MEMBERS
-from polydomo.web.api.body_json import body_from_json, body_to_json
-from polydomo.web.api.openapi import ResponseDocs, failing, request_body
-from polydomo.web.api.problems import HttpProblem, problem, problem_of
-from polydomo.web.api.responses import piece_to_json
+from polydomo.web.api.body_json import body_from_json
+from polydomo.web.api.openapi import failing, request_body, text_response
+from polydomo.web.api.problems import HttpProblem, problem
+from polydomo.web.api.responses import outcome_to_json, piece_to_json
 from polydomo.web.api.schemas import TEXT
 from polydomo.web.clients import WebClient, WebClients
 from polydomo.web.connection import HttpConnection, connection_of
 from polydomo.web.pending import PendingJob
-from polydomo.web.waiting import wake
+from polydomo.web.waiting import Wakeup
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -48,24 +47,18 @@ WINDOW_MAX: Final = 10_000
 
 _ID_MAX: Final = 1000
 
-_WINDOWS: Final = {"type": "integer", "minimum": 1, "maximum": WINDOW_MAX, "default": WINDOW}
-_PARAMETERS: Final = [
-    request_options.SERVICE,
-    request_options.parameter("query", "window", _WINDOWS, WINDOW, "limit of unfinished jobs"),
-    *request_options.OPTIONS,
-]
+_PARAMETERS: Final = [request_options.SERVICE, *request_options.OPTIONS]
 _INPUT: Final = {NDJSON: {"schema": TEXT, "example": '{"id": 1, "body": {"name": "Ada"}}\n'}}
-_OUTPUT: Final = {
-    NDJSON: {"schema": TEXT, "example": '{"line": 1, "id": 1, "ok": true, "body": {"name": "Ada"}}\n'}
-}
-_RESULTS: Final[ResponseDocs] = {
-    200: {"description": "A line for each job, in the order in which jobs end.", "content": _OUTPUT}
-}
+_RESULTS: Final = text_response(
+    "A line for each job, in the order in which jobs end.",
+    NDJSON,
+    '{"line": 1, "id": 1, "ok": true, "body": {"name": "Ada"}}\n',
+)
 
 
 def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     """Return the route for bulk requests."""
-    router = APIRouter(prefix="/v1", tags=["jobs"])
+    router = APIRouter(prefix="/v1", tags=["jobs"], default_response_class=Response)
 
     @router.post(
         "/services/{service:path}/bulk",
@@ -73,17 +66,22 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         responses=failing("malformed", "draining") | _RESULTS,
         openapi_extra={"parameters": _PARAMETERS, **request_body("a JSON object on each line", _INPUT)},
     )
-    async def bulk(request: Request) -> Response:
+    async def bulk(
+        request: Request,
+        window: Annotated[
+            int, Query(description="limit of unfinished jobs", ge=1, le=WINDOW_MAX, examples=[WINDOW])
+        ] = WINDOW,
+    ) -> Response:
         """Submit a job for each line. Options in the query apply to every line that has none of its own."""
         scope = request.scope
         headers = request_options.headers_of(scope)
         durable = server.settings.http.durable and server.store is not None
         options = request_options.options_of(scope["query_string"], {}, durable, ("window",))
-        window = _window(scope["query_string"])
         client = clients.get(request_options.client_of(scope, headers))
         if server.broker.accounting.draining:
             raise problem("draining", "the broker accepts no new jobs")
-        return BulkResponse(server, client, parse_name(scope["path_params"]["service"]), options, window)
+        service = parse_name(scope["path_params"]["service"])
+        return BulkResponse(server, connection_of(scope), client, service, options, window)
 
     return router
 
@@ -92,7 +90,13 @@ class BulkResponse(Response):
     """The response to one request: one task reads lines and submits jobs, the request's task writes results."""
 
     def __init__(
-        self, server: BrokerServer, client: WebClient, service: bytes, options: Options, window: int
+        self,
+        server: BrokerServer,
+        connection: HttpConnection,
+        client: WebClient,
+        service: bytes,
+        options: Options,
+        window: int,
     ) -> None:
         super().__init__(None, 200, {"cache-control": "no-store", "x-accel-buffering": "no"}, NDJSON)
         del self.headers["content-length"]
@@ -103,20 +107,18 @@ class BulkResponse(Response):
         self.window = window
         self.outstanding = 0  # submitted jobs whose output line is not written
         self.pending: dict[PendingJob, tuple[int, Any]] = {}  # with their lines' numbers and ids
-        self._connection: HttpConnection | None = None
+        self._connection = connection
         self._out: list[bytes] = []
         self._in_bytes = 0  # of lines that are not submitted
         self._out_bytes = 0  # of output lines that are not written
         self._read_all = False
         self._closed = False  # the peer has disconnected, or all is written
-        self._wake_writer: asyncio.Future[None] | None = None
-        self._wake_reader: asyncio.Future[None] | None = None
+        self._writer = Wakeup(server.loop)
+        self._reader = Wakeup(server.loop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection = self._connection = connection_of(scope)
-        if connection is not None:
-            connection.interactive = True  # a client may wait for output before it sends the next line
-            connection.on_disconnect = self._close
+        self._connection.interactive = True  # a client may wait for output before it sends the next line
+        self._connection.on_disconnect = self._close
         reader = self.server.loop.create_task(self._read(receive))
         await asyncio.sleep(0)  # `100 Continue` must be sent first
         try:
@@ -129,12 +131,11 @@ class BulkResponse(Response):
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                     self.outstanding -= len(lines)
                     self._count(self._in_bytes, self._out_bytes - len(data))
-                    wake(self._wake_reader)
+                    self._reader.wake()
                 elif self._read_all and not self.pending:
                     break
                 else:
-                    self._wake_writer = self.server.loop.create_future()
-                    await self._wake_writer
+                    await self._writer.wait()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._close()
@@ -153,8 +154,7 @@ class BulkResponse(Response):
                     return
                 more = message.get("more_body", False)
                 data = message.get("body", b"")
-                if self._connection is not None:
-                    self._connection.release_body()
+                self._connection.release_body()
                 self._count(lines.held + len(data), self._out_bytes)
                 for line in lines.feed(data, not more):
                     number += 1
@@ -166,17 +166,15 @@ class BulkResponse(Response):
                 self._count(lines.held, self._out_bytes)
         finally:
             self._read_all = True
-            wake(self._wake_writer)
+            self._writer.wake()
 
     async def _wait_for_window(self) -> None:
         while not self._is_closed() and self.outstanding >= self.window:
-            self._wake_reader = self.server.loop.create_future()
-            await self._wake_reader
+            await self._reader.wait()
         self.outstanding += 1
 
     async def _submit(self, number: int, line: bytes | None) -> None:
-        if self._connection is not None:
-            self._connection.reset_pace()
+        self._connection.reset_pace()
         try:
             if line is None:
                 raise problem(
@@ -207,28 +205,25 @@ class BulkResponse(Response):
         result = pending.ended
         assert result is not None
         self.server.broker.store_events.forget_result(pending.uid)
-        body = result.body or b""
-        if result.failure is not None:
-            self._write(*found, {"ok": False, "problem": problem_of(result.failure).document()})
-        elif result.gathered:
-            self._write(*found, {"ok": True, "answers": [piece_to_json(piece) for piece in unpack(body)]})
+        if result.gathered and result.failure is None:
+            answers = [piece_to_json(piece) for piece in unpack(result.body or b"")]
+            self._write(*found, {"ok": True, "answers": answers})
         else:
-            self._write(*found, {"ok": True, **body_to_json(body)})
+            self._write(*found, outcome_to_json(result.body, result.failure))
 
     def _write(self, number: int, line_id: Any, members: dict[str, Any]) -> None:
         known = {"line": number} if line_id is None else {"line": number, "id": line_id}
         line = msgspec.json.encode(known | members) + b"\n"
         self._out.append(line)
         self._count(self._in_bytes, self._out_bytes + len(line))
-        if self._connection is not None:
-            self._connection.reset_pace()
-        wake(self._wake_writer)
+        self._connection.reset_pace()
+        self._writer.wake()
 
     def _count(self, in_bytes: int, out_bytes: int) -> None:
         """Report to the memory budget."""
         self._in_bytes = in_bytes
         self._out_bytes = out_bytes
-        if self._connection is not None and not self._closed:
+        if not self._closed:
             self._connection.hold(in_bytes + out_bytes)
 
     def _is_closed(self) -> bool:
@@ -243,8 +238,8 @@ class BulkResponse(Response):
             pending.abandon()
         self.pending.clear()
         self._out.clear()
-        wake(self._wake_writer)
-        wake(self._wake_reader)
+        self._writer.wake()
+        self._reader.wake()
 
 
 class LineSplitter:
@@ -324,16 +319,3 @@ def _parse_line(line: bytes, defaults: Options) -> tuple[Any, bytes, Options]:
             setattr(options, one, getattr(defaults, one))
     options.target = defaults.target
     return line_id, body, options
-
-
-def _window(query: bytes) -> int:
-    found = parse_qs(query.decode("latin-1")).get("window")
-    if found is None:
-        return WINDOW
-    try:
-        window = request_options.parse_integer("window", found[-1])
-    except ValueError as error:
-        raise problem("malformed", str(error)) from None
-    if not 1 <= window <= WINDOW_MAX:
-        raise problem("malformed", f"window must be 1 to {WINDOW_MAX}, not {window}")
-    return window

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from polydomo.store.records import DEAD, JobRecord
-from polydomo.web.api.json_responses import ROWS, ROWS_MAX, json_cached, json_uncached, run_task, store_errors
-from polydomo.web.api.openapi import cached, documented, failing, no_content
+from polydomo.web.api import openapi
+from polydomo.web.api.json_responses import json_cached, json_uncached, run_task, store_errors
 from polydomo.web.api.problems import problem
 from polydomo.web.api.times import format_times
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
-
-Id = Annotated[str, Path(description="the job's id", min_length=1, max_length=255)]
 
 
 def make_router(server: BrokerServer) -> APIRouter:
@@ -27,13 +25,13 @@ def make_router(server: BrokerServer) -> APIRouter:
     @router.get(
         "",
         summary="List dead letters",
-        responses=cached("StoredJobs") | failing("malformed", "not-supported", "store"),
+        responses=openapi.cached("StoredJobs") | openapi.failing("not-supported", "store"),
     )
     async def list_dead(
         request: Request,
-        service: Annotated[str | None, Query(description="only those of this service")] = None,
-        limit: Annotated[int, Query(description="rows in the response", ge=1, le=ROWS_MAX)] = ROWS,
-        page: Annotated[str | None, Query(description="the `next` of a page")] = None,
+        service: openapi.ServiceFilter = None,
+        limit: openapi.Limit = openapi.ROWS,
+        page: openapi.Page = None,
     ) -> Response:
         """List dead letters, newest first."""
         _require_store()
@@ -43,9 +41,9 @@ def make_router(server: BrokerServer) -> APIRouter:
     @router.get(
         "/{id}",
         summary="Show a dead letter",
-        responses=cached("StoredJob") | failing("malformed", "not-found", "not-supported", "store"),
+        responses=openapi.cached("StoredJob") | openapi.failing("not-supported", "store"),
     )
-    async def show_dead(request: Request, id: Id) -> Response:
+    async def show_dead(request: Request, id: openapi.JobId) -> Response:
         """Show the request, its attempts and the workers' messages. Frames that are text are shown as text, others in
         hex."""
         await _require_dead(id)
@@ -54,10 +52,9 @@ def make_router(server: BrokerServer) -> APIRouter:
     @router.post(
         "/{id}/resend",
         summary="Send a dead letter again",
-        responses=documented("Sent")
-        | failing("malformed", "not-found", "conflict", "not-supported", "store"),
+        responses=openapi.documented("Sent") | openapi.failing("conflict", "not-supported", "store"),
     )
-    async def resend(id: Id) -> Response:
+    async def resend(id: openapi.JobId) -> Response:
         """Queue the job again under its id; its result will be at `/v1/jobs/{id}`."""
         await _require_dead(id)
         return json_uncached(await _run("resend_job", id))
@@ -65,11 +62,10 @@ def make_router(server: BrokerServer) -> APIRouter:
     @router.delete(
         "/{id}",
         summary="Delete a dead letter",
-        status_code=204,
-        responses=no_content("The dead letter is deleted.")
-        | failing("malformed", "not-found", "conflict", "not-supported", "store"),
+        responses=openapi.no_content("The dead letter is deleted.")
+        | openapi.failing("conflict", "not-supported", "store"),
     )
-    async def forget(id: Id) -> Response:
+    async def forget(id: openapi.JobId) -> Response:
         """Delete a dead letter that needs no further attempt."""
         await _require_dead(id)
         await _run("forget_job", id)

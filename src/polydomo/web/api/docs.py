@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from html import escape
 from typing import Annotated, Any
 
@@ -10,9 +11,8 @@ from fastapi import APIRouter, FastAPI, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from polydomo.web.api.bodies import JSON
 from polydomo.web.api.json_responses import json_cached, with_etag
-from polydomo.web.api.openapi import cached, document, failing
+from polydomo.web.api.openapi import cached, document
 from polydomo.web.api.problems import KINDS, problem
 
 # The page loads no other resource.
@@ -28,8 +28,7 @@ summary{cursor:pointer;display:flex;gap:.8rem;align-items:baseline;flex-wrap:wra
 summary span{margin-left:auto;opacity:.75}
 b{font:700 12px ui-monospace,monospace;color:#fff;border-radius:4px;padding:.15rem .45rem;
 min-width:3.2rem;text-align:center}
-.get{background:#2563a8}.post{background:#2b7a3d}.put{background:#8a5a00}.delete{background:#a02c2c}.patch{background:#555}
-.head{background:#555}
+.get{background:#2563a8}.post{background:#2b7a3d}.put{background:#8a5a00}.delete{background:#a02c2c}
 table{border-collapse:collapse;width:100%;margin:.5rem 0}
 td,th{text-align:left;vertical-align:top;padding:.25rem .6rem .25rem 0;border-top:1px solid var(--line)}
 """
@@ -38,13 +37,11 @@ td,th{text-align:left;vertical-align:top;padding:.25rem .6rem .25rem 0;border-to
 def make_router(app: FastAPI) -> APIRouter:
     """Return the routes for documentation; the document is created at the first request."""
     router = APIRouter(default_response_class=Response)
-    made: dict[str, bytes] = {}
+    found = cache(lambda: document(app))
 
     @router.get("/openapi.json", include_in_schema=False)
     async def openapi(request: Request) -> Response:
-        if "json" not in made:
-            made["json"] = msgspec.json.encode(document(app))
-        return with_etag(request, made["json"], JSON)
+        return json_cached(request, found())
 
     @router.get("/", include_in_schema=False)
     async def root() -> Response:
@@ -52,9 +49,7 @@ def make_router(app: FastAPI) -> APIRouter:
 
     @router.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
-        if "html" not in made:
-            made["html"] = page(document(app)).encode()
-        return with_etag(request, made["html"], "text/html; charset=utf-8", POLICY)
+        return with_etag(request, page(found()).encode(), "text/html; charset=utf-8", POLICY)
 
     @router.get(
         "/problems", summary="List kinds of problems", tags=["broker"], responses=cached("ProblemKinds")
@@ -64,10 +59,7 @@ def make_router(app: FastAPI) -> APIRouter:
         return json_cached(request, {"problems": [_kind(reason) for reason in KINDS]})
 
     @router.get(
-        "/problems/{reason}",
-        summary="Explain a problem",
-        tags=["broker"],
-        responses=cached("ProblemKind") | failing("not-found"),
+        "/problems/{reason}", summary="Explain a problem", tags=["broker"], responses=cached("ProblemKind")
     )
     async def show_problem(
         request: Request,

@@ -6,8 +6,9 @@ import mimetypes
 import os
 import re
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, suppress
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Path, Query
 from starlette.requests import Request
@@ -18,7 +19,7 @@ from polydomo.services.files import Files
 from polydomo.services.folder import SCHEME, NotShared, OpenFile
 from polydomo.web.api.json_responses import await_deferred, json_cached, matches_etag
 from polydomo.web.api.openapi import ETAG, ResponseDocs, cached, failing
-from polydomo.web.api.problems import HttpProblem, problem
+from polydomo.web.api.problems import problem
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -42,14 +43,6 @@ _FILE_DOCS: ResponseDocs = {
 }
 
 
-class OpenedPath(NamedTuple):
-    """An open file, or the entries of a folder."""
-
-    file: OpenFile | None
-    modified: float
-    entries: list[dict[str, Any]]
-
-
 def make_router(server: BrokerServer) -> APIRouter:
     """Return the routes under `/v1/files`."""
     router = APIRouter(prefix="/v1/files", tags=["files"], default_response_class=Response)
@@ -64,8 +57,7 @@ def make_router(server: BrokerServer) -> APIRouter:
     @router.get(
         "/{path:path}",
         summary="Read a file",
-        responses=_FILE_DOCS
-        | failing("malformed", "not-found", "range", "too-many-requests", "not-supported"),
+        responses=_FILE_DOCS | failing("range", "too-many-requests", "not-supported"),
     )
     async def read_file(
         request: Request,
@@ -84,9 +76,14 @@ def make_router(server: BrokerServer) -> APIRouter:
             found = await _in_thread(files, lambda: files.folder.details(SCHEME + path))
             return json_cached(request, {"path": path, **found._asdict()})
         opened = await _in_thread(files, lambda: _open(files, path))
-        if opened.file is None:
-            return json_cached(request, {"path": path, "entries": opened.entries})
-        return _file_response(request, files, opened.file, opened.modified, range, if_range)
+        if isinstance(opened, list):
+            return json_cached(request, {"path": path, "entries": opened})
+        with ExitStack() as closing:
+            closing.callback(opened.close)
+            response = _file_response(request, files, opened, range, if_range)
+            if isinstance(response, SharedFileResponse):
+                closing.pop_all()  # the response closes the file
+            return response
 
     def _files() -> Files:
         files = server.builtin_services.files
@@ -114,11 +111,11 @@ class SharedFileResponse(StreamingResponse):
 
 
 def _file_response(
-    request: Request, files: Files, file: OpenFile, modified: float, wanted: str | None, only_if: str | None
+    request: Request, files: Files, file: OpenFile, wanted: str | None, only_if: str | None
 ) -> Response:
-    """Return a file or a part of it; the file is closed afterwards."""
+    """Return a file or a part of it."""
     tag = f'"{file.etag}"'
-    date = formatdate(modified, usegmt=True)
+    date = formatdate(os.fstat(file.fd).st_mtime, usegmt=True)
     headers = {
         "etag": tag,
         "last-modified": date,
@@ -128,28 +125,21 @@ def _file_response(
         **_UNTRUSTED,
     }
     if matches_etag(request, tag):
-        file.close()
         return Response(status_code=304, headers=headers)
     head = request.scope.get("polydomo.head", False)
     start, end, status = 0, file.size, 200
     if wanted is not None and not head and only_if in (None, tag, date):
-        try:
-            part = parse_range(wanted, file.size)
-        except HttpProblem:
-            file.close()
-            raise
+        part = parse_range(wanted, file.size)
         if part is not None:
             start, end = part
             status = 206
             headers["content-range"] = f"bytes {start}-{end - 1}/{file.size}"
     headers["content-length"] = str(end - start)
     if head or start == end:
-        file.close()
         return Response(b"", status, headers)
     try:
         files.begin_transfer()
     except ValueError as error:
-        file.close()
         raise problem("too-many-requests", str(error)) from error
     return SharedFileResponse(
         _chunks(files, file, start, end), status, headers, lambda: files.end_transfer(file)
@@ -196,17 +186,14 @@ async def _in_thread(files: Files, work: Callable[[], Any]) -> Any:
         raise problem("too-many-requests", str(error)) from error
 
 
-def _open(files: Files, path: str) -> OpenedPath:
-    url = SCHEME + path
+def _open(files: Files, path: str) -> OpenFile | list[dict[str, Any]]:
+    """Return an open file, or the entries of a folder."""
     try:
-        file = files.folder.open(url)
+        return files.folder.open(SCHEME + path)
     except NotShared:
-        try:
-            return OpenedPath(None, 0.0, _entries(files, path))
-        except NotShared:
-            pass  # the first error is more precise
+        with suppress(NotShared):  # the first error is more precise
+            return _entries(files, path)
         raise
-    return OpenedPath(file, os.fstat(file.fd).st_mtime, [])
 
 
 def _entries(files: Files, path: str) -> list[dict[str, Any]]:

@@ -41,9 +41,8 @@ def make_router(server: BrokerServer) -> APIRouter:
 def _not_ready_reason(server: BrokerServer) -> str:
     """Return why the broker accepts no jobs; empty if it does."""
     broker = server.broker
-    if (
-        broker.accounting.draining
-    ):  # HTTP opens after all other listeners, so before that the broker is complete
+    # HTTP opens after all other listeners, so the broker is complete.
+    if broker.accounting.draining:
         return "the broker is stopping"
     if broker.accounting.memory > broker.accounting.memory_limit:
         return f"its jobs have {broker.accounting.memory} bytes, more than limits.memory"

@@ -42,11 +42,7 @@ def make_router(server: BrokerServer) -> APIRouter:
         except ValueError as error:
             raise problem("conflict", str(error)) from error
 
-    @router.get(
-        "/{worker:path}",
-        summary="Show a worker's inventory",
-        responses=cached("Inventory") | failing("malformed", "not-found"),
-    )
+    @router.get("/{worker:path}", summary="Show a worker's inventory", responses=cached("Inventory"))
     async def get_inventory(
         request: Request,
         worker: Annotated[

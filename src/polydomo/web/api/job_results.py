@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from polydomo.core import failure as reasons
 from polydomo.core.result_history import JobResult
-from polydomo.web.api.problems import problem
+from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.waiting import called_back
 
 if TYPE_CHECKING:
@@ -16,24 +15,26 @@ if TYPE_CHECKING:
     from polydomo.web.connection import HttpConnection
 
 
-async def load_result(clients: WebClients, uid: str, connection: HttpConnection | None) -> JobResult | None:
-    """Return the result of a job, counted as the connection's memory; None if it is unknown or has not ended."""
+def unknown_job(uid: str) -> HttpProblem:
+    """Return the problem of a request for a job that is not known."""
+    return problem("not-found", f"there is no job {uid[:100]!r}, or it is no longer stored")
+
+
+async def load_result(clients: WebClients, uid: str, connection: HttpConnection) -> JobResult:
+    """Return the result of a job, counted as the connection's memory; raise HttpProblem if it is unknown."""
     if "\0" in uid:
-        return None
+        raise unknown_job(uid)
     return await clients.loader.load(
-        connection,
-        lambda: _recall(clients.server, uid),
-        lambda ended: 0 if ended is None else len(ended.body or b""),
+        connection, lambda: _recall(clients.server, uid), lambda ended: len(ended.body or b"")
     )
 
 
-async def _recall(server: BrokerServer, uid: str) -> JobResult | None:
-    def start(then: Callable[[JobResult | None], None]) -> None:
-        server.advance()
-        server.broker.recall(uid, then)
-
-    ended = await called_back(start)
-    failure = None if ended is None or ended.service else ended.failure
+async def _recall(server: BrokerServer, uid: str) -> JobResult:
+    server.advance()
+    ended: JobResult | None = await called_back(lambda then: server.broker.jobs.recall(uid, then))
+    if ended is None:
+        raise unknown_job(uid)
+    failure = None if ended.service else ended.failure
     if failure is not None and failure.reason == reasons.STORE:  # the store could not be read
         raise problem("store", failure.message)
     return ended

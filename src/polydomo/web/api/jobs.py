@@ -8,23 +8,21 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from polydomo.core.model import Job
 from polydomo.core.names import parse_name
 from polydomo.core.result_history import JobResult
 from polydomo.core.states import ENDS
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.services.slices import chunks
 from polydomo.store.records import JobFilter
-from polydomo.web.api import request_options, times, views
+from polydomo.web.api import openapi, request_options, times, views
 from polydomo.web.api.bodies import JSON, media_type, read_body
-from polydomo.web.api.job_results import load_result
-from polydomo.web.api.json_responses import ROWS, ROWS_MAX, json_uncached, matches_etag, store_errors
-from polydomo.web.api.openapi import ANY_CONTENT, ResponseDocs, cached, failing, frames_body, no_content
+from polydomo.web.api.job_results import load_result, unknown_job
+from polydomo.web.api.json_responses import json_uncached, matches_etag, store_errors
 from polydomo.web.api.problems import problem
 from polydomo.web.api.responses import job_response
 from polydomo.web.api.schemas import TEXT, Field, array, examples, nullable, record
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
 States = Literal["waiting", "delayed", "running", "done", "failed", "cancelled", "dead"]
-Id = Annotated[str, Path(description="the job's id", min_length=1, max_length=255)]
 
 # Seconds for `Retry-After` while there is no result.
 RETRY_AFTER: Final = "1"
@@ -62,19 +59,18 @@ _SUBMITTING: Final = (
 )
 
 _JOB_CONTENT: Final = {JSON: {"schema": views.JOB, "example": views.EXAMPLE}}
-_SHOWN: Final[ResponseDocs] = {200: {"description": "The job.", "content": _JOB_CONTENT}}
+_SHOWN: Final[openapi.ResponseDocs] = {200: {"description": "The job.", "content": _JOB_CONTENT}}
 
 
 def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     """Return the routes for jobs."""
-    router = APIRouter(prefix="/v1", tags=["jobs"])
+    router = APIRouter(prefix="/v1", tags=["jobs"], default_response_class=Response)
     broker = server.broker
 
     @router.post(
         "/services/{service:path}/jobs",
         summary="Submit a job",
-        status_code=200,
-        responses=_result_docs() | _accepted() | failing(*_SUBMITTING),
+        responses=_result_docs() | _accepted() | openapi.failing(*_SUBMITTING),
         openapi_extra={
             "parameters": [
                 request_options.SERVICE,
@@ -82,7 +78,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
                 request_options.KEY,
                 request_options.PREFER,
             ],
-            **frames_body(),
+            **openapi.frames_body(),
         },
     )
     async def submit(request: Request) -> Response:
@@ -102,8 +98,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         if client.stalled:
             await client.wait_for_room(server.settings.http.patience)
         connection = connection_of(scope)
-        if connection is not None:
-            connection.release_body()  # the core counts it from here on
+        connection.release_body()  # the core counts it from here on
         pending = client.submit(service, body, options)
         if EVENT_STREAM in accept:
             return event_stream(server, pending, connection)
@@ -117,10 +112,10 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         0, Route("/v1/services/{service:path}/jobs", submit, methods=["POST"], include_in_schema=False)
     )
 
-    @router.get("/jobs", summary="List jobs", responses=_listed() | failing("malformed", "store"))
+    @router.get("/jobs", summary="List jobs", responses=_listed() | openapi.failing("store"))
     async def list_jobs(
         request: Request,
-        service: Annotated[str | None, Query(description="only those of this service")] = None,
+        service: openapi.ServiceFilter = None,
         state: Annotated[States | None, Query(description="only those in this state")] = None,
         client: Annotated[str | None, Query(description="only those of this client")] = None,
         key: Annotated[str | None, Query(description="only the one with this idempotency key")] = None,
@@ -136,8 +131,8 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
             Literal["store", "memory"] | None,
             Query(description="durable jobs, or unfinished jobs that are in memory only"),
         ] = None,
-        limit: Annotated[int, Query(description="rows in the response", ge=1, le=ROWS_MAX)] = ROWS,
-        page: Annotated[str | None, Query(description="the `next` of a page")] = None,
+        limit: openapi.Limit = openapi.ROWS,
+        page: openapi.Page = None,
     ) -> Response:
         """List jobs of all protocols that have an id, newest first. Without a store, all jobs are in memory."""
         if key is not None and "\0" in key:
@@ -164,57 +159,46 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
             response.headers["link"] = f'</v1/jobs?{urlencode([*query, ("page", following)])}>; rel="next"'
         return response
 
-    @router.get(
-        "/jobs/{id}", summary="Show a job", responses=_SHOWN | failing("malformed", "not-found", "store")
-    )
-    async def show_job(id: Id) -> Response:
+    @router.get("/jobs/{id}", summary="Show a job", responses=_SHOWN | openapi.failing("store"))
+    async def show_job(id: openapi.JobId) -> Response:
         """Show the state of a job."""
-        found = await _find(id)
-        if found is None:
-            raise _unknown(id)
-        return json_uncached(found)
+        return json_uncached(await _find(id))
 
     @router.get(
         "/jobs/{id}/result",
         summary="Get a job's result",
         responses=_result_docs()
         | _accepted("The job has not ended.")
-        | cached()
-        | failing("not-found", *_SUBMITTING),
+        | openapi.cached()
+        | openapi.failing(*_SUBMITTING),
         openapi_extra={"parameters": [request_options.PREFER]},
     )
-    async def result(request: Request, id: Id) -> Response:
+    async def result(request: Request, id: openapi.JobId) -> Response:
         """Return the result's body, or the problem that the job failed with; 202 while it has not ended. `Prefer: wait`
         waits for the end. A result never changes, and its `ETag` is a hash of it."""
         headers = request_options.headers_of(request.scope)
         wait = request_options.preferred_wait(headers.get(b"prefer"), server.settings.http.patience)
         server.advance()
-        job = broker.find(id)
+        job = broker.jobs.find(id)
         if job is not None and wait and not clients.closing:
             await clients.wait_ended(job, wait)
-            job = broker.find(id)
+            job = broker.jobs.find(id)
         if job is not None:
             return _not_ended(job, wait)
-        ended = await load_result(clients, id, connection_of(request.scope))
-        if ended is None:
-            raise _unknown(id)
-        return _result(request, ended)
+        return _result(request, await load_result(clients, id, connection_of(request.scope)))
 
     @router.delete(
         "/jobs/{id}",
         summary="Cancel a job",
-        status_code=204,
-        responses=failing("malformed", "not-found", "conflict", "store")
-        | no_content("The job is cancelled."),
+        responses=openapi.failing("conflict", "store") | openapi.no_content("The job is cancelled."),
     )
-    async def cancel(id: Id) -> Response:
+    async def cancel(id: openapi.JobId) -> Response:
         """Cancel a job. A waiting job is not run; a running one is revoked from its worker, which is notified if its
         protocol allows that. A job that has ended is not changed."""
         server.advance()
-        job = broker.find(id)
+        job = broker.jobs.find(id)
         if job is None:
-            if await _find(id) is None:
-                raise _unknown(id)
+            await _find(id)
             raise problem("conflict", "the job has ended")
         if not broker.cancel(job):
             raise problem(
@@ -241,11 +225,9 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         ended = pending.ended
         if ended is None:
             connection = connection_of(request.scope)
-            if connection is not None:
-                connection.on_disconnect = pending.abandon
+            connection.on_disconnect = pending.abandon
             ended = await pending.outcome(wait)
-            if connection is not None:
-                connection.on_disconnect = None
+            connection.on_disconnect = None
         if ended is None and not pending.accepted:  # the wait was shorter than the commit
             await pending.acceptance(server.settings.http.patience)
             ended = pending.ended
@@ -278,16 +260,17 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         response.headers.update({"location": views.path_of(pending.uid), **headers})
         return response
 
-    def _not_ended(job: Job, wait: float | None) -> Response:
+    def _not_ended(job: TrackedJob, wait: float | None) -> Response:
         response = json_uncached(views.active_job(broker, job), 202)
         response.headers["retry-after"] = RETRY_AFTER
         if wait is not None:
             response.headers["preference-applied"] = f"wait={wait:g}"
         return response
 
-    async def _find(id: str) -> dict[str, Any] | None:
+    async def _find(id: str) -> dict[str, Any]:
+        """Return the document of a job; raise HttpProblem if it is unknown."""
         server.advance()
-        job = broker.find(id)
+        job = broker.jobs.find(id)
         if job is not None:
             return views.active_job(broker, job)
         if server.store is not None and "\0" not in id:
@@ -295,19 +278,20 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
                 stored = await server.store.get(id)
             if stored is not None:
                 return views.stored_job(stored)
-        ended = broker.remembered(id)
-        return None if ended is None else views.finished_job(ended)
+        ended = broker.jobs.remembered(id)
+        if ended is None:
+            raise unknown_job(id)
+        return views.finished_job(ended)
 
     async def _in_memory(wanted: JobFilter) -> tuple[list[dict[str, Any]], str | None]:
         """Return a page of jobs in memory, ordered by the core's increasing numbers, and the next page."""
         below = None if wanted.page is None else _page_number(wanted.page)
-        found: list[Job] = []
-        for chunk in chunks(list(broker.tracked_jobs().items())):
+        found: list[TrackedJob] = []
+        for chunk in chunks(list(broker.jobs.known.items())):
             fitting = [
                 job
                 for uid, job in chunk
-                if isinstance(job, TrackedJob)
-                and job.uid == uid
+                if job.uid == uid
                 and not (job.durable and server.store is not None)
                 and (below is None or job.id < below)
                 and _fits(job, wanted)
@@ -322,16 +306,14 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     return router
 
 
-def _fits(job: Job, wanted: JobFilter) -> bool:
-    tracked = job if isinstance(job, TrackedJob) else None
+def _fits(job: TrackedJob, wanted: JobFilter) -> bool:
     return (
-        tracked is not None
-        and wanted.service in (None, job.service.name)
+        wanted.service in (None, job.service.name)
         and wanted.state in (None, views.state_of(job))
         and wanted.client in (None, job.client.name)
-        and (wanted.key is None or wanted.key.encode("latin-1") == tracked.key)
-        and (wanted.since is None or tracked.submitted_wall >= wanted.since)
-        and (wanted.before is None or tracked.submitted_wall < wanted.before)
+        and (wanted.key is None or wanted.key.encode("latin-1") == job.key)
+        and (wanted.since is None or job.submitted_wall >= wanted.since)
+        and (wanted.before is None or job.submitted_wall < wanted.before)
     )
 
 
@@ -367,25 +349,16 @@ def _page_number(page: str) -> int:
     return int(page)
 
 
-def _unknown(id: str) -> Exception:
-    return problem("not-found", f"there is no job {id[:100]!r}, or it is no longer stored")
+def _result_docs() -> openapi.ResponseDocs:
+    others = {JSON: {"schema": {}}, EVENT_STREAM: {"schema": TEXT}, "text/plain": {"schema": TEXT}}
+    return {200: {"description": "The result's body.", "content": openapi.ANY_CONTENT | others}}
 
 
-def _result_docs() -> ResponseDocs:
-    content = {
-        JSON: {"schema": {}},
-        **{kind: ANY_CONTENT[kind] for kind in ANY_CONTENT if kind != JSON},
-        EVENT_STREAM: {"schema": {"type": "string"}},
-        "text/plain": {"schema": {"type": "string"}},
-    }
-    return {200: {"description": "The result's body.", "content": content}}
-
-
-def _accepted(text: str = "The job is accepted; `Location` is its path.") -> ResponseDocs:
+def _accepted(text: str = "The job is accepted; `Location` is its path.") -> openapi.ResponseDocs:
     return {202: {"description": text, "content": _JOB_CONTENT}}
 
 
-def _listed() -> ResponseDocs:
+def _listed() -> openapi.ResponseDocs:
     fields = {"jobs": Field(array(views.JOB), [views.EXAMPLE]), "next": Field(nullable(TEXT), None)}
     content = {JSON: {"schema": record("Jobs", fields), "example": examples(fields)}}
     return {200: {"description": "Jobs.", "content": content}}

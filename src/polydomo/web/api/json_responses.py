@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from starlette.requests import Request
@@ -14,14 +14,19 @@ from starlette.responses import Response
 from polydomo.deferred import Deferred
 from polydomo.store.errors import StoreClosed, StoreError, StoreInvalid, StoreRefusal, UnknownJob
 from polydomo.web.api.bodies import JSON
-from polydomo.web.api.problems import HttpProblem, problem
+from polydomo.web.api.problems import problem
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
-# Rows of a list, by default and at most.
-ROWS = 100
-ROWS_MAX = 1000
+# Reason of a problem by kind of the store's error: the first that fits.
+_STORE_PROBLEMS: Final = (
+    (UnknownJob, "not-found"),
+    (StoreRefusal, "conflict"),
+    (StoreInvalid, "malformed"),
+    (StoreClosed, "draining"),
+    (StoreError, "store"),
+)
 
 
 async def run_task(server: BrokerServer, task: str, *args: Any, **kwargs: Any) -> Any:
@@ -42,20 +47,8 @@ def store_errors() -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        raise store_problem(error) from error
-
-
-def store_problem(error: StoreError) -> HttpProblem:
-    """Return the problem for an error of the store."""
-    if isinstance(error, UnknownJob):
-        return problem("not-found", str(error))
-    if isinstance(error, StoreRefusal):
-        return problem("conflict", str(error))
-    if isinstance(error, StoreInvalid):
-        return problem("malformed", str(error))
-    if isinstance(error, StoreClosed):
-        return problem("draining", str(error))
-    return problem("store", str(error))
+        reason = next(reason for kind, reason in _STORE_PROBLEMS if isinstance(error, kind))
+        raise problem(reason, str(error)) from error
 
 
 def json_cached(request: Request, value: Any) -> Response:

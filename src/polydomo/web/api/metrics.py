@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from heapq import nsmallest
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
@@ -23,6 +23,7 @@ from polydomo.core.names import printable
 from polydomo.server.extensions import Metric
 from polydomo.services.management import is_shown
 from polydomo.services.slices import chunks
+from polydomo.web.api.openapi import text_response
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -51,21 +52,17 @@ CACHE_COUNTERS: Final = (
 
 def make_router(server: BrokerServer) -> APIRouter:
     """Return the route `/metrics`."""
-    router = APIRouter(tags=["broker"])
+    router = APIRouter(tags=["broker"], default_response_class=Response)
     registry = CollectorRegistry()
     collector = BrokerCollector(server)
     registry.register(collector)
     ProcessCollector(registry=registry)
-    text: dict[int | str, dict[str, Any]] = {
-        200: {
-            "description": "Prometheus' text format.",
-            "content": {
-                "text/plain": {"schema": {"type": "string"}, "example": "polydomo_jobs_done_total 41.0\n"}
-            },
-        }
-    }
 
-    @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response, responses=text)
+    @router.get(
+        "/metrics",
+        summary="Metrics for Prometheus",
+        responses=text_response("Prometheus' text format.", "text/plain", "polydomo_jobs_done_total 41.0\n"),
+    )
     async def metrics() -> Response:
         """Return metrics of jobs, services, workers, clients, connections, the store, the ledger and result caches."""
         await collector.choose()
@@ -160,11 +157,7 @@ class BrokerCollector(Collector):
         )
         what = "Clients that have submitted a job."
         yield Metric("polydomo_clients", what, _sorted(clients), ("dialect",), False)
-        connections: LabelledValues = {
-            ("zmq",): len(server.zmq.peers),
-            ("events",): len(server.events.subscribers),
-            ("nng",): len(server.nng.peers),
-        }
+        connections: LabelledValues = {(name,): len(group.peers) for name, group in server.groups.items()}
         requests = []
         for extension in server.extensions:
             shown = extension.show()

@@ -7,18 +7,28 @@ schemas, examples, tags.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Path, Query
 from fastapi.openapi.utils import get_openapi
 
 from polydomo.web.api.bodies import CBOR, JSON, MIXED, OCTETS
 from polydomo.web.api.problems import BASE, KINDS, MEDIA_TYPE
-from polydomo.web.api.schemas import EXAMPLES, SCHEMAS, ref
+from polydomo.web.api.schemas import EXAMPLES, SCHEMAS, TEXT, ref
 
 ResponseDocs = dict[int | str, dict[str, Any]]
 
-ETAG: Final = {"ETag": {"description": "of the response", "schema": {"type": "string"}}}
+# Rows of a list, by default and at most.
+ROWS: Final = 100
+ROWS_MAX: Final = 1000
+
+# Parameters of several routes.
+JobId = Annotated[str, Path(description="the job's id", min_length=1, max_length=255)]
+ServiceFilter = Annotated[str | None, Query(description="only those of this service")]
+Limit = Annotated[int, Query(description="rows in the response", ge=1, le=ROWS_MAX)]
+Page = Annotated[str | None, Query(description="the `next` of a page")]
+
+ETAG: Final = {"ETag": {"description": "of the response", "schema": TEXT}}
 
 ABOUT: Final = """\
 Clients request a service by name, workers offer services by name. A program may be either or both over HTTP, and the
@@ -28,7 +38,7 @@ Bodies are passed on unchanged. A job of several frames is `multipart/mixed`, on
 documents (RFC 9457) with a stable `reason`.
 """
 
-TAGS: Final = [
+TAGS: Final[list[dict[str, Any]]] = [
     {"name": "jobs", "description": "Submit a job, follow it, get its result, cancel it."},
     {"name": "worker", "description": "Work: poll for a job, report progress, return the result."},
     {"name": "services", "description": "Services and their state."},
@@ -65,10 +75,14 @@ def request_body(text: str, content: dict[str, Any], required: bool = False) -> 
 
 def documented(name: str) -> ResponseDocs:
     """Describe a response with this document."""
-    content: dict[str, Any] = {"schema": ref(name)}
-    if name in EXAMPLES:
-        content["example"] = EXAMPLES[name]
+    content = {"schema": ref(name), "example": EXAMPLES[name]}
     return {200: {"description": f"{SCHEMAS[name]['description']}.", "content": {JSON: content}}}
+
+
+def text_response(description: str, kind: str, example: str) -> ResponseDocs:
+    """Describe a response of text in this media type."""
+    content = {kind: {"schema": TEXT, "example": example}}
+    return {200: {"description": description, "content": content}}
 
 
 def cached(name: str = "") -> ResponseDocs:
@@ -109,15 +123,9 @@ def document(app: FastAPI) -> dict[str, Any]:
         summary="A service broker",
         description=ABOUT,
         routes=app.routes,
+        tags=TAGS,
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
     )
-    used = {
-        tag
-        for path in found["paths"].values()
-        for operation in path.values()
-        for tag in operation.get("tags", ())
-    }
-    found["tags"] = [tag for tag in TAGS if tag["name"] in used]
     for path, operations in found["paths"].items():
         for operation in operations.values():
             _complete(path, operation)
@@ -129,7 +137,10 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def _complete(path: str, operation: dict[str, Any]) -> None:
-    """Add what all operations share: 400 instead of 422, 404 for a path with a parameter, and 500."""
+    """Add what all operations share: 400 instead of 422, 404 for a path with a parameter, and 500.
+
+    Only statuses that the route describes are successes, so FastAPI's default 200 is removed.
+    """
     answers: dict[str, Any] = operation["responses"]
     answers.pop("422", None)
     if operation.get("parameters") and "400" not in answers:
@@ -137,9 +148,8 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
     if "{" in path:
         answers.setdefault("404", failing("not-found")[404])
     answers.setdefault("500", failing("internal")[500])
-    bare = answers.get("200", {})
-    if bare.get("content") == {JSON: {"schema": {}}}:  # FastAPI's default
-        del bare["content"]
+    if answers.get("200") == {"description": "Successful Response"}:
+        del answers["200"]
     for answer in answers.values():
         for kind, content in answer.get("content", {}).items():
             if kind == "text/event-stream":

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
@@ -50,7 +51,7 @@ class OriginGuard:
         self._domains = tuple(name.lower()[1:] for name in hosts if name.startswith("*."))
         self._any_origin = ANY in origins
         self._origins = {origin.lower() for origin in origins}
-        self._known: dict[bytes, str] = {}  # errors by value of `Host`; empty: valid
+        self._error = lru_cache(_CACHE_MAX)(self._find_error)
 
     def check(self, scope: Scope) -> HttpProblem | None:
         """Return the problem of a request that is refused, or None."""
@@ -66,11 +67,7 @@ class OriginGuard:
         if AUTHORITY in scope:  # it takes precedence over `Host` (RFC 9112 §3.2.2); both must be valid
             hosts.append(scope[AUTHORITY])
         for host in hosts:
-            wrong = self._known.get(host)
-            if wrong is None:
-                wrong = self._error(host)
-                if len(self._known) < _CACHE_MAX:
-                    self._known[host] = wrong
+            wrong = self._error(host)
             if wrong:
                 return problem("malformed" if wrong == _MALFORMED else "misdirected", wrong)
         if origin is not None and not self._is_ours(origin, hosts) and not self.shares_with(origin):
@@ -83,7 +80,8 @@ class OriginGuard:
         """Return whether pages of `origin` may use the broker across origins."""
         return self._any_origin or origin.lower() in self._origins
 
-    def _error(self, host: bytes) -> str:
+    def _find_error(self, host: bytes) -> str:
+        """Return what is wrong with a value of `Host`; empty if it is valid."""
         found = _HOST.fullmatch(host.decode("latin-1").lower())
         if found is None:
             return _MALFORMED

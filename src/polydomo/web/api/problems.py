@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from polydomo.core import failure as reasons
 from polydomo.core.failure import Failure
-from polydomo.web.api.body_json import body_to_json
+from polydomo.web.api.body_json import body_to_json, json_or_none
 
 MEDIA_TYPE: Final = "application/problem+json"
 BASE: Final = "/problems/"
@@ -150,15 +150,7 @@ def problem_of(failure: Failure) -> HttpProblem:
     if failure.body is not None:
         members |= body_to_json(failure.body)
     if failure.detail:
-        members["account"] = _account(failure.detail)
+        members["account"] = json_or_none(failure.detail)  # the details of our SDK's workers
     if reason in KINDS:
         return problem(reason, failure.message, **members)
     return HttpProblem(502, "The job failed", failure.message, reason=reason, **members)
-
-
-def _account(detail: bytes) -> Any:
-    """Return the failure details of our SDK's workers; None if they are not JSON."""
-    try:
-        return msgspec.json.decode(detail)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None

@@ -80,7 +80,7 @@ def _parse(query: bytes, extra: tuple[str, ...]) -> tuple[dict[str, Any], Target
         if name in _NUMBERS:
             given[name] = _parse_seconds(name, text)
         elif name == "priority":
-            given[name] = parse_integer(name, text)
+            given[name] = _parse_integer(name, text)
         elif name == "durable":
             if text not in _FLAGS:
                 raise ValueError(f"durable must be true or false, not {text[:40]!r}")
@@ -97,8 +97,7 @@ def _parse_seconds(name: str, text: str) -> float:
         raise ValueError(f"{name} must be a number of seconds, not {text[:40]!r}") from None
 
 
-def parse_integer(name: str, text: str) -> int:
-    """Parse an integer of a few digits."""
+def _parse_integer(name: str, text: str) -> int:
     try:
         return int(text[:20])
     except ValueError:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import Response
 
+from polydomo.core.failure import Failure
 from polydomo.core.names import printable
 from polydomo.core.pieces import Piece, unpack
 from polydomo.core.result_history import JobResult
@@ -34,10 +35,14 @@ def job_response(result: JobResult, accept: str | None, headers: dict[str, str])
 
 def piece_to_json(piece: Piece) -> dict[str, Any]:
     """Return the result of one of several workers as a JSON object."""
-    failure = piece.failure()
+    return {"worker": printable(piece.name), **outcome_to_json(piece.body, piece.failure())}
+
+
+def outcome_to_json(body: bytes | None, failure: Failure | None) -> dict[str, Any]:
+    """Return a result as members of a JSON object."""
     if failure is not None:
-        return {"worker": printable(piece.name), "ok": False, "problem": problem_of(failure).document()}
-    return {"worker": printable(piece.name), "ok": True, **body_to_json(piece.body or b"")}
+        return {"ok": False, "problem": problem_of(failure).document()}
+    return {"ok": True, **body_to_json(body or b"")}
 
 
 def header_value(name: bytes) -> str:

@@ -61,14 +61,14 @@ def examples(fields: Fields) -> dict[str, Any]:
     return {name: field.example for name, field in fields.items()}
 
 
-def _define(name: str, text: str, fields: Fields) -> None:
+def _define(name: str, text: str, /, **fields: Field) -> None:
     SCHEMAS[name] = record(text, fields)
     EXAMPLES[name] = examples(fields)
 
 
-def _define_open(name: str, text: str, fields: Fields, required: list[str]) -> None:
+def _define_open(name: str, text: str, required: list[str], /, **fields: Field) -> None:
     """Define a document of which only some members are required, and which may have others."""
-    _define(name, text, fields)
+    _define(name, text, **fields)
     SCHEMAS[name] |= {"required": required, "additionalProperties": True}
 
 
@@ -76,7 +76,7 @@ def _define_page(name: str, rows: str, row: str, following: Schema) -> None:
     """Define a page of a list of `row` documents."""
     following_page = Field(following, None, "the next page; null: this is the last one")
     fields = {rows: Field(array(ref(row)), [EXAMPLES[row]]), "next": following_page}
-    _define(name, f"{rows}, paginated", fields)
+    _define(name, f"{rows}, paginated", **fields)
 
 
 _COUNTS = {name: Field(COUNT, 41 if name == "done" else 0, what) for name, what in MEANINGS.items()}
@@ -193,110 +193,100 @@ _FOLDER_ENTRY = {
 _define_open(
     "Problem",
     "An error (RFC 9457). Additional members depend on the reason.",
-    _PROBLEM,
     ["type", "title", "status"],
+    **_PROBLEM,
 )
-_define("ProblemKind", "A kind of problem", _PROBLEM_KIND)
+_define("ProblemKind", "A kind of problem", **_PROBLEM_KIND)
 _define(
     "ProblemKinds",
     "All kinds of problems",
-    {"problems": Field(array(ref("ProblemKind")), [examples(_PROBLEM_KIND)])},
+    problems=Field(array(ref("ProblemKind")), [examples(_PROBLEM_KIND)]),
 )
-_define("ServiceRow", "A service and its counters", _SERVICE)
+_define("ServiceRow", "A service and its counters", **_SERVICE)
 _define_page("Services", "services", "ServiceRow", nullable(TEXT))
-_define("MemoBooks", "Size and use of a result cache", _MEMO)
+_define("MemoBooks", "Size and use of a result cache", **_MEMO)
 _define(
     "Service",
     "A service, its settings and its workers",
-    {
-        **_SERVICE,
-        "worker_names": Field(STRINGS, ["w1", "w2"]),
-        "policy": Field(
-            record("Settings for its jobs, times in seconds; null: no limit", POLICY), examples(POLICY)
-        ),
-        "memo": Field({"oneOf": [ref("MemoBooks"), {"type": "null"}]}, examples(_MEMO)),
-    },
+    **_SERVICE,
+    worker_names=Field(STRINGS, ["w1", "w2"]),
+    policy=Field(record("Settings for its jobs, times in seconds; null: no limit", POLICY), examples(POLICY)),
+    memo=Field({"oneOf": [ref("MemoBooks"), {"type": "null"}]}, examples(_MEMO)),
 )
 _define(
     "Memo",
     "A service's result cache",
-    {"name": Field(TEXT, "echo"), "on": Field(FLAG, True, "whether results are cached now"), **_MEMO},
+    name=Field(TEXT, "echo"),
+    on=Field(FLAG, True, "whether results are cached now"),
+    **_MEMO,
 )
 _define(
     "Forgotten",
     "Number of results that were removed from the cache",
-    {"name": Field(TEXT, "echo"), "forgotten": Field(COUNT, 3)},
+    name=Field(TEXT, "echo"),
+    forgotten=Field(COUNT, 3),
 )
-_define("Paused", "Whether a service is paused", {"name": Field(TEXT, "echo"), "paused": Field(FLAG, True)})
-_define_open("Broker", "The broker: its counters and addresses", _BROKER, list(_BROKER))
+_define("Paused", "Whether a service is paused", name=Field(TEXT, "echo"), paused=Field(FLAG, True))
+_define_open("Broker", "The broker: its counters and addresses", list(_BROKER), **_BROKER)
 EXAMPLES["Broker"]["zmq"] = ["tcp://127.0.0.1:5555"]
-_define("WorkerRow", "A worker", WORKER)
+_define("WorkerRow", "A worker", **WORKER)
 _define_page("Workers", "workers", "WorkerRow", nullable(COUNT))
-_define("ClientRow", "A client", _CLIENT)
+_define("ClientRow", "A client", **_CLIENT)
 _define_page("Clients", "clients", "ClientRow", nullable(COUNT))
-_define("StoredJobRow", "A durable job", _STORED_JOB)
+_define("StoredJobRow", "A durable job", **_STORED_JOB)
 _define_page("StoredJobs", "jobs", "StoredJobRow", nullable(TEXT))
 _define(
     "StoredJob",
     "A durable job with all stored data",
-    {
-        **_STORED_JOB,
-        "request": Field(STRINGS, ["hello"], "its frames: text, or hex for other bytes"),
-        "history": Field(
-            array(ANYTHING), [{"attempt": 3, "worker": "w1", "outcome": "lost"}], "its attempts"
-        ),
-        "events": Field(array(ANYTHING), []),
-        "result": Field({}, None, "frames; by worker if there were several; null: no result"),
-    },
+    **_STORED_JOB,
+    request=Field(STRINGS, ["hello"], "its frames: text, or hex for other bytes"),
+    history=Field(array(ANYTHING), [{"attempt": 3, "worker": "w1", "outcome": "lost"}], "its attempts"),
+    events=Field(array(ANYTHING), []),
+    result=Field({}, None, "frames; by worker if there were several; null: no result"),
 )
-_define("Sent", "A job that was queued again", {"id": _STORED_JOB["id"], "sent": Field(FLAG, True)})
+_define("Sent", "A job that was queued again", id=_STORED_JOB["id"], sent=Field(FLAG, True))
 _define(
     "InventoryFiles",
     "Sources of the inventory",
-    {
-        "file": Field(TEXT, "inventory.yaml"),
-        "files": Field(STRINGS, ["inventory.yaml"]),
-        "workers": Field(
-            ANYTHING, {"nornir-*": ["nornir/common.yaml"]}, "by name or pattern: files, or (here)"
-        ),
-        "services": Field(ANYTHING, {}, "by name: number of assigned resources"),
-        "error": Field(TEXT, "", "why the newest files are not in use"),
-    },
+    file=Field(TEXT, "inventory.yaml"),
+    files=Field(STRINGS, ["inventory.yaml"]),
+    workers=Field(ANYTHING, {"nornir-*": ["nornir/common.yaml"]}, "by name or pattern: files, or (here)"),
+    services=Field(ANYTHING, {}, "by name: number of assigned resources"),
+    error=Field(TEXT, "", "why the newest files are not in use"),
 )
 SCHEMAS["Inventory"] = {**ANYTHING, "description": "merged contents of the files"}
 EXAMPLES["Inventory"] = {"service": "nornir", "hosts": {"r1": {"hostname": "10.0.0.1"}}}
-_define("Reloaded", "Workers whose inventory has changed", {"changed": Field(STRINGS, ["nornir-1"])})
-_define("FolderEntry", "A file or a folder", _FOLDER_ENTRY)
+_define("Reloaded", "Workers whose inventory has changed", changed=Field(STRINGS, ["nornir-1"]))
+_define("FolderEntry", "A file or a folder", **_FOLDER_ENTRY)
 _define(
     "Folder",
     "A folder",
-    {
-        "path": Field(TEXT, "templates"),
-        "entries": Field(array(ref("FolderEntry")), [examples(_FOLDER_ENTRY)]),
-    },
+    path=Field(TEXT, "templates"),
+    entries=Field(array(ref("FolderEntry")), [examples(_FOLDER_ENTRY)]),
 )
 _define(
     "FileDetails",
     "A file",
-    {
-        "path": Field(TEXT, "templates/base.j2"),
-        "size_bytes": Field(COUNT, 812),
-        "sha256": Field(TEXT, "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"),
-        "md5hash": Field(TEXT, "098f6bcd4621d373cade4e832627b4f6"),
-        "modified": Field(SECONDS, 1769860800.0),
-        "etag": Field(TEXT, "1f-32c-18"),
-    },
+    path=Field(TEXT, "templates/base.j2"),
+    size_bytes=Field(COUNT, 812),
+    sha256=Field(TEXT, "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"),
+    md5hash=Field(TEXT, "098f6bcd4621d373cade4e832627b4f6"),
+    modified=Field(SECONDS, 1769860800.0),
+    etag=Field(TEXT, "1f-32c-18"),
 )
 _define(
     "Health",
     "The broker's health",
-    {"status": Field(TEXT, "ok"), "warning": Field(TEXT, "", "jobs that were lost before the start")},
+    status=Field(TEXT, "ok"),
+    warning=Field(TEXT, "", "jobs that were lost before the start"),
 )
 SCHEMAS["Health"]["required"] = ["status"]
 EXAMPLES["Health"] = {"status": "ok"}
 _define_open(
     "Event",
     "An event of a stream",
-    {"id": Field(TEXT, "end"), "event": Field(TEXT, "result"), "data": Field(TEXT, "hello")},
     ["data"],
+    id=Field(TEXT, "end"),
+    event=Field(TEXT, "result"),
+    data=Field(TEXT, "hello"),
 )

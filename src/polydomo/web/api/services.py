@@ -19,8 +19,8 @@ from polydomo.services.builtin import is_internal
 from polydomo.services.management import past_row, service_row
 from polydomo.services.slices import chunks
 from polydomo.web.api.bodies import OCTETS, read_body
-from polydomo.web.api.json_responses import ROWS, ROWS_MAX, json_cached, json_uncached, run_task
-from polydomo.web.api.openapi import cached, documented, failing, frames_body
+from polydomo.web.api.json_responses import json_cached, json_uncached, run_task
+from polydomo.web.api.openapi import ROWS, Limit, cached, documented, failing, frames_body
 from polydomo.web.api.problems import problem
 from polydomo.web.api.schemas import POLICY
 from polydomo.wire.frames import EMPTY_BODY
@@ -41,7 +41,6 @@ class ServiceNameConvertor(PathConvertor):
 register_url_convertor("service", ServiceNameConvertor())
 
 Name = Annotated[str, Path(description="the service's name, as listed", examples=["echo"], min_length=1)]
-Limit = Annotated[int, Query(description="rows in the response", ge=1, le=ROWS_MAX)]
 
 
 def make_router(server: BrokerServer) -> APIRouter:
@@ -49,7 +48,7 @@ def make_router(server: BrokerServer) -> APIRouter:
     router = APIRouter(prefix="/v1/services", tags=["services"], default_response_class=Response)
     broker = server.broker
 
-    @router.get("", summary="List services", responses=cached("Services") | failing("malformed"))
+    @router.get("", summary="List services", responses=cached("Services"))
     async def list_services(
         request: Request,
         limit: Limit = ROWS,
@@ -67,11 +66,7 @@ def make_router(server: BrokerServer) -> APIRouter:
             request, {"services": rows, "next": rows[-1]["name"] if len(found) > limit else None}
         )
 
-    @router.get(
-        "/{service:path}/memo",
-        summary="Show a result cache",
-        responses=cached("Memo") | failing("not-found"),
-    )
+    @router.get("/{service:path}/memo", summary="Show a result cache", responses=cached("Memo"))
     async def show_memo(request: Request, service: Name) -> Response:
         """Show how many results of a memoised service are cached, how often they were used, and what that saved."""
         key = parse_name(service)
@@ -89,7 +84,7 @@ def make_router(server: BrokerServer) -> APIRouter:
     @router.delete(
         "/{service:path}/memo",
         summary="Clear a result cache",
-        responses=documented("Forgotten") | failing("malformed", "too-large", "unsupported-media-type"),
+        responses=documented("Forgotten") | failing("too-large", "unsupported-media-type"),
         openapi_extra=frames_body(OCTETS),
     )
     async def forget_memo(request: Request, service: Name) -> Response:
@@ -99,27 +94,17 @@ def make_router(server: BrokerServer) -> APIRouter:
         count = broker.control.forget_results(parse_name(service), None if body == EMPTY_BODY else body)
         return json_uncached({"name": service, "forgotten": count})
 
-    @router.post(
-        "/{service:path}/pause",
-        summary="Pause a service",
-        responses=documented("Paused") | failing("not-found"),
-    )
+    @router.post("/{service:path}/pause", summary="Pause a service", responses=documented("Paused"))
     async def pause(service: Name) -> Response:
         """Let the service's jobs wait until it is resumed; running jobs continue."""
         return json_uncached(await _run("pause_service", service))
 
-    @router.post(
-        "/{service:path}/resume",
-        summary="Resume a service",
-        responses=documented("Paused") | failing("not-found"),
-    )
+    @router.post("/{service:path}/resume", summary="Resume a service", responses=documented("Paused"))
     async def resume(service: Name) -> Response:
         """Dispatch the service's jobs again."""
         return json_uncached(await _run("resume_service", service))
 
-    @router.get(
-        "/{service:service}", summary="Show a service", responses=cached("Service") | failing("not-found")
-    )
+    @router.get("/{service:service}", summary="Show a service", responses=cached("Service"))
     async def show_service(request: Request, service: Name) -> Response:
         """Show a service with its settings and its workers."""
         found = _find(service)

@@ -27,7 +27,7 @@ from polydomo.core.pieces import unpack
 from polydomo.web import job_events
 from polydomo.web.api.body_json import body_to_json
 from polydomo.web.api.problems import problem_of
-from polydomo.web.api.responses import piece_to_json
+from polydomo.web.api.responses import outcome_to_json, piece_to_json
 from polydomo.web.job_events import JobEvent
 from polydomo.wire.frames import frame, split
 
@@ -44,18 +44,16 @@ def encode_event(event: JobEvent) -> bytes:
     """Return an event of a job in its wire format."""
     kind = event.kind
     worker = printable(event.worker)
-    if kind in (job_events.PARTIAL, job_events.STREAM):
+    if kind == job_events.RESULT and event.gathered:
+        data = _json([piece_to_json(piece) for piece in unpack(event.body)])
+    elif kind in (job_events.PARTIAL, job_events.STREAM, job_events.RESULT):
         data = body_text(event.body)
-    elif kind == job_events.RESULT:
-        data = _result(event)
     elif kind == job_events.FAILED and event.failure is not None:
         data = _json(problem_of(event.failure).document())
     elif kind == job_events.EVENT:
         data = _json({"worker": worker, "kind": event.word, **body_to_json(frame(event.body))})
-    elif kind == job_events.GATHERED and event.failure is not None:
-        data = _json({"worker": worker, "ok": False, "problem": problem_of(event.failure).document()})
     elif kind == job_events.GATHERED:
-        data = _json({"worker": worker, "ok": True, **body_to_json(event.body)})
+        data = _json({"worker": worker, **outcome_to_json(event.body, event.failure)})
     else:
         data = _json({"worker": worker} if worker else {})
     number = str(event.number) if event.number else ""
@@ -82,12 +80,6 @@ def body_text(body: bytes) -> str:
             if "\r" not in text and "\0" not in text and not text.startswith(_FRAMES):
                 return text
     return _json({"polydomo:frames": [b64encode(part).decode() for part in frames]})
-
-
-def _result(event: JobEvent) -> str:
-    if event.gathered:
-        return _json([piece_to_json(piece) for piece in unpack(event.body)])
-    return body_text(event.body)
 
 
 def _json(value: Any) -> str:

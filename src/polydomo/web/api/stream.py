@@ -8,10 +8,11 @@ event arrives, its number is the latest that the store has assigned.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
-from fastapi import APIRouter, Header, Path
+from fastapi import APIRouter, Header
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -20,13 +21,12 @@ from polydomo.core.pieces import unpack
 from polydomo.core.result_history import JobResult
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.store.errors import StoreError
-from polydomo.store.operations import DoneCallback
 from polydomo.store.records import EventRecord, PartialRecord
 from polydomo.web import job_events
 from polydomo.web.api import request_options, sse, views
 from polydomo.web.api.job_results import load_result
-from polydomo.web.api.openapi import ResponseDocs, failing
-from polydomo.web.api.problems import problem, problem_of
+from polydomo.web.api.openapi import JobId, failing, no_content, text_response
+from polydomo.web.api.problems import problem_of
 from polydomo.web.clients import WebClients
 from polydomo.web.connection import HttpConnection, connection_of
 from polydomo.web.job_events import JobEvent
@@ -48,29 +48,23 @@ FIRST_ROWS: Final = 8
 ROWS_BYTES: Final = 1024 * 1024
 ROWS_MAX: Final = 500
 
-_STREAM: Final[ResponseDocs] = {
-    204: {"description": "`Last-Event-ID` is the last event."},
-    200: {
-        "description": "Server-Sent Events until the job ends.",
-        "content": {
-            EVENT_STREAM: {"schema": {"type": "string"}, "example": "event: result\ndata: hello\n\n"}
-        },
-    },
-}
+_STREAM: Final = no_content("`Last-Event-ID` is the last event.") | text_response(
+    "Server-Sent Events until the job ends.", EVENT_STREAM, "event: result\ndata: hello\n\n"
+)
 
 
 def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     """Return the route for a job's events."""
-    router = APIRouter(prefix="/v1", tags=["jobs"])
+    router = APIRouter(prefix="/v1", tags=["jobs"], default_response_class=Response)
 
     @router.get(
         "/jobs/{id}/events",
         summary="Follow a job",
-        responses=failing("malformed", "not-found", "store") | _STREAM,
+        responses=failing("store") | _STREAM,
     )
     async def events(
         request: Request,
-        id: Annotated[str, Path(description="the job's id", min_length=1, max_length=255)],
+        id: JobId,
         last: Annotated[
             str | None,
             Header(
@@ -85,11 +79,9 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
             return Response(status_code=204)
         after = int(last or 0)
         server.advance()
-        job = server.broker.find(id)
-        if job is None or not isinstance(job, TrackedJob):
+        job = server.broker.jobs.find(id)
+        if job is None:
             ended = await load_result(clients, id, connection_of(scope))
-            if ended is None:
-                raise problem("not-found", f"there is no job {id[:100]!r}, or it is no longer stored")
             source = _past(server.store, id, after, ended)
             return EventStreamResponse(source, connection_of(scope), kept=len(ended.body or b""))
         client = clients.get(request_options.client_of(scope, request_options.headers_of(scope)))
@@ -104,7 +96,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
     return router
 
 
-def event_stream(server: BrokerServer, pending: PendingJob, connection: HttpConnection | None) -> Response:
+def event_stream(server: BrokerServer, pending: PendingJob, connection: HttpConnection) -> Response:
     """Return the events of a job that was just submitted."""
     ended = pending.ended
     if ended is not None and ended.failure is not None and not pending.accepted:
@@ -119,7 +111,7 @@ class EventStreamResponse(Response):
     def __init__(
         self,
         source: AsyncIterator[bytes],
-        connection: HttpConnection | None,
+        connection: HttpConnection,
         pending: PendingJob | None = None,
         kept: int = 0,
     ) -> None:
@@ -132,10 +124,9 @@ class EventStreamResponse(Response):
         self._sending = 0  # bytes being sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.connection is not None:
-            self.connection.on_disconnect = lambda: self._detach(disconnected=True)
-            if self.pending is not None:
-                self.pending.listen().on_size = lambda size: self._count(size, self._sending)
+        self.connection.on_disconnect = lambda: self._detach(disconnected=True)
+        if self.pending is not None:
+            self.pending.listen().on_size = lambda size: self._count(size, self._sending)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for chunk in self.source:
@@ -150,20 +141,14 @@ class EventStreamResponse(Response):
         """Report to the memory budget."""
         self._queued = queued
         self._sending = sending
-        if self.connection is not None:
-            self.connection.hold(queued + sending)
+        self.connection.hold(queued + sending)
 
     def _detach(self, disconnected: bool) -> None:
         pending = self.pending
         self.pending = None
-        if pending is None:
-            return
-        if pending.listener is not None:
-            pending.listener.discard()
-        if disconnected:
-            pending.abandon()
-        else:
-            pending.detach()
+        if pending is not None:
+            pending.listen().discard()
+            pending.detach(cancel=disconnected)
 
 
 async def _submitted(server: BrokerServer, pending: PendingJob) -> AsyncIterator[bytes]:
@@ -181,7 +166,8 @@ async def _watched(
     yield sse.KEEP_ALIVE
     if store is not None:
         try:
-            await _flush(store)
+            # Wait until earlier writes are on disk: writes are committed in order, so one more write tells.
+            await called_back(partial(store.drop, "web", b"-"))
         except StoreError:  # the broker stops
             yield sse.encode_event(JobEvent(job_events.CUT))
             return
@@ -189,15 +175,6 @@ async def _watched(
             yield chunk
     async for chunk in _live(pending):
         yield chunk
-
-
-async def _flush(store: Store) -> None:
-    """Wait until earlier writes are on disk: writes are committed in order, so one more write tells."""
-
-    def drop(done: DoneCallback) -> None:
-        store.drop("web", b"-", done)
-
-    await called_back(drop)
 
 
 async def _past(store: Store | None, uid: str, after: int, ended: JobResult) -> AsyncIterator[bytes]:

@@ -13,10 +13,11 @@ from polydomo.core.names import printable
 from polydomo.core.result_history import JobResult
 from polydomo.core.states import STATES
 from polydomo.core.tracked_job import TrackedJob
+from polydomo.server.job_tasks import job_row
 from polydomo.server.record_codec import written_target
 from polydomo.store.records import JobRecord
 from polydomo.web.api.schemas import COUNT, FLAG, INTEGER, TEXT, TIME, Field, examples, nullable, record
-from polydomo.web.api.times import format_time
+from polydomo.web.api.times import format_time, format_times
 
 # States of the core that the API does not distinguish.
 _STATES: Final = {
@@ -65,52 +66,34 @@ def state_of(job: Job) -> str:
     return _STATES.get(word, word)
 
 
-def active_job(broker: Broker, job: Job) -> dict[str, Any]:
+def active_job(broker: Broker, job: TrackedJob) -> dict[str, Any]:
     """Return the document of a job that has not ended."""
-    tracked = job if isinstance(job, TrackedJob) else None
-    assert tracked is not None
     running = job.worker is not None
     return _document(
-        tracked.uid,
+        job.uid,
         job.service.name,
         state=state_of(job),
         client=printable(job.client.name),
         dialect=job.client.dialect,
         worker="" if job.worker is None else printable(job.worker.name),
-        attempts=max(job.attempt, tracked.number),
-        key=tracked.key.decode(errors="replace") if tracked.key else None,
-        target=written_target(tracked.target),
-        priority=tracked.priority,
-        durable=tracked.durable,
+        attempts=max(job.attempt, job.number),
+        key=job.key.decode(errors="replace") if job.key else None,
+        target=written_target(job.target),
+        priority=job.priority,
+        durable=job.durable,
         bytes_in=len(job.body),
         bytes_out=job.size_out,
-        submitted=format_time(tracked.submitted_wall),
+        submitted=format_time(job.submitted_wall),
         dispatched=format_time(broker.clock.wall(job.dispatched)) if running else None,
     )
 
 
 def stored_job(job: JobRecord) -> dict[str, Any]:
     """Return the document of a job in the store."""
-    return _document(
-        job.id,
-        job.service,
-        state=job.state,
-        reason=job.code,
-        message=job.message,
-        client=printable(job.client),
-        dialect=job.dialect,
-        worker=printable(job.worker),
-        attempts=job.attempt,
-        key=None if job.key is None else job.key.encode("latin-1", "replace").decode(errors="replace"),
-        target=job.target,
-        priority=job.priority,
-        durable=True,
-        bytes_in=job.size_in,
-        bytes_out=job.size_out,
-        submitted=format_time(job.submitted),
-        dispatched=format_time(job.dispatched),
-        finished=format_time(job.finished),
-    )
+    known = format_times(job_row(job)) | {"durable": True}
+    if job.key is not None:
+        known["key"] = job.key.encode("latin-1", "replace").decode(errors="replace")
+    return _document(job.id, job.service, **known)
 
 
 def finished_job(ended: JobResult) -> dict[str, Any]:
@@ -127,7 +110,7 @@ def ended_job(uid: str, service: bytes, failure: Failure | None) -> dict[str, An
     return _document(uid, service, state=state, reason=failure.reason, message=failure.message)
 
 
-def _document(uid: str, service: bytes, **known: Any) -> dict[str, Any]:
+def _document(uid: str, service: bytes, /, **known: Any) -> dict[str, Any]:
     path = path_of(uid)
     links = {"self": path, "result": f"{path}/result", "events": f"{path}/events"}
     return {**_DEFAULTS, "id": uid, "service": printable(service), **known, "links": links}

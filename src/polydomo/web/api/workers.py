@@ -22,15 +22,9 @@ from polydomo.core.failure import WORKER_ERROR, Failure
 from polydomo.core.model import Job
 from polydomo.core.names import parse_name
 from polydomo.core.tracked_job import TrackedJob
+from polydomo.web.api import openapi
 from polydomo.web.api.bodies import JSON, read_body, read_bytes, write_body
-from polydomo.web.api.openapi import (
-    ANY_CONTENT,
-    ResponseDocs,
-    failing,
-    frames_body,
-    no_content,
-    request_body,
-)
+from polydomo.web.api.body_json import json_or_none
 from polydomo.web.api.problems import problem
 from polydomo.web.api.request_options import NAME_MAX
 from polydomo.web.api.responses import header_value
@@ -47,8 +41,8 @@ Token = Annotated[str, Path(description="the attempt's token, from `Location`", 
 # Limit of a poll request and of a failure's details, in bytes.
 REQUEST_MAX: Final = 64 * 1024
 
-_RECEIVED: Final = no_content("The report was received.")
-_REPORTING: Final = ("superseded", "malformed", "too-large", "unsupported-media-type")
+_RECEIVED: Final = openapi.no_content("The report was received.")
+_REPORTING: Final = ("superseded", "too-large", "unsupported-media-type")
 _NAME: Final = {**TEXT, "minLength": 1, "maxLength": NAME_MAX}
 _POLL_FIELDS: Final = {
     "services": Field({**array(_NAME), "minItems": 1}, ["echo"], "the services it offers"),
@@ -78,23 +72,22 @@ _polls = msgspec.json.Decoder(_PollRequest)
 
 def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     """Return the routes for workers."""
-    router = APIRouter(prefix="/v1", tags=["worker"])
+    router = APIRouter(prefix="/v1", tags=["worker"], default_response_class=Response)
 
     @router.post(
         "/workers/poll",
         summary="Poll for a job",
         responses=_job_docs()
-        | no_content("There was no job.")
-        | failing("malformed", "not-allowed", "conflict", "too-many-requests", "too-large"),
-        openapi_extra=request_body("the worker and its services", _POLL_CONTENT, required=True),
+        | openapi.no_content("There was no job.")
+        | openapi.failing("malformed", "not-allowed", "conflict", "too-many-requests", "too-large"),
+        openapi_extra=openapi.request_body("the worker and its services", _POLL_CONTENT, required=True),
     )
     async def poll(request: Request) -> Response:
         """Wait for a job. 204 means that there was none: poll again."""
         given = _parse_poll(await read_bytes(request, REQUEST_MAX))
-        anonymous = given.worker is None
-        name = workers.new_name() if given.worker is None else parse_name(given.worker)
+        name = None if given.worker is None else parse_name(given.worker)
         try:
-            worker = workers.get(name, [parse_name(one) for one in given.services], anonymous=anonymous)
+            worker = workers.get(name, [parse_name(one) for one in given.services])
         except OfferRefused as error:
             raise problem("not-allowed", str(error)) from None
         return await _next_job(request, worker, given.wait)
@@ -102,9 +95,8 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     @router.post(
         "/attempts/{token}/partials",
         summary="Send a partial result",
-        status_code=204,
-        responses=_RECEIVED | failing(*_REPORTING),
-        openapi_extra=frames_body(),
+        responses=_RECEIVED | openapi.failing(*_REPORTING),
+        openapi_extra=openapi.frames_body(),
     )
     async def partial(request: Request, token: Token) -> Response:
         """Send a partial result; the final result comes last."""
@@ -114,9 +106,8 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     @router.post(
         "/attempts/{token}/events",
         summary="Report progress",
-        status_code=204,
-        responses=_RECEIVED | failing(*_REPORTING),
-        openapi_extra=frames_body(),
+        responses=_RECEIVED | openapi.failing(*_REPORTING),
+        openapi_extra=openapi.frames_body(),
     )
     async def event(
         request: Request,
@@ -132,8 +123,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     @router.post(
         "/attempts/{token}/heartbeat",
         summary="Send a heartbeat",
-        status_code=204,
-        responses=_RECEIVED | failing("malformed", "superseded"),
+        responses=_RECEIVED | openapi.failing("superseded"),
     )
     async def heartbeat(token: Token) -> Response:
         """Show that the worker is alive. After the first heartbeat, a job is requeued if its worker is silent for
@@ -143,32 +133,27 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     @router.put(
         "/attempts/{token}/result",
         summary="Return the result",
-        status_code=204,
-        responses=_RECEIVED | _job_docs() | failing(*_REPORTING, "too-many-requests"),
-        openapi_extra=frames_body(),
+        responses=_RECEIVED | _job_docs() | openapi.failing(*_REPORTING, "too-many-requests"),
+        openapi_extra=openapi.frames_body(),
     )
     async def result(
         request: Request,
         token: Token,
         next: Annotated[
-            float | None,
-            Query(description="poll for the next job, waiting this many seconds", ge=0),
+            float | None, Query(description="poll for the next job, waiting this many seconds", ge=0)
         ] = None,
     ) -> Response:
         """End the job with this result. With `next` the response is that of a poll."""
         body = await read_body(request)
         worker = _holder(token)
-        _received(worker.result(token.encode(), body))
-        if next is None:
-            return Response(status_code=204)
-        return await _next_job(request, worker, next)
+        received = _received(worker.result(token.encode(), body))
+        return received if next is None else await _next_job(request, worker, next)
 
     @router.put(
         "/attempts/{token}/failure",
         summary="Fail a job",
-        status_code=204,
-        responses=_RECEIVED | failing(*_REPORTING),
-        openapi_extra=request_body(
+        responses=_RECEIVED | openapi.failing(*_REPORTING),
+        openapi_extra=openapi.request_body(
             "a text, or JSON with optional `message`, `kind` and `traceback`", _FAILURE_CONTENT
         ),
     )
@@ -180,8 +165,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     @router.delete(
         "/workers/{name:path}",
         summary="Remove a worker",
-        status_code=204,
-        responses=failing("malformed", "not-found") | no_content("The worker is removed."),
+        responses=openapi.no_content("The worker is removed."),
     )
     async def leave(
         name: Annotated[
@@ -215,14 +199,13 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     return router
 
 
-def open_poll(worker: PollingWorker, connection: HttpConnection | None) -> Poll:
+def open_poll(worker: PollingWorker, connection: HttpConnection) -> Poll:
     """Open a poll that is withdrawn if the connection is lost before the response is written."""
     try:
         poll = worker.open()
     except TooManyPolls as error:
         raise problem("too-many-requests", str(error)) from None
-    if connection is not None:
-        connection.on_disconnect = lambda: worker.withdraw(poll)
+    connection.on_disconnect = lambda: worker.withdraw(poll)
     return poll
 
 
@@ -232,10 +215,7 @@ def failure_of(details: bytes) -> Failure:
     Its detail has the form that our SDK's clients know (`dialects.native_failure`); others get the body unchanged.
     """
     account: dict[str, Any] = {"reason": WORKER_ERROR}
-    try:
-        found = msgspec.json.decode(details)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        found = None
+    found = json_or_none(details)
     if not isinstance(found, dict):
         found = {"message": details.decode(errors="replace")} if details else {}
     for name in ("message", "kind", "traceback"):
@@ -280,7 +260,7 @@ def _parse_poll(data: bytes) -> _PollRequest:
     return given
 
 
-def _job_docs() -> ResponseDocs:
+def _job_docs() -> openapi.ResponseDocs:
     texts = {
         "Location": "the path of the attempt",
         "Polydomo-Job": "the job's id, if it has one",
@@ -289,4 +269,4 @@ def _job_docs() -> ResponseDocs:
         "Polydomo-Timeout": "the attempt's timeout in seconds",
     }
     heads = {name: {"description": text, "schema": TEXT} for name, text in texts.items()}
-    return {200: {"description": "The body of a job.", "headers": heads, "content": ANY_CONTENT}}
+    return {200: {"description": "The body of a job.", "headers": heads, "content": openapi.ANY_CONTENT}}

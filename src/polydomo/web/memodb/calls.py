@@ -53,9 +53,7 @@ def add_routes(
     @router.get(
         "/call/{func}/{args}",
         summary="Get a call's known result",
-        responses=openapi.returns("A link to the result.", {"cid": "uAXEAAQQ"})
-        | openapi.not_modified()
-        | openapi.failing(*openapi.CID_PATH, "not-found", "not-acceptable"),
+        responses=openapi.shows("A link to the result.", {"cid": "uAXEAAQQ"}, *openapi.CID_PATH),
     )
     async def show(request: Request, func: openapi.FuncPath, args: openapi.ArgsPath) -> Response:
         """Return a known result; nothing is evaluated."""
@@ -68,7 +66,6 @@ def add_routes(
     @router.put(
         "/call/{func}/{args}",
         summary="Record a call's result",
-        status_code=201,
         responses=no_content("The result is recorded.", 201)
         | openapi.failing(*openapi.READ, *openapi.CID_PATH, "expected-cid", "unknown-cid", "memodb-full"),
         openapi_extra=openapi.value_body(openapi.LINK, {"cid": "uAXEAAQQ"}),
@@ -91,9 +88,7 @@ def add_routes(
     @router.delete(
         "/call/{func}/{args}",
         summary="Delete a call's result",
-        status_code=204,
-        responses=no_content("The call will be evaluated again.")
-        | openapi.failing(*openapi.CID_PATH, "not-found"),
+        responses=no_content("The call will be evaluated again.") | openapi.failing(*openapi.CID_PATH),
     )
     async def forget(func: openapi.FuncPath, args: openapi.ArgsPath) -> Response:
         """Delete a result, so that the call is evaluated at the next request."""
@@ -128,11 +123,7 @@ def add_routes(
 
 def _add_lists(router: APIRouter, content: ContentStore) -> None:
     @router.get(
-        "/call",
-        summary="List functions",
-        responses=openapi.returns("Their paths.", ["/call/test.add"])
-        | openapi.not_modified()
-        | openapi.failing("not-acceptable", "malformed"),
+        "/call", summary="List functions", responses=openapi.shows("Their paths.", ["/call/test.add"])
     )
     async def list_funcs(request: Request, after: openapi.After = "") -> Response:
         """List functions with known results. The header `Link` leads to the next page."""
@@ -142,9 +133,11 @@ def _add_lists(router: APIRouter, content: ContentStore) -> None:
     @router.get(
         "/call/{func}",
         summary="List a function's calls",
-        responses=openapi.returns("Their paths.", ["/call/test.add/uAXEAAQI,uAXEAAQI"])
-        | openapi.not_modified()
-        | openapi.failing("invalid-string", "invalid-or-unsupported-cid", "not-acceptable"),
+        responses=openapi.shows(
+            "Their paths.",
+            ["/call/test.add/uAXEAAQI,uAXEAAQI"],
+            *openapi.CID_PATH,
+        ),
     )
     async def list_calls(request: Request, func: openapi.FuncPath, after: openapi.After = "") -> Response:
         """List calls with a known result. The header `Link` leads to the next page."""
@@ -156,7 +149,6 @@ def _add_lists(router: APIRouter, content: ContentStore) -> None:
     @router.delete(
         "/call/{func}",
         summary="Delete all results of a function",
-        status_code=204,
         responses=no_content("The results are deleted.") | openapi.failing("invalid-string"),
     )
     async def forget_all(func: openapi.FuncPath) -> Response:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from base64 import b32decode, b32encode, b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
-from functools import total_ordering
 from hashlib import blake2b
 from typing import Final
 
@@ -42,7 +41,6 @@ class BadCid(ValueError):
     """Text or bytes that are not a CID, or one of an unknown kind."""
 
 
-@total_ordering
 class Cid:
     """An immutable CID; equal CIDs have equal bytes."""
 
@@ -121,9 +119,6 @@ class Cid:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Cid) and self.bytes == other.bytes
-
-    def __lt__(self, other: Cid) -> bool:
-        return self.bytes < other.bytes
 
     def __hash__(self) -> int:
         return hash(self.bytes)

@@ -12,18 +12,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from polydomo.deferred import confirmed
 from polydomo.store import Store
-from polydomo.store.operations import DoneCallback
 from polydomo.store.store import NAME_BYTES
 from polydomo.web.api.json_responses import store_errors
 from polydomo.web.api.problems import problem
 from polydomo.web.memodb.cid import Cid
 from polydomo.web.memodb.values import Value
-from polydomo.web.waiting import called_back
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -144,15 +142,8 @@ class ContentStore:
 
     async def heads(self, after: str = "") -> tuple[list[str], bool]:
         """Return the names of heads in order, and whether there are more."""
-        found: list[str] = []
-        last = after.encode()
-        while len(found) < LIST_MAX:
-            items = await self._items(HEADS, last, PAGE)
-            found += [item.name.decode() for item in items]
-            if len(items) < PAGE:
-                return found, False
-            last = items[-1].name
-        return found, True
+        names, more = await self._names(HEADS, after.encode(), b"", LIST_MAX)
+        return [name.decode() for name in names], more
 
     # Calls
 
@@ -179,7 +170,7 @@ class ContentStore:
         """Delete all results of a function."""
         await self._begin_epoch(func)
         prefix = func.encode() + b"\0"
-        while names := [item.name for item in await self._calls(prefix, prefix)]:
+        while names := (await self._names(CALLS, prefix, prefix, PAGE))[0]:
             await self._drop(CALLS, names)
 
     async def epoch(self, func: str) -> bytes:
@@ -208,23 +199,16 @@ class ContentStore:
         found: list[FunctionCall] = []
         prefix = func.encode() + b"\0"
         last = prefix if after is None else after.name
-        while len(found) < LIST_MAX:
-            items = await self._calls(prefix, last)
-            for item in items:
-                args = item.name[len(prefix) :]
-                if args.startswith(_HASHED):
-                    full = await self._item(CALLS, item.name)
-                    if full is None:
-                        continue
-                    args = full.value[Cid.load_from(full.value, 0)[1] :]
-                found.append(FunctionCall(func, _cids(args)))
-            if len(items) < PAGE:
-                return found, False
-            last = items[-1].name
-        return found, True
-
-    async def _calls(self, prefix: bytes, after: bytes) -> list[KvItem]:
-        return [item for item in await self._items(CALLS, after, PAGE) if item.name.startswith(prefix)]
+        names, more = await self._names(CALLS, last, prefix, LIST_MAX)
+        for name in names:
+            args = name[len(prefix) :]
+            if args.startswith(_HASHED):
+                full = await self._item(CALLS, name)
+                if full is None:
+                    continue
+                args = full.value[Cid.load_from(full.value, 0)[1] :]
+            found.append(FunctionCall(func, _cids(args)))
+        return found, more
 
     async def _begin_epoch(self, func: str) -> None:
         await self._put(CALLS, _EPOCH + func.encode(), os.urandom(8), anyway=True)
@@ -243,6 +227,18 @@ class ContentStore:
         with store_errors():
             return await self._kv.items(space, after, limit)
 
+    async def _names(self, space: str, after: bytes, prefix: bytes, most: int) -> tuple[list[bytes], bool]:
+        """Return names after `after` that begin with `prefix`, and whether there are more."""
+        found: list[bytes] = []
+        while len(found) < most:
+            items = await self._items(space, after, PAGE)
+            names = [item.name for item in items if item.name.startswith(prefix)]
+            found += names
+            if len(names) < PAGE:
+                return found, False
+            after = names[-1]
+        return found, True
+
     async def _put(self, space: str, name: bytes, value: bytes, anyway: bool = False) -> None:
         """Store an item; raise HttpProblem if the limit is reached, unless `anyway`."""
         cost = COST + len(value)
@@ -259,7 +255,8 @@ class ContentStore:
         self._used = used + cost
         now = int(time.time() * 1e6)
         try:
-            await _commit(lambda done: self._kv.put(space, name, value, now, None, done))
+            with store_errors():
+                await confirmed(lambda done: self._kv.put(space, name, value, now, None, done))
         except BaseException:
             self._used = None  # it is not known whether the item was stored
             raise
@@ -267,7 +264,8 @@ class ContentStore:
     async def _drop(self, space: str, names: list[bytes]) -> None:
         for name in names[:-1]:
             self._kv.drop(space, name)
-        await _commit(lambda done: self._kv.drop(space, names[-1], done))
+        with store_errors():
+            await confirmed(lambda done: self._kv.drop(space, names[-1], done))
         self._used = None
 
     async def _measured(self) -> int:
@@ -289,11 +287,3 @@ def _cids(data: bytes) -> tuple[Cid, ...]:
         cid, pos = Cid.load_from(data, pos)
         found.append(cid)
     return tuple(found)
-
-
-async def _commit(write: Callable[[DoneCallback], None]) -> None:
-    """Start a write and wait until it is on disk."""
-    with store_errors():
-        error = await called_back(write)
-        if error is not None:
-            raise error

@@ -20,7 +20,7 @@ import struct
 from typing import Any, Final
 
 from polydomo.web.memodb.cid import DAG_CBOR, UNRESTRICTED, BadCid, Cid, shorten
-from polydomo.wire.cbor import ARRAY, BYTES, MAP, NEGATIVE, TAG, TEXT, UINT, head
+from polydomo.wire.cbor import ARRAY, BYTES, INDEFINITE, MAP, NEGATIVE, SIMPLE, TAG, TEXT, UINT, head
 
 # None, bool, int, float, str, bytes, Cid, list, dict
 Node = Any
@@ -112,11 +112,9 @@ class _Decoder:
         first = self.data[self.pos]
         self.pos += 1
         major, info = first >> 5, first & 0x1F
-        if major == 7:
+        if major == SIMPLE:
             return self._simple(info)
-        if info == 31:
-            return self._indefinite(major, depth)
-        size = self._argument(info)
+        size = self._argument(major, info)
         if major == UINT:
             return size
         if major == NEGATIVE:
@@ -124,31 +122,44 @@ class _Decoder:
                 raise BadCbor(f"{-1 - size} is below -2**63")
             return -1 - size
         if major == BYTES:
-            return self._take(size)
+            return self._string(major, size)
         if major == TEXT:
-            return self._text(self._take(size))
+            try:
+                return self._string(major, size).decode()
+            except UnicodeDecodeError as error:
+                raise BadCbor(f"a text is not UTF-8: {error}") from None
         if major == TAG:
             return self._link(size)
+        _check_depth(depth + 1)
         items = size * 2 if major == MAP else size
-        self._check_depth(depth)
-        if (
-            items > len(self.data) - self.pos
-        ):  # each has at least one byte: allocate nothing for a false length
+        if items > len(self.data) - self.pos:  # each has at least one byte: do not loop for a false length
             raise IndexError
         if major == ARRAY:
-            return [self.item(depth + 1) for _ in range(size)]
+            values: list[Node] = []
+            while self._has_item(size, len(values)):
+                values.append(self.item(depth + 1))
+            return values
         found: dict[str, Node] = {}
-        for _ in range(size):
-            self._pair(found, depth + 1)
+        while self._has_item(size, len(found)):
+            key = self.item(depth + 1)
+            if not isinstance(key, str):
+                raise BadCbor(f"a map's key is {shorten(key)}; only texts are allowed")
+            if key in found:
+                raise BadCbor(f"the key {shorten(key)} is twice in a map")
+            found[key] = self.item(depth + 1)
         return found
 
-    def _argument(self, info: int) -> int:
-        """Return the number in an item's head."""
+    def _argument(self, major: int, info: int) -> int:
+        """Return the number in an item's head, or INDEFINITE."""
         if info < 24:
             return info
-        if info > 27:
+        if info < 28:
+            return int.from_bytes(self._take(1 << (info - 24)), "big")
+        if info < 31:
             raise BadCbor(f"{info} is reserved in the head of an item")
-        return int.from_bytes(self._take(1 << (info - 24)), "big")
+        if major not in (BYTES, TEXT, ARRAY, MAP):
+            raise BadCbor("a number or a tag has an indefinite length")
+        return INDEFINITE
 
     def _take(self, size: int) -> bytes:
         start = self.pos
@@ -158,25 +169,26 @@ class _Decoder:
         self.pos = end
         return self.data[start:end]
 
-    @staticmethod
-    def _check_depth(depth: int) -> None:
-        if depth >= DEPTH_MAX:
-            raise BadCbor(f"lists and maps are nested deeper than {DEPTH_MAX}")
+    def _has_item(self, size: int, count: int) -> bool:
+        """Return whether an item of this size has another part after `count`; read its break, if any."""
+        if size != INDEFINITE:
+            return count < size
+        if self.data[self.pos] != 0xFF:
+            return True
+        self.pos += 1
+        return False
 
-    @staticmethod
-    def _text(data: bytes) -> str:
-        try:
-            return data.decode()
-        except UnicodeDecodeError as error:
-            raise BadCbor(f"a text is not UTF-8: {error}") from None
-
-    def _pair(self, found: dict[str, Node], depth: int) -> None:
-        key = self.item(depth)
-        if not isinstance(key, str):
-            raise BadCbor(f"a map's key is {shorten(key)}; only texts are allowed")
-        if key in found:
-            raise BadCbor(f"the key {shorten(key)} is twice in a map")
-        found[key] = self.item(depth)
+    def _string(self, major: int, size: int) -> bytes:
+        if size != INDEFINITE:
+            return self._take(size)
+        chunks = []
+        while self._has_item(size, 0):
+            first = self.data[self.pos]
+            if first >> 5 != major or first & 0x1F == 31:
+                raise BadCbor("a string of indefinite length contains another type")
+            self.pos += 1
+            chunks.append(self._take(self._argument(major, first & 0x1F)))
+        return b"".join(chunks)
 
     def _link(self, tag: int) -> Cid:
         if tag != LINK_TAG:
@@ -201,39 +213,6 @@ class _Decoder:
             raise BadCbor("a simple value is neither null nor a boolean")
         return packing.unpack(self._take(packing.size))[0]
 
-    def _indefinite(self, major: int, depth: int) -> Node:
-        if major in (BYTES, TEXT):
-            return self._chunked(major)
-        self._check_depth(depth)
-        if major == ARRAY:
-            items = []
-            while not self._at_break():
-                items.append(self.item(depth + 1))
-            return items
-        if major != MAP:
-            raise BadCbor("a number or a tag has an indefinite length")
-        found: dict[str, Node] = {}
-        while not self._at_break():
-            self._pair(found, depth + 1)
-        return found
-
-    def _chunked(self, major: int) -> Node:
-        chunks = []
-        while not self._at_break():
-            first = self.data[self.pos]
-            if first >> 5 != major or first & 0x1F == 31:
-                raise BadCbor("a string of indefinite length contains another type")
-            self.pos += 1
-            chunks.append(self._take(self._argument(first & 0x1F)))
-        joined = b"".join(chunks)
-        return joined if major == BYTES else self._text(joined)
-
-    def _at_break(self) -> bool:
-        if self.data[self.pos] != 0xFF:
-            return False
-        self.pos += 1
-        return True
-
 
 class _Encoder:
     """Encoder of items to the end of `out`."""
@@ -245,8 +224,7 @@ class _Encoder:
         self.unrestricted = False  # MemoDB allows the value, DAG-CBOR does not
 
     def item(self, node: Node, depth: int) -> None:
-        if depth > DEPTH_MAX:
-            raise BadCbor(f"lists and maps are nested deeper than {DEPTH_MAX}")
+        _check_depth(depth)
         if node is None:
             self.out.append(0xF6)
         elif node is True or node is False:
@@ -260,14 +238,14 @@ class _Encoder:
         elif isinstance(node, str):
             self._text(node)
         elif isinstance(node, bytes):
-            self._bytes(node)
+            self._string(BYTES, node)
         elif isinstance(node, float):
             if not math.isfinite(node):
                 self.unrestricted = True
             self.out += _NAN if node != node else b"\xfb" + _FLOATS[27].pack(node)
         elif isinstance(node, Cid):
             self.out += head(TAG, LINK_TAG)
-            self._bytes(b"\0" + node.bytes)
+            self._string(BYTES, b"\0" + node.bytes)
         elif isinstance(node, list):
             self.out += head(ARRAY, len(node))
             for one in node:
@@ -280,17 +258,20 @@ class _Encoder:
         else:
             raise BadCbor(f"{type(node).__name__} is not a type of value")
 
-    def _bytes(self, data: bytes) -> None:
-        self.out += head(BYTES, len(data))
+    def _string(self, major: int, data: bytes) -> None:
+        self.out += head(major, len(data))
         self.out += data
 
     def _text(self, text: str) -> None:
         try:
-            data = text.encode()
+            self._string(TEXT, text.encode())
         except UnicodeEncodeError:
             raise BadCbor(f"{shorten(text)} contains a lone surrogate") from None
-        self.out += head(TEXT, len(data))
-        self.out += data
+
+
+def _check_depth(depth: int) -> None:
+    if depth > DEPTH_MAX:
+        raise BadCbor(f"lists and maps are nested deeper than {DEPTH_MAX}")
 
 
 def _sort_key(key: Node) -> tuple[int, bytes]:
@@ -304,7 +285,7 @@ def _plausible(block: bytes) -> bool:
     """Return whether the first bytes can be those of one item. Most large bodies are not, and need no decoding."""
     major = block[0] >> 5
     info = block[0] & 0x1F
-    if major in (UINT, NEGATIVE, 7):
+    if major in (UINT, NEGATIVE, SIMPLE):
         return len(block) <= 9
     if major not in (BYTES, TEXT):
         return True

@@ -15,7 +15,7 @@ import asyncio
 from base64 import urlsafe_b64encode
 from collections import OrderedDict
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from polydomo.core import failure as reasons
 from polydomo.core.failure import Failure
@@ -26,7 +26,6 @@ from polydomo.web.api.problems import HttpProblem, problem, problem_of
 from polydomo.web.memodb.cid import DAG_CBOR, RAW, UNRESTRICTED, Cid
 from polydomo.web.memodb.content_store import ContentStore, FunctionCall
 from polydomo.web.memodb.values import result_value, run_aside
-from polydomo.web.waiting import wait_event
 from polydomo.wire.frames import join, split
 
 if TYPE_CHECKING:
@@ -50,18 +49,11 @@ _LETTERS: Final = {RAW: b"r", DAG_CBOR: b"c", UNRESTRICTED: b"u"}
 _CODECS: Final = {ord(letter): codec for codec, letter in _LETTERS.items()}
 
 
-class Evaluation:
+class Evaluation(NamedTuple):
     """One call that is being evaluated."""
 
-    __slots__ = ("call", "ended", "problem", "result", "started", "task")
-
-    def __init__(self, call: FunctionCall) -> None:
-        self.call = call
-        self.started = asyncio.Event()  # the job is accepted, or has ended
-        self.ended = asyncio.Event()
-        self.result: Cid | None = None
-        self.problem: HttpProblem | None = None
-        self.task: asyncio.Task[None] | None = None  # a reference, so that it is not garbage-collected
+    started: asyncio.Event  # the job is accepted, or has ended
+    task: asyncio.Task[Cid | HttpProblem | None]
 
 
 class Evaluations:
@@ -86,15 +78,17 @@ class Evaluations:
             raise failed[0]
         one = self._running.get(call)
         if one is None:
-            one = self._running[call] = Evaluation(call)
-            one.task = self.clients.loop.create_task(self._run(one, client, timeout))
+            started = asyncio.Event()
+            task = self.clients.loop.create_task(self._run(call, client, timeout, started))
+            one = self._running[call] = Evaluation(started, task)
         await one.started.wait()
         if wait > 0:
-            await wait_event(one.ended, wait)
-        if one.problem is not None:
+            await asyncio.wait([one.task], timeout=wait)
+        outcome = one.task.result() if one.task.done() else None
+        if isinstance(outcome, HttpProblem):
             self._failed.pop(call, None)
-            raise one.problem
-        return one.result
+            raise outcome
+        return outcome
 
     async def cancel_job(self, call: FunctionCall) -> None:
         """Cancel the job of a call whose result was recorded by another request."""
@@ -102,26 +96,28 @@ class Evaluations:
         key = make_key(call, await self.content.epoch(call.func))
         self.server.advance()
         broker = self.server.broker
-        job = broker.find_by_key(call.func.encode(), key)
+        job = broker.jobs.find_by_key(call.func.encode(), key)
         if job is not None:
             broker.cancel(job, Failure(reasons.CANCELLED, "the result was recorded by another request"))
 
-    async def _run(self, one: Evaluation, client: bytes, timeout: float) -> None:
+    async def _run(
+        self, call: FunctionCall, client: bytes, timeout: float, started: asyncio.Event
+    ) -> Cid | HttpProblem | None:
         try:
-            one.result = await self._result(one, client, timeout)
+            return await self._result(call, client, timeout, started)
         except HttpProblem as failed:
-            one.problem = failed
-            self._remember_failure(one.call, failed)
+            self._remember_failure(call, failed)
+            return failed
         except Exception as error:
-            log.error("evaluation failed", call=str(one.call)[:200], error=repr(error), exc_info=error)
-            one.problem = problem("internal")
+            log.error("evaluation failed", call=str(call)[:200], error=repr(error), exc_info=error)
+            return problem("internal")
         finally:
-            del self._running[one.call]
-            one.ended.set()
-            one.started.set()
+            del self._running[call]
+            started.set()
 
-    async def _result(self, one: Evaluation, client: bytes, timeout: float) -> Cid | None:
-        call = one.call
+    async def _result(
+        self, call: FunctionCall, client: bytes, timeout: float, started: asyncio.Event
+    ) -> Cid | None:
         recorded = await self.content.result(call)
         if recorded is not None:  # since `evaluate` looked for it
             return recorded
@@ -133,7 +129,7 @@ class Evaluations:
         pending = self.clients.get(client, DIALECT).submit(call.func.encode(), body, options)
         await pending.acceptance(LONG)
         if pending.ended is None:
-            one.started.set()
+            started.set()
         outcome = None
         while outcome is None and not self.clients.closing:
             outcome = await pending.outcome(LONG)

@@ -23,11 +23,7 @@ def add_routes(router: APIRouter, server: BrokerServer, content: ContentStore) -
     """Add the routes under `/head`."""
 
     @router.get(
-        "/head",
-        summary="List heads",
-        responses=openapi.returns("Their paths.", ["/head/a", "/head/b"])
-        | openapi.not_modified()
-        | openapi.failing("not-acceptable", "malformed"),
+        "/head", summary="List heads", responses=openapi.shows("Their paths.", ["/head/a", "/head/b"])
     )
     async def show_all(request: Request, after: openapi.After = "") -> Response:
         """List heads by name. The header `Link` leads to the next page."""
@@ -37,9 +33,7 @@ def add_routes(router: APIRouter, server: BrokerServer, content: ContentStore) -
     @router.get(
         "/head/{name:path}",
         summary="Show a head",
-        responses=openapi.returns("A link.", {"cid": "uAXEAAQI"})
-        | openapi.not_modified()
-        | openapi.failing("invalid-string", "not-found", "not-acceptable"),
+        responses=openapi.shows("A link.", {"cid": "uAXEAAQI"}, "invalid-string"),
     )
     async def show(request: Request, name: openapi.HeadPath) -> Response:
         """Return a link to the value that the head points to."""
@@ -52,7 +46,6 @@ def add_routes(router: APIRouter, server: BrokerServer, content: ContentStore) -
     @router.put(
         "/head/{name:path}",
         summary="Set a head",
-        status_code=201,
         responses=no_content("The head is set.", 201)
         | openapi.failing(*openapi.READ, "invalid-string", "expected-cid", "memodb-full"),
         openapi_extra=openapi.value_body(openapi.LINK, {"cid": "uAXEAAQI"}),
@@ -66,9 +59,7 @@ def add_routes(router: APIRouter, server: BrokerServer, content: ContentStore) -
     @router.delete(
         "/head/{name:path}",
         summary="Delete a head",
-        status_code=204,
-        responses=no_content("The head is deleted; the value stays.")
-        | openapi.failing("invalid-string", "not-found"),
+        responses=no_content("The head is deleted; the value stays.") | openapi.failing("invalid-string"),
     )
     async def drop(name: openapi.HeadPath) -> Response:
         """Delete a head, but not its value."""

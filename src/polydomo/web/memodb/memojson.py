@@ -17,8 +17,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import copysign
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
@@ -134,7 +133,7 @@ def _node(parsed: Any, depth: int) -> Node:
 
 def _special(found: _JsonObject, depth: int) -> Node:
     names = [name for name, _ in found.pairs]
-    if len(names) != 1 or names[0] not in ("map", "cid", "base64", "float"):
+    if len(names) != 1 or names[0] not in ("map", *_TEXTS):
         raise BadJson(
             f"unknown object with the members {_listed(names)}: "
             'a map is written {"map": {...}}, other objects are {"cid"}, {"base64"} or {"float"}'
@@ -146,11 +145,7 @@ def _special(found: _JsonObject, depth: int) -> Node:
         return _map(value, depth)
     if not isinstance(value, str):
         raise BadJson(f'{{"{name}": ...}} holds a string, not {_kind(value)}')
-    if name == "cid":
-        return _link(value)
-    if name == "base64":
-        return _bytes(value)
-    return _float(value)
+    return _TEXTS[name](value)
 
 
 def _map(found: _JsonObject, depth: int) -> dict[str, Node]:
@@ -176,9 +171,9 @@ def _link(text: str) -> Cid:
 def _bytes(text: str) -> bytes:
     try:
         data = b64decode(text, validate=True)
-    except (NotBase64, ValueError):
-        data = None
-    if data is None or b64encode(data).decode() != text:
+    except ValueError:  # binascii.Error is one
+        data = b""
+    if b64encode(data).decode() != text:
         raise BadJson(f"{shorten(text)} is not base64 with its padding")
     return data
 
@@ -189,6 +184,10 @@ def _float(text: str) -> float:
     if not _NUMBER.fullmatch(text) or len(text) > 1100:
         raise BadJson(f"{shorten(text)} is not a float")
     return float(text)
+
+
+# Decoders of the objects that hold a text, by the name of their member.
+_TEXTS: Final[dict[str, Callable[[str], Node]]] = {"cid": _link, "base64": _bytes, "float": _float}
 
 
 def _text(text: str) -> str:

@@ -46,7 +46,6 @@ def add_routes(
     @router.post(
         "/cid",
         summary="Store a value",
-        status_code=201,
         responses=openapi.returns("The value is stored; a link to it.", {"cid": "uAXEAAQI"}, 201)
         | openapi.failing(*openapi.READ, "memodb-full"),
         openapi_extra=openapi.value_body("a value", 2, octets=True),
@@ -56,19 +55,15 @@ def add_routes(
         node = await read_node(request, server)
         value = await run_aside(_size(node), Value.of_node, node)
         await content.keep(value)
-        headers = {
-            "location": f"{request.url.path}/{value.cid}",
-            "cache-control": "no-store",
-            "vary": "Accept",
-        }
+        headers = UNCACHED | {"location": f"{request.url.path}/{value.cid}"}
         return node_response(request, value.cid, 201, headers)
 
     @router.get(
         "/cid/{cid}",
         summary="Get a value",
-        responses=openapi.returns("The value. It never changes.", 2, octets=True)
-        | openapi.not_modified()
-        | openapi.failing(*openapi.CID_PATH, "unknown-cid", "not-acceptable"),
+        responses=openapi.shows(
+            "The value. It never changes.", 2, *openapi.CID_PATH, "unknown-cid", octets=True
+        ),
     )
     async def fetch(request: Request, cid: openapi.CidPath, depth: openapi.Depth = 0) -> Response:
         """Return a value. A value that its CID contains is always available, even if it was never stored."""
@@ -88,7 +83,6 @@ def add_routes(
     @router.delete(
         "/cid/{cid}",
         summary="Delete a value",
-        status_code=204,
         responses=no_content("The value is deleted.")
         | openapi.failing(*openapi.CID_PATH, "unknown-cid", "conflict"),
     )

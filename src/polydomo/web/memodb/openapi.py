@@ -43,9 +43,10 @@ def value_body(text: str, example: Any, *, octets: bool = False, required: bool 
     return request_body(text, content, required)
 
 
-def not_modified() -> ResponseDocs:
-    """Describe a response to a conditional request."""
-    return no_content("`If-None-Match` names this version.", 304)
+def shows(text: str, example: Any, *reasons: str, octets: bool = False) -> ResponseDocs:
+    """Describe the responses to a GET, which may be conditional; `example` is MemoDB-JSON."""
+    not_modified = no_content("`If-None-Match` names this version.", 304)
+    return returns(text, example, octets=octets) | not_modified | failing(*reasons, "not-acceptable")
 
 
 def failing(*reasons: str) -> ResponseDocs:

@@ -57,7 +57,7 @@ class RestWorkers:
             raise problem("invalid-worker-info", str(error)) from None
 
     async def next(
-        self, worker: PollingWorker, wait: float, connection: HttpConnection | None
+        self, worker: PollingWorker, wait: float, connection: HttpConnection
     ) -> FunctionCall | None:
         """Return a call to evaluate, or None after `wait` seconds.
 
@@ -118,11 +118,7 @@ class RestWorkers:
         """Return jobs of this call that such a worker held before the broker's restart."""
         found = []
         for token, job in self.server.broker.orphans().items():
-            if (
-                not isinstance(job, TrackedJob)
-                or not job.holder.startswith(PREFIX)
-                or job.service.name != call.func.encode()
-            ):
+            if not job.holder.startswith(PREFIX) or job.service.name != call.func.encode():
                 continue
             args = cids_of(job) or [value.cid for value in argument_values(job.body)]
             if tuple(args) == call.args:
@@ -131,10 +127,7 @@ class RestWorkers:
 
     def _prune(self) -> None:
         """Remove calls whose attempts have ended."""
-        for call, tokens in list(self._attempts.items()):
-            left = [token for token in tokens if token in self.workers.attempts]
-            if left:
-                self._attempts[call] = left
-            else:
-                del self._attempts[call]
+        active = self.workers.attempts
+        left = {call: [one for one in tokens if one in active] for call, tokens in self._attempts.items()}
+        self._attempts = {call: tokens for call, tokens in left.items() if tokens}
         self._prune_at = max(PRUNE_MIN, 2 * len(self._attempts))

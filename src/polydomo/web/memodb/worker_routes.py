@@ -42,7 +42,6 @@ def add_routes(
             "too-many-requests",
             "memodb-full",
             "not-acceptable",
-            "draining",
         ),
         openapi_extra=openapi.value_body(openapi.INFO, {"cid": "uAXEAEaFlZnVuY3OBaHRlc3QuYWRk"})
         | {"parameters": [openapi.PREFER]},

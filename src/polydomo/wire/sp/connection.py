@@ -7,7 +7,7 @@ checked before any of it is buffered, so a peer can occupy memory for one messag
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Final
 
 from mypy_extensions import mypyc_attr
@@ -16,25 +16,15 @@ from polydomo.errors import ProtocolError
 from polydomo.wire.sp import hello
 from polydomo.wire.sp.hello import REP, REQ
 from polydomo.wire.sp.requests import stack_end
-
-HELLO: Final = 0
-TRAFFIC: Final = 1
-CLOSED: Final = 2
-
-# An incomplete message is reported to the handler each time it has grown by this many bytes.
-BUFFER_STEP: Final = 65536
+from polydomo.wire.stream import GREETING, TRAFFIC, Stream, StreamHandler
 
 # The peer's protocol for each role.
 OPPOSITE: Final = {REP: REQ, REQ: REP}
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Handler(ABC):
+class Handler(StreamHandler):
     """Owner of a connection: its output and its events."""
-
-    @abstractmethod
-    def transmit(self, data: bytes) -> None:
-        """Write the hello to the peer at once."""
 
     @abstractmethod
     def peer_ready(self) -> None:
@@ -48,89 +38,22 @@ class Handler(ABC):
     def dropped(self, reason: str) -> None:
         """Handle a message that was skipped; the connection goes on."""
 
-    @abstractmethod
-    def failed(self, error: ProtocolError) -> None:
-        """Close the socket: the peer violated the protocol, and no more events follow."""
 
-    def buffered(self, size: int) -> None:  # noqa: B027 (optional)
-        """Note that an incomplete message has grown to `size` bytes; 0: it is complete. Called every `BUFFER_STEP`."""
-
-
-class Connection:
+class Connection(Stream[Handler]):
     """One end of an SP connection: `role` is REP or REQ, `limit` the largest message, its stack included."""
 
     def __init__(self, handler: Handler, role: int, limit: int, ipc: bool = False) -> None:
-        self.handler = handler
+        super().__init__(handler)
         self.role = role
         self.limit = limit
         self.ipc = ipc
-        self.phase = HELLO
-        self.paused = False
-        self.spanned = 0  # messages that came in more than one chunk
         self._lead = 9 if ipc else 8  # bytes before a message's content
-        self._pending = bytearray()  # an incomplete message
-        self._need = 0  # size of _pending at which it is worth parsing again
-        self._told = 0  # size of _pending last reported to the handler
 
     def start(self) -> None:
         """Send the hello. Both sides do so at once."""
         self.handler.transmit(hello.encode(self.role))
 
-    def receive(self, data: bytes) -> None:
-        """Parse bytes from the peer, in chunks of any size."""
-        pending = self._pending
-        if pending:
-            pending += data
-            if len(pending) < self._need or (self.paused and self.phase == TRAFFIC):
-                if len(pending) - self._told >= BUFFER_STEP:
-                    self._told = len(pending)
-                    self.handler.buffered(self._told)
-                return
-            data = bytes(pending)
-            pending.clear()
-            self._need = 0
-            self.spanned += 1
-            if self._told:
-                self._told = 0
-                self.handler.buffered(0)
-        try:
-            if self.phase == TRAFFIC:
-                self._scan(data, 0)
-            elif self.phase == HELLO:
-                self._hello(data)
-        except ProtocolError as error:
-            self.fail(error)
-
-    def pause(self) -> None:
-        """Stop calling `message` until `resume`; bytes received until then are kept."""
-        self.paused = True
-
-    def resume(self) -> None:
-        """Continue with the bytes kept, then with new ones."""
-        if not self.paused:
-            return
-        self.paused = False
-        if self._pending:
-            self.receive(b"")
-
-    def kept(self) -> int:
-        """Return how many received bytes have not been passed to the handler."""
-        return len(self._pending)
-
-    def fail(self, error: ProtocolError) -> None:
-        """Close the connection because of an error. SP has no message for it."""
-        if self.phase != CLOSED:
-            self.phase = CLOSED
-            self._pending = bytearray()
-            self.handler.failed(error)
-
-    def close(self) -> None:
-        """Drop the bytes kept and ignore new ones; the handler is not called."""
-        self.phase = CLOSED
-        self._pending = bytearray()
-        self._told = 0
-
-    def _hello(self, data: bytes) -> None:
+    def _handshake(self, data: bytes) -> None:
         hello.check_start(data)
         if len(data) < hello.SIZE:
             self._pending += data
@@ -142,12 +65,11 @@ class Connection:
                 f"the peer is a {hello.name(theirs)} socket; a {hello.name(OPPOSITE[self.role])} is needed here"
             )
         self.handler.peer_ready()
-        if self.phase == HELLO:
+        if self.phase == GREETING:
             self.phase = TRAFFIC
             self._scan(data, hello.SIZE)
 
     def _scan(self, data: bytes, pos: int) -> None:
-        """Pass each complete message in `data` from `pos` to the handler, keep the rest."""
         size = len(data)
         handler = self.handler
         lead = self._lead

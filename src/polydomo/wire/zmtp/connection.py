@@ -3,28 +3,26 @@
     bytes from the peer → `receive` → handler.peer_ready, handler.message, handler.subscription
     bytes for the peer  ← handler.transmit
 
-Phases: GREETING until the peer's 64 bytes have arrived, HANDSHAKE until the mechanism is done and the peer's metadata
-was accepted, TRAFFIC, CLOSED. `receive` takes chunks of any size: all bytes at once or one by one cause the same calls
-on the handler. Sizes are checked as soon as a frame's header is complete, before memory is allocated for its body.
+Phases: GREETING until the peer's 64 bytes have arrived, HANDSHAKE until the peer's READY has arrived and its metadata
+was accepted, TRAFFIC, CLOSED. The security mechanism is NULL (RFC 37). `receive` takes chunks of any size: all bytes at
+once or one by one cause the same calls on the handler. Sizes are checked as soon as a frame's header is complete,
+before memory is allocated for its body.
 
 The loop in `_scan` is the hottest of the broker. A message that lies within the chunk just read (nearly all do) is
 passed on as a window into that chunk; only a message that spans chunks is collected in a bytearray.
 """
 
-from abc import ABC, abstractmethod
-from typing import Final
+from abc import abstractmethod
+from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import COMMAND, LONG, Message, frame, measure
+from polydomo.wire.stream import CLOSED, GREETING, HANDSHAKE, TRAFFIC, Stream, StreamHandler
 from polydomo.wire.zmtp import commands, greeting
-from polydomo.wire.zmtp.mechanism import Mechanism, Null
 
-GREETING: Final = 0
-HANDSHAKE: Final = 1
-TRAFFIC: Final = 2
-CLOSED: Final = 3
+MECHANISM: Final = b"NULL"
 
 # RFC 37 §Socket Type compatibility: socket types of the peer, by our own.
 COMPATIBLE: Final[dict[bytes, tuple[bytes, ...]]] = {
@@ -36,9 +34,6 @@ COMPATIBLE: Final[dict[bytes, tuple[bytes, ...]]] = {
 
 # An identity fits one length byte (RFC 37: up to 255 octets).
 IDENTITY_MAX: Final = 255
-
-# An incomplete message is reported to the handler each time it has grown by this many bytes.
-BUFFER_STEP: Final = 65536
 
 # Commands between messages are PINGs and subscriptions: this bounds a topic's length.
 COMMAND_MAX: Final = 65536
@@ -57,22 +52,17 @@ class ConnectionLimits:
         self.handshake_bytes = handshake_bytes
 
 
-class PeerInfo:
+class PeerInfo(NamedTuple):
     """The peer's metadata, known after the handshake."""
 
-    __slots__ = ("identity", "minor", "properties", "socket_type")
-
-    def __init__(
-        self, socket_type: bytes, identity: bytes, minor: int, properties: dict[bytes, bytes]
-    ) -> None:
-        self.socket_type = socket_type
-        self.identity = identity  # b"" if the peer chose none
-        self.minor = minor  # of ZMTP 3.x: PING, SUBSCRIBE and CANCEL commands need 1
-        self.properties = properties
+    socket_type: bytes
+    identity: bytes  # b"" if the peer chose none
+    minor: int  # of ZMTP 3.x: PING, SUBSCRIBE and CANCEL commands need 1
+    properties: dict[bytes, bytes]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Handler(ABC):
+class Handler(StreamHandler):
     """Owner of a connection: its output and its events.
 
     An owner that can predict how the next message begins sets `expected`: complete frames, each with MORE. A message
@@ -83,10 +73,6 @@ class Handler(ABC):
     expected: bytes = b""  # no prediction
 
     @abstractmethod
-    def transmit(self, data: bytes) -> None:
-        """Write bytes to the peer."""
-
-    @abstractmethod
     def peer_ready(self, peer: PeerInfo) -> None:
         """Handle the end of the handshake; raise ProtocolError to refuse the peer with a reason."""
 
@@ -94,24 +80,17 @@ class Handler(ABC):
     def message(self, message: Message) -> None:
         """Handle a complete message."""
 
-    def expected_message(self, data: bytes, rest: int, end: int) -> None:  # noqa: B027 (optional)
+    def expected_message(self, data: bytes, rest: int, end: int) -> None:
         """Handle a complete message that begins with `expected`; the remainder is in `data[rest:end]`."""
 
-    @abstractmethod
-    def failed(self, error: ProtocolError) -> None:
-        """Close the socket: the peer violated the protocol or sent ERROR, and no more events follow."""
-
-    def subscription(self, topic: bytes, wanted: bool) -> None:  # noqa: B027 (for publishers)
+    def subscription(self, topic: bytes, wanted: bool) -> None:
         """Handle a subscription to a prefix, or its cancellation."""
 
-    def ponged(self, context: bytes) -> None:  # noqa: B027 (optional)
+    def ponged(self, context: bytes) -> None:
         """Handle the reply to a PING."""
 
-    def buffered(self, size: int) -> None:  # noqa: B027 (optional)
-        """Note that an incomplete message has grown to `size` bytes; 0: it is complete. Called every `BUFFER_STEP`."""
 
-
-class Connection:
+class Connection(Stream[Handler]):
     """One end of a ZMTP connection. `server`: the listening end, which refuses a peer with ERROR instead of READY."""
 
     def __init__(
@@ -123,7 +102,7 @@ class Connection:
         identity: bytes = b"",
         properties: dict[bytes, bytes] | None = None,
     ) -> None:
-        self.handler = handler
+        super().__init__(handler)
         self.socket_type = socket_type
         self.server = server
         self.limits = limits
@@ -132,69 +111,17 @@ class Connection:
             metadata[b"Identity"] = identity
         if properties:
             metadata.update(properties)
-        self.mechanism: Mechanism = Null(metadata, server)
-        self.phase = GREETING
-        self.paused = False
+        self._ready = commands.encode(commands.READY, commands.encode_properties(metadata))
         self.peer: PeerInfo | None = None
-        self.spanned = 0  # messages that came in more than one chunk
         self.ttl = 0.0  # of the peer's last PING: seconds of silence after which it counts as lost; 0: none
         self._minor = 0
         self._publisher = socket_type == b"PUB"
-        self._pending = bytearray()  # an incomplete message
-        self._need = 0  # size of _pending at which it is worth parsing again
         self._measured = 0  # end of the complete frames in _pending
         self._frames = 0  # number of complete frames in _pending
-        self._told = 0  # size of _pending last reported to the handler
 
     def start(self) -> None:
         """Send the greeting. Both sides do so at once (RFC 37)."""
-        self.handler.transmit(greeting.encode(self.mechanism.name, False))
-
-    def receive(self, data: bytes) -> None:
-        """Parse bytes from the peer, in chunks of any size."""
-        pending = self._pending
-        if pending:
-            pending += data
-            if (
-                len(pending) < self._need
-                or (self.paused and self.phase == TRAFFIC)
-                or (self.phase == TRAFFIC and not self._can_parse())
-            ):
-                if len(pending) - self._told >= BUFFER_STEP:
-                    self._told = len(pending)
-                    self.handler.buffered(self._told)
-                return
-            data = bytes(pending)
-            pending.clear()
-            self._need = self._measured = self._frames = 0
-            self.spanned += 1
-            if self._told:
-                self._told = 0
-                self.handler.buffered(0)
-        try:
-            if self.phase == TRAFFIC:
-                self._scan(data, 0)
-            elif self.phase != CLOSED:
-                self._handshake(data)
-        except ProtocolError as error:
-            self.fail(error)
-
-    def pause(self) -> None:
-        """Stop calling `message` until `resume`; bytes received until then are kept."""
-        self.paused = True
-
-    def resume(self) -> None:
-        """Continue with the bytes kept, then with new ones."""
-        if not self.paused:
-            return
-        self.paused = False
-        if self._pending:
-            self._need = 0
-            self.receive(b"")
-
-    def kept(self) -> int:
-        """Return how many received bytes have not been passed to the handler."""
-        return len(self._pending)
+        self.handler.transmit(greeting.encode(MECHANISM))
 
     def ping(self, ttl: float, context: bytes = b"") -> None:
         """Send PING, which peers of ZMTP 3.1 answer and older ones do not know."""
@@ -210,22 +137,11 @@ class Connection:
 
     def fail(self, error: ProtocolError) -> None:
         """Close the connection because of an error; send it as ERROR during the handshake."""
-        if self.phase == CLOSED:
-            return
         if self.phase == HANDSHAKE:
             self.handler.transmit(commands.encode_error(error.message))
-        self.phase = CLOSED
-        self._pending.clear()
-        self.handler.failed(error)
-
-    def close(self) -> None:
-        """Drop the bytes kept and ignore new ones; the handler is not called."""
-        self.phase = CLOSED
-        self._pending = bytearray()
-        self._told = 0
+        super().fail(error)
 
     def _scan(self, data: bytes, pos: int) -> None:
-        """Pass each complete message in `data` from `pos` to the handler, keep the rest."""
         size = len(data)
         handler = self.handler
         max_bytes = self.limits.message_bytes
@@ -289,23 +205,24 @@ class Connection:
                 return
 
     def _can_parse(self) -> bool:
-        """Return whether `_scan` should see the pending message: it is complete, or breaks a limit."""
+        """Return whether the pending message is complete, or breaks a limit or a rule: `_scan` raises the error that
+        says so."""
         pending = self._pending
         reached, need, frames = measure(pending, self._measured)
-        if need == 0:
-            return True
         self._measured = reached
         self._frames += frames
         self._need = need
-        # A header that breaks a limit or a rule: `_scan` raises the error that says so.
-        return (
-            need > self.limits.message_bytes
+        if (
+            need == 0
+            or need > self.limits.message_bytes
             or self._frames >= self.limits.frames
             or (len(pending) >= reached + 2 and pending[reached] > 3)
-        )
+        ):
+            self._measured = self._frames = 0
+            return True
+        return False
 
     def _handshake(self, data: bytes) -> None:
-        """Parse GREETING and HANDSHAKE: few bytes, kept until a step is complete."""
         pos = 0
         if self.phase == GREETING:
             greeting.check_start(data)
@@ -315,12 +232,13 @@ class Connection:
             theirs = greeting.decode(data[: greeting.SIZE])
             self.phase = HANDSHAKE
             self._minor = 0 if theirs.major == 3 and theirs.minor == 0 else 1
-            if theirs.mechanism != self.mechanism.name:
+            if theirs.mechanism != MECHANISM:
                 raise ProtocolError(
                     f"the peer requires the security mechanism {theirs.mechanism.decode('ascii', 'replace')}, "
-                    f"this side {self.mechanism.name.decode()}"
+                    f"this side {MECHANISM.decode()}"
                 )
-            self._transmit(self.mechanism.start())
+            if not self.server:
+                self.handler.transmit(self._ready)
             pos = greeting.SIZE
         while self.phase == HANDSHAKE and pos < len(data):
             reached, need, _ = measure(bytearray(data), pos)
@@ -339,15 +257,14 @@ class Connection:
                     ProtocolError(f"the peer refused the connection: {commands.decode_error(body)}")
                 )
                 return
-            self._transmit(self.mechanism.receive(name, body))
-            if self.mechanism.done:
-                self._accept_peer()
+            if name != commands.READY:
+                raise ProtocolError(f"expected READY in the handshake, the peer sent {name!r}")
+            self._accept_peer(commands.decode_properties(body))
         if pos < len(data) and self.phase == TRAFFIC:
             self._scan(data, pos)
 
-    def _accept_peer(self) -> None:
+    def _accept_peer(self, properties: dict[bytes, bytes]) -> None:
         """Check the peer's metadata and finish the handshake."""
-        properties = self.mechanism.peer_properties
         socket_type = properties.get(b"socket-type", b"")
         if socket_type not in COMPATIBLE[self.socket_type]:
             raise ProtocolError(
@@ -363,10 +280,12 @@ class Connection:
             )
         peer = PeerInfo(socket_type, identity, self._minor, properties)
         self.peer = peer
-        # The owner may still refuse the peer (a duplicate identity, too many peers), so READY is sent after this.
+        # The owner may still refuse the peer (a duplicate identity, too many peers). So the listening side sends READY
+        # after this: a refused peer gets ERROR instead and never considers itself connected.
         self.handler.peer_ready(peer)
         if self.phase == HANDSHAKE:
-            self._transmit(self.mechanism.finish())
+            if self.server:
+                self.handler.transmit(self._ready)
             self.phase = TRAFFIC
 
     def _command(self, message: Message) -> None:
@@ -392,7 +311,3 @@ class Connection:
             self.handler.subscription(body[1:], True)
         elif body[:1] == b"\x00":
             self.handler.subscription(body[1:], False)
-
-    def _transmit(self, data: bytes) -> None:
-        if data:
-            self.handler.transmit(data)

@@ -7,7 +7,7 @@ as-server   1  0 or 1
 filler     31  zeros
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from polydomo.errors import ProtocolError
 
@@ -15,27 +15,17 @@ SIZE: Final = 64
 SIGNATURE_SIZE: Final = 10
 
 
-class Greeting:
-    """The fields of a peer's greeting."""
+class Greeting(NamedTuple):
+    """The fields of a peer's greeting that matter here."""
 
-    __slots__ = ("as_server", "major", "mechanism", "minor")
-
-    def __init__(self, major: int, minor: int, mechanism: bytes, as_server: bool) -> None:
-        self.major = major
-        self.minor = minor
-        self.mechanism = mechanism
-        self.as_server = as_server
+    major: int
+    minor: int
+    mechanism: bytes
 
 
-def encode(mechanism: bytes, as_server: bool) -> bytes:
-    """Encode a greeting of version 3.1."""
-    return (
-        b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f"
-        + b"\x03\x01"
-        + mechanism.ljust(20, b"\0")
-        + (b"\x01" if as_server else b"\x00")
-        + bytes(31)
-    )
+def encode(mechanism: bytes) -> bytes:
+    """Encode a greeting of version 3.1, with as-server 0."""
+    return b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01" + mechanism.ljust(20, b"\0") + bytes(32)
 
 
 def check_start(data: bytes) -> None:
@@ -64,4 +54,4 @@ def decode(data: bytes) -> Greeting:
     mechanism = data[12:32].rstrip(b"\0")
     if not mechanism or not all(0x20 < byte < 0x7F for byte in mechanism):
         raise ProtocolError(f"the peer's security mechanism {mechanism!r} is not a name")
-    return Greeting(data[10], data[11], mechanism, data[32] == 1)
+    return Greeting(data[10], data[11], mechanism)

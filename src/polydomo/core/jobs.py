@@ -1,0 +1,88 @@
+"""Jobs by their ids: finding them, how they ended, and hearing of jobs that are another client's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from polydomo.core.features.dedup import Dedup
+from polydomo.core.features.recovery import Recovery
+from polydomo.core.model import Client, Job
+from polydomo.core.result_history import JobResult
+from polydomo.core.states import ENDS, WAITING
+from polydomo.core.tracked_job import NO_OPTIONS, TrackedJob
+from polydomo.core.tracking import Tracking
+
+
+class Jobs:
+    """The tracked jobs of a broker, as its clients ask for them."""
+
+    def __init__(self, tracking: Tracking, dedup: Dedup, recovery: Recovery) -> None:
+        self.known = tracking.jobs  # all that have not ended, by id; a job may have several ids
+        self._tracking = tracking
+        self._dedup = dedup
+        self._recovery = recovery
+
+    def find(self, uid: str) -> TrackedJob | None:
+        """Return a tracked job that has not ended."""
+        return self.known.get(uid)
+
+    def find_by_key(self, service: bytes, key: bytes) -> TrackedJob | None:
+        """Return the job with this idempotency key that has not ended."""
+        return self._dedup.keys.get((service, key))
+
+    def remembered(self, uid: str) -> JobResult | None:
+        """Return how a job ended, if that is in memory."""
+        return self._dedup.history.get(uid, self._tracking.clock.now)
+
+    def recall(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
+        """Call `then` with how a job ended, now or when the disk has been read."""
+        ended = self.remembered(uid)
+        if ended is not None or self._tracking.store is None:
+            then(ended)
+        else:
+            self._tracking.store.read(uid, then)
+
+    def when_ended(self, job: Job, then: Callable[[], None]) -> None:
+        """Call `then` when a job has ended, and that is safe."""
+        if not isinstance(job, TrackedJob) or job.state in ENDS:
+            then()
+        else:
+            if job.waiters is None:
+                job.waiters = []
+            job.waiters.append(then)
+
+    def watch(self, client: Client, job: TrackedJob) -> TrackedJob:
+        """Let a client hear of a job that is not its own. Return what stands for it in those calls; no count has it."""
+        leader = job.leader or job
+        watching = self._tracking.stand_in(leader, client, leader.service, b"", NO_OPTIONS)
+        watching.leader = leader
+        watching.target = leader.target
+        watching.names = leader.names
+        watching.durable = leader.durable
+        if leader.watchers is None:
+            leader.watchers = []
+        leader.watchers.append(watching)
+        return watching
+
+    def unwatch(self, watching: TrackedJob) -> None:
+        """Stop notifying a watcher."""
+        watchers = None if watching.leader is None else watching.leader.watchers
+        if watchers is not None and watching in watchers:
+            watchers.remove(watching)
+
+    def detach(self, job: Job) -> None:
+        """Take a durable job from a client that will be told nothing more of it unasked.
+
+        The job keeps its client from nothing then. Others of the same client are still its neighbours in a queue.
+        """
+        client = job.client
+        if not isinstance(job, TrackedJob) or not job.durable or client.gone:
+            return
+        if client.shadow is None:
+            client.shadow = self._recovery.absent(client.name, client.dialect)
+        waits = job.state == WAITING
+        if waits:
+            self._tracking.scheduler.unqueue(job)
+        self._tracking.accounting.hand_over(job, client.shadow)
+        if waits:
+            self._tracking.scheduler.place(job, False)
