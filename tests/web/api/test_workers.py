@@ -89,7 +89,7 @@ def test_a_poll_whose_connection_is_lost_gets_nothing_more(desk: Desk) -> None:
 
 def test_an_attempt_that_took_too_long_is_superseded(desk: Desk) -> None:
     service = fresh()
-    path = desk.job(service, b"x", "timeout=0.1")
+    path = desk.job(service, b"x", "timeout=2")  # for the second attempt, too, which six requests precede
     slow = desk.poll(service, worker="slow")
     fast = desk.poll(service, worker="fast")
     for what in ("partials", "events", "heartbeat", "result", "failure"):
