@@ -57,9 +57,13 @@ class Engine:
     @staticmethod
     def _serve(engine: sql.Engine, theirs: socket.socket) -> None:
         # A socket that is closed with unread data resets the connection, where a pipe would only end.
-        with theirs, contextlib.suppress(ConnectionError):
-            with theirs.makefile("rb") as source, theirs.makefile("wb") as sink:
-                Server(engine, source, sink).serve()
+        with (
+            theirs,
+            contextlib.suppress(ConnectionError),
+            theirs.makefile("rb") as source,
+            theirs.makefile("wb") as sink,
+        ):
+            Server(engine, source, sink).serve()
 
 
 class Serving:

@@ -139,10 +139,10 @@ class StartAttempt(JobOperation):
         return None
 
 
-class AddRecord(JobOperation):
-    """Add a record with a body to a job."""
+class AddEvent(JobOperation):
+    """Add an event. Events are not fenced: they are accepted from any attempt, also after the job's end."""
 
-    record: PartialRecord | EventRecord
+    record: EventRecord
 
     @property
     def size(self) -> int:
@@ -153,14 +153,14 @@ class AddRecord(JobOperation):
         return None
 
 
-class AddEvent(AddRecord):
-    """Add an event. Events are not fenced: they are accepted from any attempt, also after the job's end."""
-
-
-class AddPartial(AddRecord):
+class AddPartial(JobOperation):
     """Add a partial reply."""
 
     record: PartialRecord
+
+    @property
+    def size(self) -> int:
+        return OVERHEAD + len(self.record.body)
 
     def apply_to(self, batch: WriteBatch, job: JobProgress) -> StoreRefusal | None:
         refusal = _fence(batch, job, self.record.attempt, self.record.at)
@@ -168,7 +168,8 @@ class AddPartial(AddRecord):
             return refusal
         job.size_out += len(self.record.body)
         batch.save_progress(job)
-        return super().apply_to(batch, job)
+        batch.add_record(job, self.record)
+        return None
 
 
 class AddAlias(JobOperation):

@@ -14,8 +14,9 @@ from polydomo.core.services import RESERVED
 from polydomo.core.targets import Target
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.dialects import targets
+from polydomo.dialects.client_base import ClientBase
 from polydomo.dialects.nfp import json_bodies, messages
-from polydomo.dialects.nfp.broker_client_variants import NorfabClient, PlainClient, PushClient, VariantBase
+from polydomo.dialects.nfp.broker_client_variants import NorfabClient, PlainClient, PushClient
 from polydomo.dialects.nfp.messages import CLIENT, COMMANDS, ClientCommand, Form, is_valid_uuid
 from polydomo.dialects.nfp.replies import NorfabReplies, Replies, make_envelope
 from polydomo.dialects.nfp.worker_queries import WORKERS, WorkerQuery
@@ -37,7 +38,7 @@ class NfpClient:
         self.form = form
         self.push = push
         self.replies: Replies
-        self.variant: VariantBase
+        self.variant: ClientBase
         if form.norfab:
             self.replies = NorfabReplies(form, session.link)
             self.variant = NorfabClient(session, self.replies)

@@ -18,28 +18,17 @@ from polydomo.dialects.nfp import json_bodies
 from polydomo.dialects.nfp.broker_worker import RESULT_READY
 from polydomo.dialects.nfp.messages import ACCEPTED, CREATED, OK
 from polydomo.dialects.nfp.replies import Replies, merge_gathered, target_of, uuid_of
-from polydomo.dialects.session import PeerConnection, Session
+from polydomo.dialects.session import Session
 from polydomo.wire.frames import EMPTY_BODY, frame, head
 
 
-class VariantBase(ClientBase):
-    """A client of any variant, with the messages that are sent to it."""
-
-    def __init__(self, session: Session, replies: Replies, resumed: bool = False) -> None:
-        super().__init__(session, replies.form.name, resumed)
-        self._replies = replies
-
-    def reattach(self, link: PeerConnection) -> None:
-        self._replies.link = link
-        super().reattach(link)
-
-
-class PlainClient(VariantBase):
+class PlainClient(ClientBase):
     """A client that is sent nothing but one RESPONSE per command. The end of its jobs need not interest it, so it is
     not paused when too many of them are unfinished: more are refused (see `NfpClient`)."""
 
     def __init__(self, session: Session, replies: Replies) -> None:
-        super().__init__(session, replies)
+        super().__init__(session, replies.form.name)
+        self._replies = replies
         self._accepted: dict[Job, None] = {}  # jobs with their reply: what happens later is not sent
 
     def hold(self) -> None:
@@ -76,8 +65,12 @@ class PlainClient(VariantBase):
             self._replies.respond_failure(job, failure)
 
 
-class PushClient(VariantBase):
+class PushClient(ClientBase):
     """A client that is told everything about its jobs as it happens."""
+
+    def __init__(self, session: Session, replies: Replies) -> None:
+        super().__init__(session, replies.form.name)
+        self._replies = replies
 
     def accepted(self, job: Job) -> None:
         self._replies.respond_accepted(job, b"QUEUED", job.names if isinstance(job, TrackedJob) else None)
@@ -113,11 +106,12 @@ class PushClient(VariantBase):
         self.event(job, name, "gathered", pack([piece]))
 
 
-class NorfabClient(VariantBase):
+class NorfabClient(ClientBase):
     """norfab's own client. It waits for exactly the workers in its 202, which is sent when they are known."""
 
     def __init__(self, session: Session, replies: Replies) -> None:
-        super().__init__(session, replies, resumed=True)
+        super().__init__(session, replies.form.name, resumed=True)
+        self._replies = replies
         self._workers: dict[Job, list[bytes]] = {}  # names in the job's 202
         self._result_ready: dict[Job, dict[bytes, bytes]] = {}  # held back `result_ready` events by worker
         self._tail_service = b""  # of the last 202, whose end is mostly the same

@@ -8,9 +8,9 @@ that job's token, and a client mostly repeats the head of its last POST. Both ar
 
 from __future__ import annotations
 
+from polydomo.dialects.client_base import ClientBase
 from polydomo.dialects.nfp import json_bodies
 from polydomo.dialects.nfp.broker_client import NfpClient
-from polydomo.dialects.nfp.broker_client_variants import VariantBase
 from polydomo.dialects.nfp.broker_worker import NfpWorker
 from polydomo.dialects.nfp.messages import (
     BROKER,
@@ -27,7 +27,7 @@ from polydomo.dialects.session import PeerConnection, Session, SessionContext
 from polydomo.wire.frames import Message, shown
 
 
-class NfpSession(PeerSession[VariantBase, NfpWorker]):
+class NfpSession(PeerSession[ClientBase, NfpWorker]):
     """One NFP peer: a client, a worker, or both."""
 
     def __init__(self, context: SessionContext, link: PeerConnection) -> None:
@@ -75,6 +75,11 @@ class NfpSession(PeerSession[VariantBase, NfpWorker]):
         else:
             self._client_in(known[1]).receive(known[0], message)
         return True
+
+    def reattach(self, link: PeerConnection) -> None:
+        if self.commands is not None:
+            self.commands.replies.link = link
+        super().reattach(link)
 
     def replace_client(self, form: Form, push: bool = False) -> NfpClient:
         """Begin with a new client, in this form."""
