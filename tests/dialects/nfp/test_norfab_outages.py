@@ -179,6 +179,7 @@ def test_a_job_that_ended_while_the_broker_was_away_is_not_run_again(site: Norfa
     future = site.client.submit("blue", "hold", "any", line="x", log=str(log), gate=str(gate))
     until(lambda: ran(log))
     until(lambda: site.dispatched(future))
+    until(lambda: site.stored([future]))  # the 202 may come before the attempt is on disk
     site.broker.kill()
     gate.touch()
     site.broker.start_again()
