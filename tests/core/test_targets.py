@@ -165,6 +165,19 @@ def test_or_until_it_expires(bench: Bench) -> None:
     assert not bench.broker.services
 
 
+def test_workers_that_come_while_a_durable_job_for_all_is_being_stored_get_their_parts(bench: Bench) -> None:
+    keeper = Keeping(bench)
+    client = Listener(bench.broker, b"c")
+    client.send(b"s", Options(uid="u", durable=True, target=Target(ALL)))
+    workers = [bench.worker(b"s", name=b"w1"), bench.worker(b"s", name=b"w2")]
+    keeper.commit()
+    check(bench.broker)
+    bench.at(1.1)
+    assert client.of("assigned") == [[b"w1", b"w2"]]
+    assert [len(worker.jobs) for worker in workers] == [1, 1]
+    check(bench.broker)
+
+
 def test_names_that_are_not_here_are_waited_for(bench: Bench) -> None:
     here = bench.worker(b"s", name=b"w1")
     client = Listener(bench.broker, b"c")

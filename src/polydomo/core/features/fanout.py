@@ -71,9 +71,7 @@ class Fanout(Feature):
     def on_register(self, worker: Worker, service: Service) -> None:
         """Wait a moment for more workers, then give the jobs that waited for the first one to all of them."""
         for job, convening in self._convening.get(service, {}).items():
-            if convening.settle is None:
-                convening.settle = CallTimer(self.convene, job)
-                self._tracking.timers.set(convening.settle, self._tracking.clock.now + SETTLE)
+            self._settle(job, convening)
 
     def on_close(self) -> None:
         for job in list(self._tracking.jobs.values()):
@@ -179,6 +177,13 @@ class Fanout(Feature):
         if expiry < FOREVER:
             convening.expiry = CallTimer(self.expire, job)
             self._tracking.timers.set(convening.expiry, expiry)
+        if job.service.names:  # workers that came while the job was being stored
+            self._settle(job, convening)
+
+    def _settle(self, job: TrackedJob, convening: _Convening) -> None:
+        if convening.settle is None:
+            convening.settle = CallTimer(self.convene, job)
+            self._tracking.timers.set(convening.settle, self._tracking.clock.now + SETTLE)
 
     def _place_parts(self, job: TrackedJob, gather: Gather, indices: list[int]) -> None:
         for index in indices:
