@@ -2,8 +2,9 @@
 
 The C library keeps freed blocks between blocks that are still in use. That is fast: taking fresh pages from the system
 for each large message doubles the time spent on it. But after a burst of large messages most of the heap may stay
-unused for good. So the size of the process is checked every second, and once the unused part has grown by a small share
-of `limits.memory`, the heap is trimmed.
+unused for good. So the size of the process is checked several times a second, and once the unused part has grown by a
+small share of `limits.memory`, the heap is trimmed (10 ms for 2 GiB). Peers that are cut at the limit leave up to 150
+MiB of such gaps in a second.
 """
 
 from __future__ import annotations

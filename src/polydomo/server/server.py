@@ -55,7 +55,7 @@ DRIFT = 0.001
 INSPECTION = 5.0
 
 # Seconds between two inspections of the heap.
-HEAP_INSPECTION = 1.0
+HEAP_INSPECTION = 0.25
 
 # Seconds that peers have to read their last messages when the broker stops.
 LINGER = 1.0
