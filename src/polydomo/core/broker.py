@@ -309,13 +309,13 @@ class Broker:
         service = job.service
         service.running -= 1
         job.size_out += len(body)
-        if isinstance(job, TrackedJob):
-            self._tracking.replied(job, body)
-        else:
+        if not job.tracked:
             client = job.client
             if not client.gone:
                 client.port.final(job, body)
             self.accounting.ended(job, None)
+        elif isinstance(job, TrackedJob):
+            self._tracking.replied(job, body)
         queue = service.queue
         if (
             queue.waiting

@@ -108,7 +108,7 @@ class Scheduler:
         service.running += 1
         deadline = now + (job.attempt_timeout or service.policy.timeout)
         job.attempt_deadline = deadline
-        if isinstance(job, TrackedJob):
+        if job.tracked and isinstance(job, TrackedJob):
             self._hooks.dispatched(job)
         worker.running[token] = job
         worker.last_sent = now
@@ -225,9 +225,14 @@ class Scheduler:
 
     def queue(self, service: Service, job: Job, first: bool = False) -> None:
         """Queue a job after its client's others; before all others if it has waited already (`first`)."""
-        queue = service.queue if not job.tracked else self._queue_of(service, job)
         job.state = NEXT[job.state][QUEUE]
-        job.expires = self._expiry(job)
+        if job.tracked:
+            queue = self._queue_of(service, job)
+            job.expires = self.expiry(job)
+        else:  # without the calls of `expiry`
+            queue = service.queue
+            wait = job.client.wait
+            job.expires = self._clock.now + (wait if wait >= 0 else service.policy.wait)
         if first:
             queue.add_first(job, job.client)
         else:
@@ -333,9 +338,6 @@ class Scheduler:
         if not isinstance(job, TrackedJob):
             return b""
         return self._hooks.holder_of(job) if job.resource else job.pinned_worker
-
-    def _expiry(self, job: Job) -> float:
-        return self._clock.now + self.queue_timeout(job) if not job.tracked else self.expiry(job)
 
     def _retries(self, job: Job) -> int:
         """Return how many attempts a job has after the first. Clients that ask again by themselves need none, but what
