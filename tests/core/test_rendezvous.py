@@ -1,4 +1,4 @@
-"""core/sharing: a service's resources among its workers."""
+"""core: a service's resources among its workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""core/alarms: when to look at what."""
+"""core: when timers fire."""
 
 from __future__ import annotations
 

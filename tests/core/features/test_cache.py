@@ -12,7 +12,7 @@ from polydomo.core.model import Job
 from polydomo.core.policy import Policy
 from polydomo.core.states import DONE, REMEMBERING
 from polydomo.core.tracked_job import Options, TrackedJob
-from tests.core.test_durable import FakeKeeper
+from tests.core.features.test_durability import FakeKeeper
 from tests.support.core import Bench, FakeClient, check_empty
 
 
