@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 # processes, and each would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test test-plain lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel coverage release-check soak fuzz-api survival abuse clean
+.PHONY: help setup demo test lint-and-test test-plain lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel coverage release-check soak fuzz-api survival abuse clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,9 +37,12 @@ docs: setup      ## regenerate the reference pages that are made from the code
 	$(BIN)/python tools/make_reference.py
 
 test: setup      ## everything: lint, the whole suite, and the hot packages' suite again on the compiled wheel
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint wheel
-	@$(MAKE) --no-print-directory test-plain
+	@$(MAKE) --no-print-directory -j 2 --output-sync=line wheel lint-and-test # the compiler uses one core
 	@$(MAKE) --no-print-directory test-wheel WHEEL=
+
+lint-and-test:
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory test-plain
 
 test-plain: setup ## the whole suite on the source
 	@sh tools/system_packages.sh
@@ -65,7 +68,7 @@ TESTS ?= tests/wire tests/core tests/dialects tests/abuse tests/test_everyone.py
 WHEEL ?= wheel # empty: test the wheel that is in dist/
 
 test-wheel: $(WHEEL) ## run the suite against the compiled wheel in an environment of its own
-	$(BIN)/python tools/test_wheel.py -n 2 -q $(TESTS)
+	$(BIN)/python tools/test_wheel.py -n 4 -q $(TESTS)
 
 release-check: setup ## build sdist and wheel, install each into an empty environment, start a broker and a worker, call
 	$(BIN)/python tools/release_check.py

@@ -25,8 +25,9 @@ from tests.support.peers import Manager
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-# Seconds for an honest query after a hostile one: as promised, and on a machine that has other things to do.
-SOON, SOME_TIME = 2.0, 15.0
+# Seconds for an honest query after a hostile one: as promised, and in the suite, beside other tests. There the engine's
+# time limit may end the honest query as well; it is asked again, as a user would.
+SOON, SOME_TIME = 2.0, 60.0
 
 # Seconds for a query that must wait for an engine to be replaced.
 PATIENCE = 300.0
@@ -87,6 +88,14 @@ class Service:
         assert (status, found["reason"]) == (502, "worker-error"), (sql[:200], found, self.said())
         return found["account"]["kind"], found["detail"]
 
+    def ask_honestly(self, soon: float) -> tuple[tuple[str, str], float]:
+        """The answer to a query that means no harm, and the seconds that it took."""
+        begin = time.monotonic()
+        answer = self.ask("SELECT 1")
+        while answer[0] == "TooLong" and time.monotonic() < begin + soon:
+            answer = self.ask("SELECT 1")
+        return answer, time.monotonic() - begin
+
     def said(self) -> str:
         self.log.seek(0)
         return self.log.read()
@@ -99,7 +108,7 @@ class Service:
         _, alive = psutil.wait_procs(children, timeout=30)
         said = self.said()
         self.log.close()
-        assert code == (0 if number == signal.SIGTERM else -number), said
+        assert code == (-number if number == signal.SIGKILL else 0), said
         assert not alive
         assert list(self.temporary.iterdir()) == []
 
@@ -109,7 +118,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, no_java: None, full: bool)
     with BrokerProcess(http=True) as broker:
         made = Service(tmp_path_factory.mktemp("sql"), broker)
         yield made
-        made.stop(signal.SIGKILL if full else signal.SIGTERM)
+        made.stop(signal.SIGKILL if full else signal.SIGINT)
 
 
 def test_after_every_hostile_query_an_honest_one_is_answered(service: Service, full: bool) -> None:
@@ -119,9 +128,7 @@ def test_after_every_hostile_query_an_honest_one_is_answered(service: Service, f
     slowest, kinds, wrong = 0.0, Counter[str](), []
     for text in texts:
         kind, said = service.ask(text)
-        begin = time.monotonic()
-        honest = service.ask("SELECT 1")
-        took = time.monotonic() - begin
+        honest, took = service.ask_honestly(soon)
         if full:
             print(f"{took:.2f} s after {kind or 'rows':12} {text[:80]}", flush=True)
         if honest != ("", "[[1]]") or took > soon:
@@ -143,8 +150,9 @@ def test_queries_that_cannot_be_interrupted_do_not_keep_their_places(service: Se
         asked = [pool.submit(service.ask, hostile_sql.REGEX[0]) for _ in range(4)]
         kinds = {one.result()[0] for one in asked}
     assert kinds == {"TooLong"}
-    begin = time.monotonic()
-    assert service.ask("SELECT 1") == ("", "[[1]]")
-    assert time.monotonic() - begin < (SOON if full else SOME_TIME)
+    soon = SOON if full else SOME_TIME
+    honest, took = service.ask_honestly(soon)
+    assert honest == ("", "[[1]]")
+    assert took < soon
     if full:
         assert service.ask("SELECT 'abc' RLIKE 'b'") == ("", "[[True]]")

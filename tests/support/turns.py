@@ -27,7 +27,7 @@ PAGES = tuple(
 OWN = (
     "tests/abuse/test_sql.py",
     "tests/pipeline/test_cluster.py",
-    "tests/pipeline/test_serve_process.py",
+    "tests/pipeline/test_run_process.py",
     "tests/cli/test_shows.py::test_the_demo_succeeds",
     *PAGES,
 )
