@@ -212,17 +212,17 @@ def sums() -> list[Column]:
 
 def measure(spark: SparkSession, folder: Path, options: argparse.Namespace) -> Speed:
     """Measure all of them in alternation. Each reads the same files and writes its own."""
-    from polydomo.pipeline.edit import Piece
-    from polydomo.pipeline.scan import Store, scan
+    from polydomo.pipeline.edit import TableFile
+    from polydomo.pipeline.scan import FileStore, scan
     from polydomo.pipeline.tables.service_minutes import COLUMNAR, merge
     from polydomo.pipeline.tables.silver import JOBS
     from polydomo.pipeline.tables.sketches import RANKS
 
     files = sorted((folder / "jobs").glob("*.parquet"))
-    pieces = [Piece(f"file://{path}", 0, path.stat().st_size, None, None) for path in files]
+    pieces = [TableFile(f"file://{path}", 0, path.stat().st_size, None, None) for path in files]
 
     def ours(_: DataFrame) -> DataFrame:
-        return merge(scan(spark, Store({}), JOBS, pieces, COLUMNAR))
+        return merge(scan(spark, FileStore({}), JOBS, pieces, COLUMNAR))
 
     percentiles = [f"{time}_{label}" for time in TIMES for label in RANKS]
     ways: dict[str, Callable[[DataFrame], DataFrame]] = {

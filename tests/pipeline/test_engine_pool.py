@@ -14,7 +14,7 @@ from polydomo.errors import ConfigError
 from polydomo.pipeline import engine_pool
 from polydomo.pipeline import engine_wire as wire
 from polydomo.pipeline.engine_pool import Engines
-from polydomo.pipeline.sql import Bounds, NotAllowed, Progress, Request, SparkLost, TooLong
+from polydomo.pipeline.sql import Bounds, NotAllowed, QueryProgress, Request, SparkLost, TooLong
 
 LIGHT = Request("SELECT 1")
 HEAVY = Request("SELECT heavy")
@@ -93,7 +93,7 @@ class Stage:
         return await asyncio.wait_for(self.started[light].get(), 10)
 
     def ask(self, request: Request) -> asyncio.Task[bytes]:
-        self.told: list[Progress] = []
+        self.told: list[QueryProgress] = []
         self.pieces: list[bytes] = []
         return asyncio.create_task(self.engines.run(request, self.told.append, self.pieces.append))
 
@@ -113,11 +113,11 @@ def test_light_queries_have_an_engine_of_their_own() -> None:
         asked = stage.ask(LIGHT)
         found = await light.run()
         assert (found.request, found.heavy) == (LIGHT, False)
-        light.say(wire.Told(found.id, Progress(tasks=3)))
-        light.say(wire.Piece(found.id, b"a"))
+        light.say(wire.Told(found.id, QueryProgress(tasks=3)))
+        light.say(wire.ResultPart(found.id, b"a"))
         light.say(wire.Done(found.id, b"b"))
         assert await asked == b"b"
-        assert (stage.told, stage.pieces) == ([Progress(tasks=3)], [b"a"])
+        assert (stage.told, stage.pieces) == ([QueryProgress(tasks=3)], [b"a"])
         asked = stage.ask(HEAVY)
         light.say(wire.TooHeavy((await light.run()).id))
         heavy.say(wire.Done((await heavy.run()).id, b"c"))

@@ -13,7 +13,7 @@ import pytest
 from pyspark.testing import assertDataFrameEqual
 
 from polydomo.pipeline import edit, rewrite
-from polydomo.pipeline.lake import Lake, Piece
+from polydomo.pipeline.lake import Lake, TableFile
 from polydomo.pipeline.places import places_for
 from polydomo.pipeline.refresh import Span, _span, refresh
 from polydomo.pipeline.session import prepare
@@ -45,7 +45,7 @@ def span(bounds: tuple[int, int] | None, day: date | None = FIRST) -> Span | Non
         return bounds
 
     lake = SimpleNamespace(spec=lambda _name: JOBS, bounds=found)
-    found_span = _span(cast(Lake, lake), {"jobs": [Piece("file", 1, 1, day, cast(Any, None))]})
+    found_span = _span(cast(Lake, lake), {"jobs": [TableFile("file", 1, 1, day, cast(Any, None))]})
     assert "deadline" not in asked
     return found_span
 

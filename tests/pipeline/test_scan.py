@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from polydomo.pipeline.edit import Piece
-from polydomo.pipeline.scan import Store, _dealt, scan
+from polydomo.pipeline.edit import TableFile
+from polydomo.pipeline.scan import FileStore, _dealt, scan
 from polydomo.pipeline.tables.service_minutes import SERVICE_MINUTE
 from polydomo.pipeline.tables.silver import JOBS
 from tests.pipeline.tables.silver_rows import silver
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def pieces(folder: Path) -> list[Piece]:
+def pieces(folder: Path) -> list[TableFile]:
     found = sorted(folder.glob("*.parquet"))
-    return [Piece(f"file://{path}", 0, path.stat().st_size, None, cast(Any, None)) for path in found]
+    return [TableFile(f"file://{path}", 0, path.stat().st_size, None, cast(Any, None)) for path in found]
 
 
 def from_files(spark: SparkSession, folder: Path) -> DataFrame:
     columnar = SERVICE_MINUTE.columnar["jobs"]
-    return SERVICE_MINUTE.merge(scan(spark, Store({}), JOBS, pieces(folder), columnar))
+    return SERVICE_MINUTE.merge(scan(spark, FileStore({}), JOBS, pieces(folder), columnar))
 
 
 @pytest.mark.spark
@@ -67,20 +67,20 @@ def test_a_file_of_an_older_version_lacks_a_column(spark: SparkSession, tmp_path
 
 def test_files_are_dealt_by_size() -> None:
     given = [SimpleNamespace(path=str(size), size=size) for size in (1, 2, 3, 4, 90, 100)]
-    assert _dealt(cast(list[Piece], given), 3) == [["100"], ["90"], ["4", "3", "2", "1"]]
-    assert _dealt(cast(list[Piece], given[:2]), 8) == [["2"], ["1"]]
+    assert _dealt(cast(list[TableFile], given), 3) == [["100"], ["90"], ["4", "3", "2", "1"]]
+    assert _dealt(cast(list[TableFile], given[:2]), 8) == [["2"], ["1"]]
     assert _dealt([], 8) == []
 
 
 def test_tasks_are_not_told_how_to_get_at_the_catalog() -> None:
     said = {"uri": "postgresql://me:secret@db/iceberg", "s3.region": "eu", "py-io-impl": "x", "token": "t"}
-    assert Store.of(said) == Store({"s3.region": "eu", "py-io-impl": "x"})
+    assert FileStore.of(said) == FileStore({"s3.region": "eu", "py-io-impl": "x"})
 
 
 def test_elsewhere_files_are_opened_as_pyiceberg_does(tmp_path: Path) -> None:
     """Remote files are opened with the file IO that pyiceberg is configured for."""
     (tmp_path / "a").write_bytes(b"here")
-    store = Store.of({"py-io-impl": "tests.pipeline.test_scan.Somewhere", "client.root": str(tmp_path)})
+    store = FileStore.of({"py-io-impl": "tests.pipeline.test_scan.Somewhere", "client.root": str(tmp_path)})
     with store.open("elsewhere://bucket/a") as source:
         assert source.read() == b"here"
     with store.open(f"file://{tmp_path}/a") as source:

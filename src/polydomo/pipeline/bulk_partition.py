@@ -80,7 +80,7 @@ class Order:
         yield from Partition(self, *_task()).run(batches)
 
 
-class Piece:
+class RowSlice:
     """Rows that are returned together."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
@@ -113,12 +113,12 @@ class Partition:
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send all rows and yield them with their results."""
         loop = shared_loop()
-        under_way: deque[Piece] = deque()
+        under_way: deque[RowSlice] = deque()
         try:
             for batch in batches:
                 start = 0
                 while start < batch.num_rows:
-                    piece = Piece(batch.slice(start, self._rows(batch)))
+                    piece = RowSlice(batch.slice(start, self._rows(batch)))
                     start += piece.batch.num_rows
                     under_way.append(piece)
                     loop.run(self._feed(piece))
@@ -135,7 +135,7 @@ class Partition:
         size = max(self._size, batch.nbytes / batch.num_rows)
         return max(1, min(PIECE, int(PIECE_BYTES / max(size, 1.0))))
 
-    async def _feed(self, piece: Piece) -> None:
+    async def _feed(self, piece: RowSlice) -> None:
         """Send all rows of a piece; return when the last one is sent."""
         carrier = self._carrier
         if carrier is None:
@@ -158,7 +158,7 @@ class Partition:
                     continue
             await carrier.send((piece, place), piece.ids[place], sent)
 
-    def _places(self, piece: Piece) -> Iterable[int]:
+    def _places(self, piece: RowSlice) -> Iterable[int]:
         """Return the order in which the rows are sent. Sorted ids are adjacent in the index of the broker's store, so
         that it writes fewer pages: about a tenth less work, in three noisy rounds."""
         places = range(len(piece.ids))
@@ -179,7 +179,7 @@ class Partition:
         )
         return ClientCarrier(errand, self._ended, client)
 
-    def _finish(self, piece: Piece) -> pa.RecordBatch:
+    def _finish(self, piece: RowSlice) -> pa.RecordBatch:
         piece.done.result()
         shared_loop().run(self._trace_rest(piece))
         found = with_ends(piece, self._records, self.order)
@@ -188,7 +188,7 @@ class Partition:
         self._size = (self._size + found.nbytes / found.num_rows) / 2
         return found
 
-    def _ended(self, row: tuple[Piece, int], end: End) -> None:
+    def _ended(self, row: tuple[RowSlice, int], end: End) -> None:
         piece, place = row
         if self.order.durable and end.sent is not None:
             self._ended_ids.append(piece.ids[place])
@@ -213,7 +213,7 @@ class Partition:
         for row in msgspec.json.decode(said):
             self._records[row[0]] = row
 
-    async def _trace_rest(self, piece: Piece) -> None:
+    async def _trace_rest(self, piece: RowSlice) -> None:
         if self._tracing:
             await asyncio.wait(self._tracing)
         pairs = zip(piece.ids, piece.ends, strict=True)
@@ -224,7 +224,7 @@ class Partition:
             await self._ask(list(gone))
 
 
-def with_ends(piece: Piece, records: dict[str, list[Any]], order: Order) -> pa.RecordBatch:
+def with_ends(piece: RowSlice, records: dict[str, list[Any]], order: Order) -> pa.RecordBatch:
     """Return the original rows, without the added request columns, and the outcome of each."""
     batch = piece.batch
     kept = [place for place, name in enumerate(batch.schema.names) if name not in (BODY, KEY)]

@@ -49,7 +49,7 @@ class Conflict(PolydomoError):
     hint = "run only one of 'polydomo spark run', 'backfill' and 'compact' on the same tables at a time"
 
 
-class Piece(NamedTuple):
+class TableFile(NamedTuple):
     """One file of a table. `data`: its manifest entry."""
 
     path: str
@@ -63,7 +63,11 @@ class Edit:
     """One change of one table, based on the current snapshot."""
 
     def __init__(
-        self, spec: TableSpec, table: Table, read: Callable[[Table], list[Piece]], commits: threading.RLock
+        self,
+        spec: TableSpec,
+        table: Table,
+        read: Callable[[Table], list[TableFile]],
+        commits: threading.RLock,
     ) -> None:
         self.spec = spec
         self._table = table
@@ -91,11 +95,11 @@ class Edit:
         """Return the table as a pyiceberg object."""
         return self._table
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[TableFile]:
         """Return the files of the current snapshot."""
         return self._read(self._table)
 
-    def overlapping(self, column: str, low: Any, high: Any) -> list[Piece]:
+    def overlapping(self, column: str, low: Any, high: Any) -> list[TableFile]:
         """Return the files that may have rows with `low` ≤ column ≤ `high`."""
         from pyiceberg.conversions import from_bytes
 
@@ -116,7 +120,7 @@ class Edit:
                 found.append(piece)
         return found
 
-    def write(self, spark: SparkSession, rows: DataFrame) -> list[Piece]:
+    def write(self, spark: SparkSession, rows: DataFrame) -> list[TableFile]:
         """Write these rows with Spark and return the files, which are not part of the table yet. If the table has a
         sort order, the rows must be sorted by it."""
         from pyspark.sql import functions as F
@@ -138,7 +142,7 @@ class Edit:
         )
         return self.described(found.path for found in files.listing(spark, folder, deep=True))
 
-    def write_arrow(self, rows: pa.Table) -> list[Piece]:
+    def write_arrow(self, rows: pa.Table) -> list[TableFile]:
         """Write a few rows without Spark and return the files."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -158,7 +162,7 @@ class Edit:
                     pq.write_table(found.slice(first, most), place, compression="zstd")
         return self.described(paths)
 
-    def described(self, paths: Iterable[str]) -> list[Piece]:
+    def described(self, paths: Iterable[str]) -> list[TableFile]:
         """Return manifest entries for these files, read from their footers."""
         wanted = list(paths)
         with ThreadPoolExecutor(_THREADS) as pool:
@@ -168,8 +172,8 @@ class Edit:
         self,
         kind: Kind,
         *,
-        add: Sequence[Piece] = (),
-        remove: Sequence[Piece] = (),
+        add: Sequence[TableFile] = (),
+        remove: Sequence[TableFile] = (),
         notes: Mapping[str, str] | None = None,
     ) -> int:
         """Commit one snapshot that adds and removes files and carries the notes. Return its id."""
@@ -219,12 +223,12 @@ def _raw(value: Any) -> Any:
     return (value - _EPOCH).days if isinstance(value, date) else value
 
 
-def piece_of(file: DataFile) -> Piece:
+def piece_of(file: DataFile) -> TableFile:
     """Convert a manifest entry."""
     value = file.partition[0]
     if isinstance(value, int):
         value = _EPOCH + timedelta(days=value)
-    return Piece(file.file_path, file.record_count, file.file_size_in_bytes, value, file)
+    return TableFile(file.file_path, file.record_count, file.file_size_in_bytes, value, file)
 
 
 def notes_of(snapshot: Snapshot | None) -> dict[str, str]:

@@ -28,7 +28,7 @@ from polydomo.errors import ConfigError, PolydomoError
 from polydomo.pipeline import engine_wire as wire
 from polydomo.pipeline import guard
 from polydomo.pipeline.places import Places
-from polydomo.pipeline.sql import Bounds, Heavy, Progress, Request, SparkLost, TooLong
+from polydomo.pipeline.sql import Bounds, Heavy, QueryProgress, Request, SparkLost, TooLong
 
 logger = structlog.get_logger("polydomo")
 
@@ -157,7 +157,7 @@ class Link:
         request: Request,
         *,
         heavy: bool,
-        tell: Callable[[Progress], None],
+        tell: Callable[[QueryProgress], None],
         piece: Callable[[bytes], None],
     ) -> bytes:
         """Return the last part of a query's result; `piece` gets the parts before it. Raise Heavy or Lost for a query
@@ -172,7 +172,7 @@ class Link:
                     match await said.get():
                         case wire.Told(_, progress):
                             tell(progress)
-                        case wire.Piece(_, data):
+                        case wire.ResultPart(_, data):
                             piece(data)
                         case wire.Done(_, data):
                             return data
@@ -234,7 +234,7 @@ class Link:
                 timer.cancel()
 
     def _hear(self, message: wire.About) -> None:
-        over = not isinstance(message, wire.Told | wire.Piece)
+        over = not isinstance(message, wire.Told | wire.ResultPart)
         if message.id in self._ending:
             if over:
                 self._ending.pop(message.id).cancel()
@@ -286,7 +286,7 @@ class Engines:
         await asyncio.gather(*[link.close(PATIENCE) for link in self._links])
 
     async def run(
-        self, request: Request, tell: Callable[[Progress], None], piece: Callable[[bytes], None]
+        self, request: Request, tell: Callable[[QueryProgress], None], piece: Callable[[bytes], None]
     ) -> bytes:
         """Return the last part of a query's result; `piece` gets the parts before it. A query that did not cause the
         end of its engine is retried once."""

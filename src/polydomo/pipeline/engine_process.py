@@ -26,7 +26,7 @@ import msgspec
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import engine_wire as wire
 from polydomo.pipeline import sql
-from polydomo.pipeline.sql import MIB, Bounds, Engine, Heavy, Progress
+from polydomo.pipeline.sql import MIB, Bounds, Engine, Heavy, QueryProgress
 
 # Seconds between two progress checks.
 LOOK: Final = 0.25
@@ -68,7 +68,9 @@ class Server:
         self._source = source
         self._sink = sink
         self._on_lost = on_lost
-        self._running: dict[int, Progress | None] = {}  # the last progress sent; None: no progress wanted
+        self._running: dict[
+            int, QueryProgress | None
+        ] = {}  # the last progress sent; None: no progress wanted
         self._lock = threading.Lock()
         # A cancelled query may take a moment to end: the next one does not wait for it.
         self._queries = ThreadPoolExecutor(2 * engine.bounds.queries, thread_name_prefix="query")
@@ -82,7 +84,7 @@ class Server:
         self._send(wire.Ready())
         while (message := wire.read(self._source)) is not None:
             if isinstance(message, wire.Run):
-                self._running[message.id] = Progress() if message.request.progress else None
+                self._running[message.id] = QueryProgress() if message.request.progress else None
                 self._queries.submit(self._run, message)
             elif isinstance(message, wire.Cancel) and message.id in self._running:
                 self._looks.submit(self._engine.cancel, self._group(message.id))
@@ -95,11 +97,11 @@ class Server:
         last: wire.Done | wire.Failed | wire.TooHeavy
         try:
             if request.progress:
-                self._send(wire.Told(number, Progress()))
+                self._send(wire.Told(number, QueryProgress()))
             result = self._engine.run(request, self._group(number), heavy=asked.heavy)
             *parts, rest = sql.pieces(result, request, self._engine.bounds)
             for part in parts:
-                self._send(wire.Piece(number, part))
+                self._send(wire.ResultPart(number, part))
             last = wire.Done(number, rest)
         except Heavy:
             last = wire.TooHeavy(number)

@@ -2,8 +2,8 @@
 
 A message is its length (four bytes, big-endian) and a MessagePack object with its `type`. The service sends `Start`
 once, the engine answers `Ready` when it can run queries. Then the service sends `Run` for a query and `Cancel` for one
-whose caller is gone; the engine answers each `Run` with any number of `Told` and `Piece`, and exactly one of `Done`,
-`Failed` and `TooHeavy`. The engine exits when either pipe is closed.
+whose caller is gone; the engine answers each `Run` with any number of `Told` and `ResultPart`, and exactly one of
+`Done`, `Failed` and `TooHeavy`. The engine exits when either pipe is closed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import sql
 from polydomo.pipeline.places import Places
-from polydomo.pipeline.sql import Bounds, Progress, Request
+from polydomo.pipeline.sql import Bounds, QueryProgress, Request
 
 
 class Start(msgspec.Struct, tag=True):
@@ -52,10 +52,10 @@ class Told(msgspec.Struct, tag=True):
     """Progress of a query."""
 
     id: int
-    progress: Progress
+    progress: QueryProgress
 
 
-class Piece(msgspec.Struct, tag=True):
+class ResultPart(msgspec.Struct, tag=True):
     """A part of a result, except the last one."""
 
     id: int
@@ -89,7 +89,7 @@ class TooHeavy(msgspec.Struct, tag=True):
 
 
 ToEngine = Start | Run | Cancel
-About = Told | Piece | Done | Failed | TooHeavy  # one query
+About = Told | ResultPart | Done | Failed | TooHeavy  # one query
 ToService = Ready | About
 
 _ERRORS: Final[dict[str, type[PolydomoError]]] = {

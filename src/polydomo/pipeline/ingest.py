@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from polydomo.errors import ConfigError
 from polydomo.ledger import schema as ledger
 from polydomo.pipeline import files, repeats
-from polydomo.pipeline.lake import APPEND, NOTHING, REBUILD, Edit, Kind, Lake, Piece
+from polydomo.pipeline.lake import APPEND, NOTHING, REBUILD, Edit, Kind, Lake, TableFile
 from polydomo.pipeline.schemas import spark_schema
 from polydomo.pipeline.tables import bronze, silver
 from polydomo.pipeline.tables.bronze import Segment, Verdict
@@ -104,9 +104,9 @@ class Fresh(NamedTuple):
 
 
 class _Derived(NamedTuple):
-    pieces: list[Piece]
+    pieces: list[TableFile]
     notes: dict[str, str]
-    remove: list[Piece]
+    remove: list[TableFile]
     kind: Kind
 
 
@@ -165,7 +165,7 @@ class Ingest:
             rows, added = (int(edit.notes[f"last.{what}"]) for what in ("rows", "added"))
             count.rows, count.added, count.duplicates = rows, added, rows - added
         else:
-            written: list[Piece] = []
+            written: list[TableFile] = []
             notes: dict[str, str] = {}
             remove = self._replaced(edit.pieces())
             kind: Kind = APPEND if self._fresh is None else REBUILD
@@ -194,7 +194,7 @@ class Ingest:
 
     def _write(
         self, edit: Edit, name: str, mine: list[Segment], verdicts: dict[Segment, Verdict]
-    ) -> list[Piece]:
+    ) -> list[TableFile]:
         """Write files with the new rows. Segments that turn out to be damaged are excluded and rejected."""
         blamed: set[str] = set()
         while True:
@@ -207,7 +207,7 @@ class Ingest:
                 if not self._find_bad(good, verdicts, error, blamed):
                     raise
 
-    def _write_good(self, edit: Edit, name: str, good: list[Verdict]) -> list[Piece]:
+    def _write_good(self, edit: Edit, name: str, good: list[Verdict]) -> list[TableFile]:
         table = bronze.BY_NAME[name]
         rows = _segments(self._spark, table, [verdict.segment for verdict in good])
         if self._fresh is not None:
@@ -234,7 +234,7 @@ class Ingest:
         finally:
             suspects.unpersist()
 
-    def _attempts_of_jobs(self, edit: Edit, lost: Sequence[Piece]) -> _Derived | None:
+    def _attempts_of_jobs(self, edit: Edit, lost: Sequence[TableFile]) -> _Derived | None:
         """Write the final attempts of jobs that are new since the last time. None: there are none.
 
         If all jobs are new (after an interrupted backfill), all these attempts are replaced: only lost attempts are
@@ -286,10 +286,10 @@ class Ingest:
                 return True
         return False
 
-    def _replaced(self, pieces: Sequence[Piece]) -> list[Piece]:
+    def _replaced(self, pieces: Sequence[TableFile]) -> list[TableFile]:
         return [] if self._fresh is None else [piece for piece in pieces if self._fresh.has(piece.day)]
 
-    def _enough(self, edit: Edit, written: Sequence[Piece], remove: Sequence[Piece]) -> None:
+    def _enough(self, edit: Edit, written: Sequence[TableFile], remove: Sequence[TableFile]) -> None:
         """Refuse to replace rows by fewer: rows of deleted segments exist only in the tables."""
         new, old = (sum(piece.rows for piece in pieces) for pieces in (written, remove))
         if self._fresh is not None and not self._fresh.fewer and new < old:
@@ -388,7 +388,9 @@ def _once(
     )
 
 
-def _near(edit: Edit, good: Sequence[Verdict]) -> tuple[list[Piece], tuple[str, datetime, datetime] | None]:
+def _near(
+    edit: Edit, good: Sequence[Verdict]
+) -> tuple[list[TableFile], tuple[str, datetime, datetime] | None]:
     """Return silver's files in the time range of the new rows, and that range. None: the range is unknown."""
     bounds = [(verdict.low, verdict.high) for verdict in good if verdict.rows]
     lows = [low for low, _ in bounds if low is not None]
@@ -399,7 +401,7 @@ def _near(edit: Edit, good: Sequence[Verdict]) -> tuple[list[Piece], tuple[str, 
     return edit.overlapping(column, min(lows), max(highs)), (column, _time(min(lows)), _time(max(highs)))
 
 
-def _lost_near(edit: Edit, jobs: Sequence[Piece], lake: Lake) -> list[Piece]:
+def _lost_near(edit: Edit, jobs: Sequence[TableFile], lake: Lake) -> list[TableFile]:
     """Return the files of `attempts` that may have an attempt of these jobs."""
     bounds = lake.bounds("jobs", jobs, "dispatched")
     return [] if bounds is None else edit.overlapping("dispatched", *bounds)

@@ -28,7 +28,7 @@ from polydomo.pipeline.edit import (
     Conflict,
     Edit,
     Kind,
-    Piece,
+    TableFile,
     notes_of,
     piece_of,
 )
@@ -41,7 +41,7 @@ from polydomo.pipeline.iceberg import (
     partition_by,
 )
 from polydomo.pipeline.places import Places
-from polydomo.pipeline.scan import Store
+from polydomo.pipeline.scan import FileStore
 from polydomo.pipeline.tables.spec import GoldTable, TableSpec
 
 if TYPE_CHECKING:
@@ -116,28 +116,28 @@ class Lake:
         for name in self.specs:
             self.read(spark, name).createOrReplaceTempView(name)
 
-    def pieces(self, name: str) -> list[Piece]:
+    def pieces(self, name: str) -> list[TableFile]:
         """Return the files of the current snapshot."""
         table = self._load(name)
         return [] if table is None else self._pieces(table, table.current_snapshot())
 
-    def frame(self, spark: SparkSession, name: str, pieces: Sequence[Piece]) -> DataFrame:
+    def frame(self, spark: SparkSession, name: str, pieces: Sequence[TableFile]) -> DataFrame:
         """Return the rows of these files as a DataFrame."""
         spec = self.spec(name)
         if not pieces:
             return spark.createDataFrame([], spec.ddl())
         return spark.read.schema(spec.ddl()).parquet(*[files.literal(piece.path) for piece in pieces])
 
-    def store(self, name: str) -> Store:
+    def store(self, name: str) -> FileStore:
         """Return an accessor of a table's files that also works in Spark tasks."""
-        return Store.of(self._made(name).io.properties)
+        return FileStore.of(self._made(name).io.properties)
 
     def notes(self, name: str) -> dict[str, str]:
         """Return the notes of the current snapshot."""
         table = self._load(name)
         return {} if table is None else notes_of(table.current_snapshot())
 
-    def news(self, name: str, snapshot: int | None) -> tuple[int | None, list[Piece] | None]:
+    def news(self, name: str, snapshot: int | None) -> tuple[int | None, list[TableFile] | None]:
         """Return the current snapshot, and the files appended since an earlier one. None: treat all rows as new."""
         table = self._load(name)
         head = table.current_snapshot() if table is not None else None
@@ -145,7 +145,7 @@ class Lake:
             return None, [] if snapshot in (None, NOTHING) else None
         if snapshot is None:
             return head.snapshot_id, None
-        found: list[Piece] = []
+        found: list[TableFile] = []
         at: Snapshot | None = head
         while at is not None and at.snapshot_id != snapshot:
             kind = notes_of(at).get("kind")
@@ -158,14 +158,14 @@ class Lake:
             at = table.metadata.snapshot_by_id(at.parent_snapshot_id)
         return head.snapshot_id, found if at is not None else None
 
-    def pieces_at(self, name: str, snapshot: int | None) -> list[Piece]:
+    def pieces_at(self, name: str, snapshot: int | None) -> list[TableFile]:
         """Return the files of a snapshot."""
         table = self._load(name)
         if table is None or snapshot is None:
             return []
         return self._pieces(table, table.metadata.snapshot_by_id(snapshot))
 
-    def bounds(self, name: str, pieces: Sequence[Piece], *columns: str) -> tuple[int, int] | None:
+    def bounds(self, name: str, pieces: Sequence[TableFile], *columns: str) -> tuple[int, int] | None:
         """Return the least and greatest value of these columns in these files; None: all are null. Files without bounds
         are treated as unbounded."""
         from pyiceberg.conversions import from_bytes
@@ -281,10 +281,10 @@ class Lake:
                     update.add_column(column, kind, doc)
         return table
 
-    def _now(self, table: Table) -> list[Piece]:
+    def _now(self, table: Table) -> list[TableFile]:
         return self._pieces(table, table.current_snapshot())
 
-    def _pieces(self, table: Table, snapshot: Snapshot | None) -> list[Piece]:
+    def _pieces(self, table: Table, snapshot: Snapshot | None) -> list[TableFile]:
         if snapshot is None:
             return []
         return [
@@ -330,7 +330,7 @@ def _open(places: Places) -> Catalog:
         ) from error
 
 
-__all__ = ["APPEND", "COMPACT", "NOTHING", "REBUILD", "Conflict", "Edit", "Kind", "Lake", "Piece"]
+__all__ = ["APPEND", "COMPACT", "NOTHING", "REBUILD", "Conflict", "Edit", "Kind", "Lake", "TableFile"]
 
 
 def _ours() -> list[TableSpec]:

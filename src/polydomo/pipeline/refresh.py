@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from polydomo.errors import PolydomoError
-from polydomo.pipeline.lake import NOTHING, REBUILD, Edit, Lake, Piece
+from polydomo.pipeline.lake import NOTHING, REBUILD, Edit, Lake, TableFile
 from polydomo.pipeline.scan import read_here, scan, scan_here
 from polydomo.pipeline.session import prepare
 from polydomo.pipeline.tables.columns import schema
@@ -107,7 +107,7 @@ def refresh_one(
     began = time.monotonic()
     edit = lake.edit(gold.spec.name)
     heads: dict[str, int | None] = {}
-    news: dict[str, list[Piece]] = {}
+    news: dict[str, list[TableFile]] = {}
     everything = rebuild
     for source in gold.sources:
         seen = edit.notes.get(f"from.{source}")
@@ -150,7 +150,7 @@ def _delta(
     spark: SparkSession,
     lake: Lake,
     gold: GoldTable,
-    news: Mapping[str, Sequence[Piece]],
+    news: Mapping[str, Sequence[TableFile]],
     objectives: tuple[Objective, ...],
 ) -> DataFrame:
     """Compute the rows that these files add. A key may have several rows."""
@@ -165,7 +165,7 @@ def _here(
     lake: Lake,
     edit: Edit,
     gold: GoldTable,
-    news: Mapping[str, Sequence[Piece]],
+    news: Mapping[str, Sequence[TableFile]],
     objectives: tuple[Objective, ...],
     notes: dict[str, str],
 ) -> tuple[int, int] | None:
@@ -240,7 +240,7 @@ def _merged(
     delta: DataFrame,
     days: set[date | None],
     span: Span | None = None,
-) -> tuple[list[Piece], list[Piece]]:
+) -> tuple[list[TableFile], list[TableFile]]:
     """Return the files of these days that the new rows may affect, and the files that replace them."""
     there = edit.pieces()
     if span is not None and gold.minute is not None:
@@ -251,11 +251,11 @@ def _merged(
     return old, edit.write(spark, merged if gold.spec.order else _by_day(merged, gold))
 
 
-def _strays(written: Sequence[Piece], days: set[date | None]) -> list[str]:
+def _strays(written: Sequence[TableFile], days: set[date | None]) -> list[str]:
     return sorted(str(piece.day) for piece in written if piece.day not in days)
 
 
-def _span(lake: Lake, news: Mapping[str, Sequence[Piece]]) -> Span | None:
+def _span(lake: Lake, news: Mapping[str, Sequence[TableFile]]) -> Span | None:
     """Return the time range of these files from their bounds. None: too long, or unknown."""
     times: list[int] = []
     for source, pieces in news.items():

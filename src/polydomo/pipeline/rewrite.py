@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from polydomo.errors import PolydomoError
 from polydomo.pipeline import files
-from polydomo.pipeline.lake import COMPACT, Lake, Piece
+from polydomo.pipeline.lake import COMPACT, Lake, TableFile
 from polydomo.pipeline.tables.silver import TIME
 from polydomo.pipeline.tables.spec import FILE_ROWS
 
@@ -47,7 +47,7 @@ def rewrite(spark: SparkSession, lake: Lake, name: str, target: int = TARGET, at
     return done
 
 
-def _sorted(lake: Lake, name: str, rows: DataFrame, pieces: list[Piece], target: int) -> DataFrame:
+def _sorted(lake: Lake, name: str, rows: DataFrame, pieces: list[TableFile], target: int) -> DataFrame:
     """Sort by day and time, into as many partitions as there will be large files."""
     spec = lake.spec(name)
     order = spec.order or ((spec.partition, TIME[name]) if name in TIME else (spec.partition, *spec.key))
@@ -56,12 +56,12 @@ def _sorted(lake: Lake, name: str, rows: DataFrame, pieces: list[Piece], target:
     return whole.sortWithinPartitions(*order)
 
 
-def _portions(pieces: list[Piece], at_least: int) -> Iterator[list[Piece]]:
+def _portions(pieces: list[TableFile], at_least: int) -> Iterator[list[TableFile]]:
     """Yield groups of files, of days that have several, each small enough for one job."""
-    days: dict[object, list[Piece]] = {}
+    days: dict[object, list[TableFile]] = {}
     for piece in pieces:
         days.setdefault(piece.day, []).append(piece)
-    portion: list[Piece] = []
+    portion: list[TableFile] = []
     for _, small in sorted(days.items(), key=lambda item: str(item[0])):
         if len(small) < at_least:
             continue

@@ -19,7 +19,7 @@ from polydomo.pipeline.tables.spec import Columnar, Objective, TableSpec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from polydomo.pipeline.edit import Piece
+    from polydomo.pipeline.edit import TableFile
 
 # Tasks per core: small tasks balance the load.
 _TASKS: Final = 4
@@ -31,13 +31,13 @@ _ROWS: Final = 500_000
 _FILES: Final = ("s3.", "gcs.", "adls.", "hdfs.", "oss.", "hf.", "client.", "py-io-impl")
 
 
-class Store(NamedTuple):
+class FileStore(NamedTuple):
     """Access to files from any process: local ones directly, others through pyiceberg."""
 
     properties: dict[str, str]
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> Store:
+    def of(cls, properties: Mapping[str, str]) -> FileStore:
         """Select the file properties of a catalog. Its own address and password are not passed to tasks."""
         return cls({key: value for key, value in properties.items() if key.startswith(_FILES)})
 
@@ -52,9 +52,9 @@ class Store(NamedTuple):
 
 def scan(
     spark: SparkSession,
-    store: Store,
+    store: FileStore,
     spec: TableSpec,
-    pieces: Sequence[Piece],
+    pieces: Sequence[TableFile],
     columnar: Columnar,
     objectives: tuple[Objective, ...] = (),
 ) -> DataFrame:
@@ -72,9 +72,9 @@ def scan(
 
 
 def scan_here(
-    store: Store,
+    store: FileStore,
     spec: TableSpec,
-    pieces: Sequence[Piece],
+    pieces: Sequence[TableFile],
     columnar: Columnar,
     objectives: tuple[Objective, ...] = (),
 ) -> list[pa.RecordBatch]:
@@ -85,7 +85,7 @@ def scan_here(
     )
 
 
-def read_here(store: Store, spec: TableSpec, pieces: Sequence[Piece]) -> list[pa.RecordBatch]:
+def read_here(store: FileStore, spec: TableSpec, pieces: Sequence[TableFile]) -> list[pa.RecordBatch]:
     """Return all rows of these files of a table."""
     return list(_rows(store, [piece.path for piece in pieces], _kinds(spec, spec.names()), ()))
 
@@ -94,7 +94,7 @@ def _kinds(spec: TableSpec, wanted: Sequence[str]) -> dict[str, pa.DataType]:
     return {column.name: TYPES[column.kind] for column in spec.columns if column.name in wanted}
 
 
-def _dealt(pieces: Sequence[Piece], most: int) -> list[list[str]]:
+def _dealt(pieces: Sequence[TableFile], most: int) -> list[list[str]]:
     """Distribute the files over shares of about the same size."""
     shares: list[list[str]] = [[] for _ in range(min(most, len(pieces)))]
     sizes = [0] * len(shares)
@@ -106,7 +106,7 @@ def _dealt(pieces: Sequence[Piece], most: int) -> list[list[str]]:
 
 
 def _rows(
-    store: Store, paths: Sequence[str], kinds: dict[str, pa.DataType], words: tuple[str, ...]
+    store: FileStore, paths: Sequence[str], kinds: dict[str, pa.DataType], words: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     for path in paths:
         with store.open(path) as source, pq.ParquetFile(source, read_dictionary=list(words)) as file:

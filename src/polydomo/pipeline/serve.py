@@ -15,7 +15,7 @@ import msgspec
 from polydomo.errors import ConfigError, PolydomoError
 from polydomo.pipeline import sql
 from polydomo.pipeline.engine_pool import Engines
-from polydomo.pipeline.sql import Bounds, Progress
+from polydomo.pipeline.sql import Bounds, QueryProgress
 from polydomo.sdk.url import parse
 from polydomo.sdk.worker import Worker
 
@@ -50,11 +50,11 @@ def make_worker(
     worker = Worker(
         nfp_url(url), concurrency=bounds.queries, codec="raw", tracebacks=False, name=name, grace=GRACE
     )
-    worker.add(service, Service(engines).perform)
+    worker.add(service, SqlService(engines).perform)
     return worker
 
 
-class Service:
+class SqlService:
     """Handler of the service: one query per call."""
 
     def __init__(self, engines: Engines) -> None:
@@ -64,7 +64,7 @@ class Service:
         """Run a request and return its reply; `pipeline.sql` defines both."""
         request = sql.read_request(body if isinstance(body, bytes) else b"".join(body))
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: QueryProgress) -> None:
             ctx.progress(msgspec.json.encode({"progress": progress}))
 
         try:

@@ -88,7 +88,7 @@ class Bounds(NamedTuple):
 USUAL: Final = Bounds()
 
 
-class Tables(Protocol):
+class TableSource(Protocol):
     """The tables that can be queried (`pipeline.lake.Lake`)."""
 
     @property
@@ -106,7 +106,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
     progress: bool = True
 
 
-class Progress(msgspec.Struct, frozen=True):
+class QueryProgress(msgspec.Struct, frozen=True):
     """Progress of a query in Spark."""
 
     stages: int = 0
@@ -153,7 +153,7 @@ def read_request(body: bytes) -> Request:
 class Engine:
     """Runs queries on one Spark, several at once. All methods block, and may be called from any thread."""
 
-    def __init__(self, spark: SparkSession, tables: Tables, bounds: Bounds = USUAL) -> None:
+    def __init__(self, spark: SparkSession, tables: TableSource, bounds: Bounds = USUAL) -> None:
         self.spark = spark
         self.tables = tables
         self.bounds = bounds
@@ -204,11 +204,11 @@ class Engine:
         for name in ["", *self.published()[:1]]:
             self.run(Request(f"SELECT count(*) AS n FROM {name}" if name else "SELECT 1 AS one"), "warm")
 
-    def progress(self, group: str) -> Progress:
+    def progress(self, group: str) -> QueryProgress:
         """Return the progress of a running query."""
         since = self._since.get(group)
         if since is None:
-            return Progress()
+            return QueryProgress()
         stages = stages_done = tasks = done = running = 0
         for job in self._tracker.getJobIdsForGroup(group):
             info = self._tracker.getJobInfo(job)
@@ -220,7 +220,7 @@ class Engine:
                     tasks += stage.numTasks
                     done += stage.numCompletedTasks
                     running += stage.numActiveTasks
-        return Progress(stages, stages_done, tasks, done, running, round(time.monotonic() - since, 3))
+        return QueryProgress(stages, stages_done, tasks, done, running, round(time.monotonic() - since, 3))
 
     def published(self) -> list[str]:
         """Return the tables that may be queried. Bronze is excluded: it only describes files."""
@@ -362,8 +362,8 @@ __all__ = [
     "Bounds",
     "Engine",
     "NotAllowed",
-    "Progress",
     "QueryFailed",
+    "QueryProgress",
     "Request",
     "Result",
     "SparkLost",

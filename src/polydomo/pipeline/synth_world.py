@@ -63,7 +63,7 @@ _WORDS: Final = [
 _DIALECTS_OUT: Final = ("mdp", "mdp", "mdp", "dcp", "nfp", "nfp", "memo")
 
 
-class Service(NamedTuple):
+class SyntheticService(NamedTuple):
     """A service and its parameters. Times are seconds."""
 
     name: str
@@ -119,7 +119,7 @@ class World:
     start: datetime
     days: int
     slot_seconds: int
-    services: tuple[Service, ...]
+    services: tuple[SyntheticService, ...]
     clients: int
     outages: tuple[Outage, ...]
     cells: Cells
@@ -193,7 +193,7 @@ def _exactly(jobs: int, shapes: Floats) -> Ints:
 
 def _services(
     random: np.random.RandomState, number: int, counts: Ints, slot_seconds: int
-) -> tuple[Service, ...]:
+) -> tuple[SyntheticService, ...]:
     total = max(int(counts.sum()), 1)
     # Enough workers for nearly every slot, smoothed over a quarter of an hour so that bursts do not count.
     width = max(1, 900 // slot_seconds)
@@ -202,7 +202,7 @@ def _services(
     found = []
     for index in range(number):
         word = _WORDS[index % len(_WORDS)]
-        made = Service(
+        made = SyntheticService(
             name=word if index < len(_WORDS) else f"{word}-{index // len(_WORDS) + 1}",
             share=float(counts[:, index].sum()) / total,
             median=1.0,
@@ -247,7 +247,7 @@ def _outages(
 
 
 def _cells(
-    counts: Ints, natures: tuple[Service, ...], outages: tuple[Outage, ...], slot_seconds: int
+    counts: Ints, natures: tuple[SyntheticService, ...], outages: tuple[Outage, ...], slot_seconds: int
 ) -> Cells:
     wrong = np.zeros(counts.shape, dtype=np.int64)
     for outage in outages:
