@@ -42,8 +42,6 @@ FEW = [
     "SET -v",
     "INSERT OVERWRITE DIRECTORY '/tmp/x' USING csv SELECT * FROM jobs",
     hostile_sql.BOMBS[1],
-    hostile_sql.BOMBS[10],
-    hostile_sql.BOMBS[16],
     hostile_sql.ENDLESS[1],
     hostile_sql.MEMORY[0],
 ]
@@ -123,7 +121,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, no_java: None, full: bool)
 
 def test_after_every_hostile_query_an_honest_one_is_answered(service: Service, full: bool) -> None:
     texts = [*hostile_sql.REFUSED, *hostile_sql.SURVIVED] if full else FEW
-    assert len(texts) >= (200 if full else 12)
+    assert len(texts) >= (200 if full else 10)
     soon = SOON if full else SOME_TIME
     slowest, kinds, wrong = 0.0, Counter[str](), []
     for text in texts:
