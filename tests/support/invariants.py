@@ -125,7 +125,7 @@ def _check_line(broker: Broker, service: Service, line: FairQueue) -> list[Job]:
                 assert job.service is service
                 assert job.state == WAITING
                 assert job.worker is None
-                assert job.rank() == ring.priority
+                assert (job.priority if isinstance(job, TrackedJob) else 0) == ring.priority
                 soon = max(job.expires, broker.now + expiry_pause(line))
                 assert line.whole().fires_at <= soon, "nobody looks when this job expires"
                 found.append(job)

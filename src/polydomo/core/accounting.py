@@ -237,13 +237,16 @@ class Accounting:
     def _count(self, job: Job, state: int) -> None:
         """Count a job that ended so; at no service if it was forwarded to the broker itself."""
         counts = self._services.past.others if job.service.internal else job.service.counts
+        repeats = isinstance(job, TrackedJob) and job.repeats
+        if state == DONE and not repeats:
+            self.totals.done += 1
+            counts.done += 1
+            return
         for one in (self.totals, counts):
             if state == REFUSED:
                 one.refused += 1
-            elif isinstance(job, TrackedJob) and job.repeats:
+            elif repeats:
                 one.repeated += 1
-            elif state == DONE:
-                one.done += 1
             elif state == WITHDRAWN:
                 one.cancelled += 1
             elif state == DEAD:

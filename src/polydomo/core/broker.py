@@ -25,7 +25,7 @@ from polydomo.core.features.dedup import Dedup
 from polydomo.core.features.delay import Delay
 from polydomo.core.features.durability import Durability
 from polydomo.core.features.fanout import Fanout
-from polydomo.core.features.feature import Feature
+from polydomo.core.features.feature import Feature, Features
 from polydomo.core.features.recovery import Recovery
 from polydomo.core.features.resources import Resources
 from polydomo.core.jobs import Jobs
@@ -83,16 +83,18 @@ class Broker:
         self._delay = Delay(tracking, random)
         durability = Durability(tracking)
         self._recovery = Recovery(tracking, self._fanout)
-        tracking.features += [
-            self._dedup,
-            Deadline(tracking),
-            self._cache,
-            self._resources,
-            self._fanout,
-            self._delay,
-            self._recovery,
-            durability,  # the last one before a job is accepted
-        ]
+        tracking.features = Features(
+            [
+                self._dedup,
+                Deadline(tracking),
+                self._cache,
+                self._resources,
+                self._fanout,
+                self._delay,
+                self._recovery,
+                durability,  # the last one before a job is accepted
+            ]
+        )
         self.workers = Workers(tracking)
         self.clients = Clients(tracking, self._recovery)
         self._recovery.on_grace_over = self.clients.grace_over

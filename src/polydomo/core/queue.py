@@ -27,18 +27,11 @@ class QueueEntry:
         self.submitted = submitted
         self.attempt = 0
         self.expires = 0.0  # waiting longer than this fails the job
-        self.tracked = tracked  # the methods below may say something else than the defaults
+        self.tracked = tracked  # `enter` may return a band
 
-    def rank(self) -> int:
-        """Return the job's priority."""
-        return 0
-
-    def has_own_wait(self) -> bool:
-        """Return whether the job's client chose how long it may wait."""
-        return False
-
-    def entered(self, queue: FairQueue[Any]) -> None:
-        """Note which queue, or which band of it, the job waits in."""
+    def enter(self, queue: FairQueue[Any]) -> FairQueue[Any]:
+        """Return the ring of `queue` that the job waits in: `queue` itself, or the band of the job's priority."""
+        return queue
 
 
 EntryT = TypeVar("EntryT", bound=QueueEntry)
@@ -89,9 +82,16 @@ class FairQueue(Timer, Generic[EntryT]):
     def shrunk(self, count: int) -> None:
         """Hear that `count` jobs left the queue."""
 
+    def band(self, priority: int) -> FairQueue[EntryT]:
+        """Return the band of a priority other than 0."""
+        band = self.bands.get(priority)
+        if band is None:
+            band = self.bands[priority] = PriorityBand(self, priority)
+        return band
+
     def add(self, job: EntryT, client: Submitter) -> None:
         """Queue a job after its client's others."""
-        ring = self if not job.tracked else self._band_of(job)
+        ring: FairQueue[EntryT] = self if not job.tracked else job.enter(self)
         queue = ring.client_queues.get(client)
         if queue is None:
             queue = ring._open(client)
@@ -101,7 +101,7 @@ class FairQueue(Timer, Generic[EntryT]):
 
     def add_first(self, job: EntryT, client: Submitter) -> None:
         """Queue a job that lost its worker. It has waited already, so it is next."""
-        ring = self if not job.tracked else self._band_of(job)
+        ring: FairQueue[EntryT] = self if not job.tracked else job.enter(self)
         queue = ring.client_queues.get(client)
         if queue is None:
             queue = ring._open(client)
@@ -219,20 +219,6 @@ class FairQueue(Timer, Generic[EntryT]):
             self._close(queue)
         self._left(1)
         return job
-
-    def _band_of(self, job: EntryT) -> FairQueue[EntryT]:
-        """Return the ring that a tracked job belongs to."""
-        ring: FairQueue[EntryT] = self
-        rank = job.rank()
-        if rank:
-            band = self.bands.get(rank)
-            if band is None:
-                band = self.bands[rank] = PriorityBand(self, rank)
-            ring = band
-        job.entered(ring)
-        if job.has_own_wait():
-            ring.uneven = True
-        return ring
 
     def _best_band(self, now: float) -> FairQueue[EntryT]:
         best: FairQueue[EntryT] | None = None

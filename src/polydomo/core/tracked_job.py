@@ -159,14 +159,12 @@ class TrackedJob(Job):
         self.ended = 0  # the same of its end
         self.ending = 0  # the store's number for that
 
-    def rank(self) -> int:
-        return self.priority
-
-    def has_own_wait(self) -> bool:
-        return self.own_wait >= 0
-
-    def entered(self, queue: FairQueue[Any]) -> None:
-        self.queue = queue
+    def enter(self, queue: FairQueue[Any]) -> FairQueue[Any]:
+        ring = queue.band(self.priority) if self.priority else queue
+        self.queue = ring
+        if self.own_wait >= 0:
+            ring.uneven = True
+        return ring
 
     def is_gathered(self) -> bool:
         """Return whether its result is gathered from several workers, however many there are."""

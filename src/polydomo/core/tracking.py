@@ -14,7 +14,7 @@ from collections.abc import Callable
 from polydomo.core import failure as reasons
 from polydomo.core.accounting import Accounting
 from polydomo.core.failure import Failure
-from polydomo.core.features.feature import LATER, PASS, TAKEN, Feature
+from polydomo.core.features.feature import LATER, PASS, TAKEN, Features
 from polydomo.core.model import JOB_COST, Client, Job, Service
 from polydomo.core.ports import JobStorePort
 from polydomo.core.scheduler import JobHooks, Scheduler
@@ -41,7 +41,7 @@ class Tracking(JobHooks):
         self.timers = timers
         self.services = services
         self.accounting = accounting
-        self.features: list[Feature] = []
+        self.features = Features([])
         self.store: JobStorePort | None = None
         self.jobs: dict[str, TrackedJob] = {}  # by id, while they live; a job may have several ids
         self.writing = 0  # jobs that are being stored or recorded
@@ -49,7 +49,7 @@ class Tracking(JobHooks):
 
     def applies(self, service: Service) -> bool:
         """Return whether all jobs of a service are tracked."""
-        return any(feature.applies(service) for feature in self.features)
+        return any(feature.applies(service) for feature in self.features.all)
 
     # The way of a job
 
@@ -88,18 +88,16 @@ class Tracking(JobHooks):
 
     def proceed(self, job: TrackedJob) -> None:
         """Pass the next features; after the last one the job is dispatched or queued."""
-        features = self.features
-        while not job.accepted:
-            if job.stage == len(features):
-                self.accept(job)
-                job.stage = 0
-                break
+        if not job.accepted:
+            for feature in self.features.on_submit[job.stage :]:
+                job.stage += 1
+                if feature.on_submit(job) == TAKEN:
+                    return
+            self.accept(job)
+            job.stage = 0
+        for feature in self.features.on_ready[job.stage :]:
             job.stage += 1
-            if features[job.stage - 1].on_submit(job) == TAKEN:
-                return
-        while job.stage < len(features):
-            job.stage += 1
-            if features[job.stage - 1].on_ready(job) == TAKEN:
+            if feature.on_ready(job) == TAKEN:
                 return
         self.scheduler.place(job, False)
 
@@ -128,7 +126,7 @@ class Tracking(JobHooks):
 
     def partial(self, job: TrackedJob, body: bytes) -> None:
         """Hand on one of several replies."""
-        for feature in self.features:
+        for feature in self.features.on_partial:
             feature.on_partial(job, body)
         for one in job.subscribers():
             one.client.port.partial(one, body)
@@ -136,14 +134,14 @@ class Tracking(JobHooks):
     def event(self, job: TrackedJob, name: bytes, kind: str, body: bytes) -> None:
         """Hand on an event of the worker `name`. The whole's features hear those of its parts."""
         if job.parent is None:
-            for feature in self.features:
+            for feature in self.features.on_event:
                 feature.on_event(job, name, kind, body)
         for one in job.subscribers():
             one.client.port.event(one, name, kind, body)
 
     def replied(self, job: TrackedJob, body: bytes) -> None:
         """Conclude a job whose worker has sent its last reply."""
-        for feature in self.features:
+        for feature in self.features.on_reply:
             feature.on_reply(job, body)
         self.conclude(job, body)
 
@@ -154,7 +152,7 @@ class Tracking(JobHooks):
 
     def failed(self, job: TrackedJob, failure: Failure) -> None:
         """End a job with a failure, as soon as no feature objects."""
-        for feature in self.features:
+        for feature in self.features.all:
             feature.on_failure(job, failure)
         job.failure = failure
         self._conclude(job)
@@ -173,7 +171,7 @@ class Tracking(JobHooks):
     def end(self, ended: list[TrackedJob], body: bytes | None, failure: Failure | None) -> None:
         """Tell all clients, then the accounting, then those that wait for the end."""
         for job in ended:
-            for feature in self.features:
+            for feature in self.features.on_end:
                 feature.on_end(job, body, failure)
             self.tell(job, body, failure)
             if job.watchers:
@@ -250,7 +248,7 @@ class Tracking(JobHooks):
             return isinstance(job, TrackedJob) and self._cancel_soon(job, failure)
         else:
             decision = PASS
-            for feature in self.features:
+            for feature in self.features.all:
                 decision = feature.on_cancel(job, failure)
                 if decision != PASS:
                     break
@@ -262,16 +260,16 @@ class Tracking(JobHooks):
     # Hooks of the scheduler
 
     def dispatched(self, job: TrackedJob) -> None:
-        for feature in self.features:
+        for feature in self.features.on_dispatch:
             feature.on_dispatch(job)
         if job.names is None and job.parent is None and job.worker is not None:
             self.assign(job, [job.worker.name])
 
     def held_before_retry(self, job: Job) -> bool:
-        return any(feature.on_retry(job) == TAKEN for feature in self.features)
+        return any(feature.on_retry(job) == TAKEN for feature in self.features.all)
 
     def holder_of(self, job: TrackedJob) -> bytes:
-        for feature in self.features:
+        for feature in self.features.all:
             name = feature.pin(job)
             if name:
                 return name
@@ -281,11 +279,11 @@ class Tracking(JobHooks):
 
     def is_writing(self) -> bool:
         """Return whether something has to reach the disk before the broker may stop."""
-        return self.writing > 0 or any(feature.is_writing() for feature in self.features)
+        return self.writing > 0 or any(feature.is_writing() for feature in self.features.all)
 
     def close(self) -> None:
         """End what cannot end any more."""
-        for feature in self.features:
+        for feature in self.features.all:
             feature.on_close()
 
     # Inside
@@ -298,7 +296,7 @@ class Tracking(JobHooks):
         return True
 
     def _conclude(self, job: TrackedJob) -> None:
-        for feature in self.features:
+        for feature in self.features.on_conclude:
             if feature.on_conclude(job) == TAKEN:
                 return
         self.finish(job)

@@ -61,7 +61,7 @@ class Workers:
         worker.services.append(service)
         if self._accounting.journal is not None and not worker.internal:
             self._accounting.journal.event("joined", worker, "")
-        for feature in self._tracking.features:
+        for feature in self._tracking.features.all:
             feature.on_register(worker, service)
         self._scheduler.offer(worker)
         return True
@@ -162,5 +162,5 @@ class Workers:
         service.idle.pop(worker, None)
         if service.names.get(worker.name) is worker:
             del service.names[worker.name]
-        for feature in self._tracking.features:
+        for feature in self._tracking.features.all:
             feature.on_withdraw(worker, service)

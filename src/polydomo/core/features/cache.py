@@ -139,6 +139,8 @@ class Cache(Feature):
         return service.policy.memo
 
     def on_submit(self, job: TrackedJob) -> int:
+        if not job.service.policy.memo:
+            return PASS
         self.on_restore(job)
         if not job.cache_key or (job.durable and (job.user_named or job.key)):
             return PASS

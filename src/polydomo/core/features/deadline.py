@@ -19,7 +19,8 @@ class Deadline(Feature):
         self._tracking = tracking
 
     def on_submit(self, job: TrackedJob) -> int:
-        self.on_restore(job)
+        if job.deadline < FOREVER:
+            self.on_restore(job)
         return PASS
 
     def on_ready(self, job: TrackedJob) -> int:

@@ -89,3 +89,34 @@ class Feature:
     def is_writing(self) -> bool:
         """Return whether something has to reach the disk before the broker may stop."""
         return False
+
+
+class Features:
+    """The features of a broker in order, and for each point on a job's usual way those that do something there.
+
+    Most features do nothing at most points. Calling them all the same took a third of a tracked job's time.
+    """
+
+    def __init__(self, features: list[Feature]) -> None:
+        self.all = features
+        self._index()
+
+    def insert(self, place: int, feature: Feature) -> None:
+        """Add a feature before the one at `place`, which counts as in a list."""
+        self.all.insert(place, feature)
+        self._index()
+
+    def _index(self) -> None:
+        self.on_submit = self._at("on_submit")
+        self.on_ready = self._at("on_ready")
+        self.on_dispatch = self._at("on_dispatch")
+        self.on_partial = self._at("on_partial")
+        self.on_event = self._at("on_event")
+        self.on_reply = self._at("on_reply")
+        self.on_conclude = self._at("on_conclude")
+        self.on_end = self._at("on_end")
+
+    def _at(self, point: str) -> list[Feature]:
+        """Return the features whose class overrides a method."""
+        default = getattr(Feature, point)
+        return [feature for feature in self.all if getattr(type(feature), point) is not default]

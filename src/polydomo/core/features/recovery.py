@@ -110,7 +110,7 @@ class Recovery(Feature):
         now = tracking.clock.now
         job.attempt = max(0, job.number - resent)
         job.attempt_timeout = job.timeout
-        for feature in tracking.features:
+        for feature in tracking.features.all:
             feature.on_restore(job)
         policy = job.service.policy
         if job.is_gathered() and job.assignments:

@@ -384,6 +384,9 @@ class NfpWorker(WorkerBase):
         job = core.running.get(token)
         if job is None or b"." + token not in body:
             return body
+        data = json_bodies.only_frame(body)
+        if data is not None:
+            return frame(self._strip_token(job, data))
         return join([self._strip_token(job, data) for data in split(body)])
 
     def _strip_token(self, job: Job, data: bytes) -> bytes:
