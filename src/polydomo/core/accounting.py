@@ -110,7 +110,11 @@ class Accounting:
         service = job.service
         self.active -= 1
         self.memory -= job.size + JOB_COST
-        if not job.tracked and failure is None and not service.internal and not job.hops:
+        usual = failure is None and not service.internal and not job.hops
+        if job.tracked and isinstance(job, TrackedJob):
+            self.memory -= TRACKED_COST
+            usual = usual and job.accepted and not job.repeats
+        if usual:
             job.state = NEXT[job.state][FINISH]
             self.totals.done += 1
             service.counts.done += 1
@@ -223,10 +227,8 @@ class Accounting:
         return len(self.stalled) > 0
 
     def _count_end(self, job: Job, failure: Failure | None) -> None:
-        if isinstance(job, TrackedJob):
-            self.memory -= TRACKED_COST
-            if not job.accepted:
-                self.undecided -= 1
+        if isinstance(job, TrackedJob) and not job.accepted:
+            self.undecided -= 1
         state = NEXT[job.state][FINISH if failure is None else _ending(job, failure)]
         job.state = state
         if is_question(job):
@@ -237,16 +239,13 @@ class Accounting:
     def _count(self, job: Job, state: int) -> None:
         """Count a job that ended so; at no service if it was forwarded to the broker itself."""
         counts = self._services.past.others if job.service.internal else job.service.counts
-        repeats = isinstance(job, TrackedJob) and job.repeats
-        if state == DONE and not repeats:
-            self.totals.done += 1
-            counts.done += 1
-            return
         for one in (self.totals, counts):
             if state == REFUSED:
                 one.refused += 1
-            elif repeats:
+            elif isinstance(job, TrackedJob) and job.repeats:
                 one.repeated += 1
+            elif state == DONE:
+                one.done += 1
             elif state == WITHDRAWN:
                 one.cancelled += 1
             elif state == DEAD:

@@ -327,16 +327,13 @@ class Scheduler:
                 service.idle.pop(worker, None)
 
     def _queue_of(self, service: Service, job: Job) -> FairQueue[Job]:
-        name = self._pin_name(job)
-        if not name:
+        if not isinstance(job, TrackedJob) or not (job.pinned_worker or job.resource):
             return service.queue
         service.pinned_jobs += 1
-        return service.pin(name)
+        return service.pin(self._pin_name(job))
 
-    def _pin_name(self, job: Job) -> bytes:
-        """Return the only worker that may do a job; empty: any."""
-        if not isinstance(job, TrackedJob):
-            return b""
+    def _pin_name(self, job: TrackedJob) -> bytes:
+        """Return the only worker that may do a pinned job."""
         return self._hooks.holder_of(job) if job.resource else job.pinned_worker
 
     def _retries(self, job: Job) -> int:
