@@ -37,7 +37,7 @@ docs: setup      ## regenerate the reference pages that are made from the code
 	$(BIN)/python tools/make_reference.py
 
 test: setup      ## everything: lint, the whole suite, and the hot packages' suite again on the compiled wheel
-	@$(MAKE) --no-print-directory -j 2 --output-sync=line wheel lint-and-test # the compiler uses one core
+	@$(MAKE) --no-print-directory -j 2 wheel lint-and-test # the compiler uses one core
 	@$(MAKE) --no-print-directory test-wheel WHEEL=
 
 lint-and-test:
