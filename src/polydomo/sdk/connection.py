@@ -19,6 +19,7 @@ from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
 from polydomo.wire.stream import TRAFFIC
 from polydomo.wire.zmtp.connection import Connection, ConnectionLimits, Handler, PeerInfo
+from polydomo.wire.zmtp.mechanism import Mechanism
 
 # A broker may send anything its own limits allow; these only bound malformed input.
 LIMITS: Final = ConnectionLimits(message_bytes=1 << 31, frames=1 << 16)
@@ -29,7 +30,7 @@ _SETTLED: Final = b"settled"
 
 class ZmtpTransport(PeerTransport, Handler):
     """A ZeroMQ socket with one connection; opened by `open_transport`. `identity` is the routing id that the peer
-    sees."""
+    sees; `mechanism` is its security, None: NULL."""
 
     socket_type: bytes
 
@@ -43,6 +44,7 @@ class ZmtpTransport(PeerTransport, Handler):
         ping: float = PING,
         properties: Mapping[bytes, bytes] | None = None,
         identity: bytes = b"",
+        mechanism: Mechanism | None = None,
     ) -> None:
         super().__init__(address, clock, on_lost, ping)
         self._on_message = on_message
@@ -53,7 +55,10 @@ class ZmtpTransport(PeerTransport, Handler):
             LIMITS,
             identity=identity,
             properties={NATIVE_PROPERTY: __version__.encode(), **(properties or {})},
+            mechanism=mechanism,
         )
+        if mechanism is not None:
+            self._seal = self._connection.seal
         self._settling: deque[asyncio.Future[None]] = deque()
 
     async def settled(self) -> None:

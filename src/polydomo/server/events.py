@@ -21,6 +21,7 @@ from polydomo.server.peer_base import PeerBase, PeerGroup, PeerHost
 from polydomo.server.ping import SilenceCheck
 from polydomo.wire.frames import Message, frame
 from polydomo.wire.zmtp.connection import Connection, Handler, PeerInfo
+from polydomo.wire.zmtp.mechanism import Mechanism
 from polydomo.wire.zmtp.pubsub import Subscriptions
 
 log = Log()
@@ -31,6 +32,7 @@ class Events(PeerGroup["Subscriber"], Publisher):
 
     def __init__(self, server: PeerHost) -> None:
         super().__init__(server, partial(Subscriber, self))
+        self.new_mechanism: Callable[[], Mechanism] | None = None  # security of a new connection; None: NULL
         self.listening: dict[Subscriber, None] = {}  # with at least one subscription
         self.sent = 0  # messages
         self.lost = 0  # messages dropped for slow subscribers
@@ -105,7 +107,7 @@ class Subscriber(PeerBase, Handler):
         self._out = []
         self._waiting = 0
         if out and not self.transport.is_closing():
-            data = b"".join(out)
+            data = self.connection.seal(b"".join(out))
             if len(data) > LARGE_WRITE:
                 self.write_large(data)
             else:
@@ -131,7 +133,10 @@ class Subscriber(PeerBase, Handler):
         self.transport.set_write_buffer_limits(self.high_water, 0)
         self.write = self.transport.write
         self.output = self
-        self.parser = self.connection = Connection(self, b"PUB", True, self.server.wire_limits)
+        mechanism = None if self.events.new_mechanism is None else self.events.new_mechanism()
+        self.parser = self.connection = Connection(
+            self, b"PUB", True, self.server.wire_limits, mechanism=mechanism
+        )
         self.begin_handshake()
 
     def data_received(self, data: bytes) -> None:
@@ -152,7 +157,6 @@ class Subscriber(PeerBase, Handler):
         if self.transport.get_write_buffer_size() > self.server.settings.limits.subscriber_bytes:
             self.cut("does not read the answers to its PINGs")
         else:
-            self.flush()  # keep the order
             self.write(data)
 
     def peer_ready(self, peer: PeerInfo) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from functools import partial
 
 from polydomo._version import __version__
@@ -20,8 +21,8 @@ from polydomo.errors import ProtocolError
 from polydomo.server.disconnected import Disconnected, discard
 from polydomo.server.peer_base import PeerBase, PeerGroup, PeerHost
 from polydomo.server.ping import SilenceCheck
-from polydomo.wire.stream import TRAFFIC
 from polydomo.wire.zmtp.connection import Connection, PeerInfo
+from polydomo.wire.zmtp.mechanism import Mechanism
 
 # Seconds that a peer has to answer a PING that checks its presence.
 PONG = 2.0
@@ -33,6 +34,7 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
     def __init__(self, server: PeerHost, context: SessionContext) -> None:
         super().__init__(server, partial(ZmqPeer, self))
         self.context = context
+        self.new_mechanism: Callable[[], Mechanism] | None = None  # security of a new connection; None: NULL
         self.named: dict[bytes, ZmqPeer] = {}  # by the identity that the peer chose
         self.suspended: dict[bytes, Disconnected] = {}  # by identity
         self._next_identity = int.from_bytes(os.urandom(3), "big")
@@ -120,9 +122,12 @@ class ZmqPeer(PeerBase, Transport):
         self.output = self.link = PeerConnection(self.zmq.context, self, self.transport.write)
         self.link.write_large = self.write_large
         properties = {NATIVE_PROPERTY: __version__.encode()}
+        mechanism = None if self.zmq.new_mechanism is None else self.zmq.new_mechanism()
         self.parser = self.connection = Connection(
-            self.link, b"ROUTER", True, self.server.wire_limits, properties=properties
+            self.link, b"ROUTER", True, self.server.wire_limits, properties=properties, mechanism=mechanism
         )
+        if mechanism is not None:
+            self.link.seal = self.connection.seal
         self.begin_handshake()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -132,9 +137,6 @@ class ZmqPeer(PeerBase, Transport):
     # The sessions' side
 
     def transmit(self, data: bytes) -> None:
-        if self.connection.phase == TRAFFIC:
-            # A PONG confirms that all messages before the PING were handled: their effects are sent first.
-            self.link.flush()
         self.link.write(data)  # bounded like answers: the PONGs to a peer that never reads pile up too
 
     def ready(self, peer: PeerInfo) -> None:
