@@ -17,7 +17,6 @@ from polydomo.sdk.clock import AsyncClock
 from polydomo.sdk.transport import PING, PeerTransport, release
 from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
-from polydomo.wire.stream import TRAFFIC
 from polydomo.wire.zmtp.connection import Connection, ConnectionLimits, Handler, PeerInfo
 from polydomo.wire.zmtp.mechanism import Mechanism
 
@@ -77,7 +76,7 @@ class ZmtpTransport(PeerTransport, Handler):
 
     def _check_peer(self) -> bool:
         peer = self._connection.peer
-        if peer is None or peer.minor < 1 or self._connection.phase != TRAFFIC:
+        if peer is None or peer.minor < 1 or not self._connection.established:
             return False
         self._connection.ping(0.0)  # no TTL: it would oblige this side to ping for ever
         return True

@@ -14,7 +14,7 @@ from polydomo.wire.curve.client import CurveClient
 from polydomo.wire.curve.keys import new_key_pair
 from polydomo.wire.curve.server import CurveServer
 from polydomo.wire.frames import split
-from polydomo.wire.stream import BUFFER_STEP, CLOSED, HANDSHAKE, TRAFFIC
+from polydomo.wire.stream import BUFFER_STEP, CLOSED, HANDSHAKE, SECURE_TRAFFIC
 from polydomo.wire.zmtp import commands
 from polydomo.wire.zmtp.connection import COMMAND_MAX, Connection, ConnectionLimits, PeerInfo
 from tests.support import zmtp
@@ -30,7 +30,7 @@ def established(limits: ConnectionLimits | None = None) -> tuple[Side, Side]:
     """A router and a dealer after the handshake, without recorded calls."""
     router, dealer = curve_pair(limits)
     run_to_rest(router, dealer)
-    assert router[0].phase == dealer[0].phase == TRAFFIC
+    assert router[0].phase == dealer[0].phase == SECURE_TRAFFIC
     router[1].calls.clear()
     dealer[1].calls.clear()
     return router, dealer
@@ -97,7 +97,7 @@ def test_the_owner_knows_the_key_before_the_peer_is_told_of_its_success(version:
     client = HandClient()
     shake(connection, noted, client, version)
     assert [(peer.key, peer.minor) for peer in peers] == [(CLIENT.public, minor)]
-    assert connection.phase == TRAFFIC
+    assert connection.phase == SECURE_TRAFFIC
 
 
 def shake(connection: Connection, noted: Recorder, client: HandClient, version: bytes = b"\3\1") -> None:
@@ -152,7 +152,7 @@ def test_the_connecting_end_may_be_the_server() -> None:
     router = connect(b"ROUTER", mechanism=CurveClient(CLIENT, SERVER.public, os.urandom))
     dealer = connect(b"DEALER", server=False, mechanism=CurveServer(SERVER, os.urandom))
     run_to_rest(router, dealer)
-    assert router[0].phase == dealer[0].phase == TRAFFIC
+    assert router[0].phase == dealer[0].phase == SECURE_TRAFFIC
 
 
 @pytest.mark.parametrize("mechanism", [b"NULL", b"PLAIN", b"GSSAPI"])

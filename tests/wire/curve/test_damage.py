@@ -13,7 +13,7 @@ from polydomo.wire.curve.client import CurveClient
 from polydomo.wire.curve.server import CurveServer
 from polydomo.wire.curve.traffic import OVERHEAD
 from polydomo.wire.frames import split
-from polydomo.wire.stream import TRAFFIC
+from polydomo.wire.stream import SECURE_TRAFFIC
 from polydomo.wire.zmtp import commands
 from tests.support import zmtp
 from tests.support.curve import CLIENT, SERVER, Side, curve_pair
@@ -108,7 +108,7 @@ def test_every_flipped_bit_in_traffic_is_refused() -> None:
         wire = dealer[0].seal(MESSAGE)
         router[0].receive(flip(wire, bit))
         if (
-            router[0].phase == TRAFFIC
+            router[0].phase == SECURE_TRAFFIC
         ):  # a frame that seems to be longer is refused with the bytes of the next one
             router[0].receive(dealer[0].seal(zmtp.message(bytes(300))))
         assert [call[0] for call in router[1].calls] == ["failed"], bit

@@ -4,9 +4,9 @@
     bytes for the peer  ← handler.transmit
 
 Phases: GREETING until the peer's 64 bytes have arrived, HANDSHAKE until the security mechanism has the peer's metadata
-and they were accepted, TRAFFIC, CLOSED. `receive` takes chunks of any size: all bytes at once or one by one cause the
-same calls on the handler. Sizes are checked as soon as a frame's header is complete, before memory is allocated for its
-body.
+and they were accepted, TRAFFIC (plain) or SECURE_TRAFFIC, CLOSED. `receive` takes chunks of any size: all bytes at once
+or one by one cause the same calls on the handler. Sizes are checked as soon as a frame's header is complete, before
+memory is allocated for its body.
 
 The security mechanism is NULL unless another is given. With one that encrypts (CURVE), each message is decrypted before
 `_scan` sees it, and the owner passes its own messages through `seal` in the order in which it writes them. The commands
@@ -23,7 +23,16 @@ from mypy_extensions import mypyc_attr
 
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import COMMAND, LONG, Message, frame, measure
-from polydomo.wire.stream import BUFFER_STEP, CLOSED, GREETING, HANDSHAKE, TRAFFIC, Stream, StreamHandler
+from polydomo.wire.stream import (
+    BUFFER_STEP,
+    CLOSED,
+    GREETING,
+    HANDSHAKE,
+    SECURE_TRAFFIC,
+    TRAFFIC,
+    Stream,
+    StreamHandler,
+)
 from polydomo.wire.zmtp import commands, greeting
 from polydomo.wire.zmtp.mechanism import Mechanism, NullMechanism, SecureTraffic
 
@@ -136,6 +145,11 @@ class Connection(Stream[Handler]):
         """Send the greeting. Both sides do so at once (RFC 37)."""
         self.handler.transmit(greeting.encode(self._mechanism.name, self._mechanism.as_server))
 
+    @property
+    def established(self) -> bool:
+        """True from the end of the handshake until the connection is closed."""
+        return self.phase == TRAFFIC or self.phase == SECURE_TRAFFIC
+
     def seal(self, frames: bytes) -> bytes:
         """Return what to write for complete messages: the same bytes with NULL, encrypted with CURVE. Encrypted bytes
         must be written in the order of the calls. Without effect on a closed connection."""
@@ -160,13 +174,6 @@ class Connection(Stream[Handler]):
             return
         self._send_command(frame((b"\x01" if wanted else b"\x00") + topic))
 
-    def receive(self, data: bytes) -> None:
-        """Parse bytes from the peer, in chunks of any size."""
-        if self._secure is None:
-            super().receive(data)
-        else:
-            self._receive_secure(data)
-
     def resume(self) -> None:
         """Continue with the bytes kept, then with new ones."""
         super().resume()
@@ -190,7 +197,7 @@ class Connection(Stream[Handler]):
 
     def _send_command(self, command: bytes) -> None:
         self.handler.flush()
-        if self.phase == TRAFFIC:  # `flush` may have closed the connection
+        if self.established:  # `flush` may have closed the connection
             self.handler.transmit(self.seal(command))
 
     def _scan(self, data: bytes, pos: int) -> None:
@@ -275,6 +282,9 @@ class Connection(Stream[Handler]):
         return False
 
     def _handshake(self, data: bytes) -> None:
+        if self.phase == SECURE_TRAFFIC:
+            self._receive_secure(data)
+            return
         pos = 0
         if self.phase == GREETING:
             greeting.check_start(data)
@@ -308,10 +318,10 @@ class Connection(Stream[Handler]):
             metadata = self._mechanism.metadata
             if metadata is not None:
                 self._accept_peer(commands.decode_properties(metadata))
-        if pos < len(data) and self.phase == TRAFFIC:
-            if self._secure is None:
+        if pos < len(data):
+            if self.phase == TRAFFIC:
                 self._scan(data, pos)
-            else:
+            elif self.phase == SECURE_TRAFFIC:
                 self._receive_secure(data[pos:])
 
     def _check_mechanism(self, theirs: greeting.Greeting) -> None:
@@ -352,11 +362,11 @@ class Connection(Stream[Handler]):
         self.handler.peer_ready(peer)
         if self.phase == HANDSHAKE:
             self._transmit_handshake(self._mechanism.finish())
-            self.phase = TRAFFIC
             self._secure = self._mechanism.open_traffic(self.limits.message_bytes, self.limits.frames)
+            self.phase = TRAFFIC if self._secure is None else SECURE_TRAFFIC
 
     def _receive_secure(self, data: bytes) -> None:
-        """Decrypt what the peer sent and pass on each complete message; the plain path's `receive` for CURVE."""
+        """Decrypt what the peer sent and pass on each complete message."""
         secure = self._secure
         if secure is None:
             return
@@ -366,7 +376,7 @@ class Connection(Stream[Handler]):
             return
         self._decrypting = True
         try:
-            while self.phase == TRAFFIC and not self.paused:
+            while self.phase == SECURE_TRAFFIC and not self.paused:
                 message = secure.next_message()
                 if message is None:
                     break
@@ -381,7 +391,7 @@ class Connection(Stream[Handler]):
             self.fail(error)
         finally:
             self._decrypting = False
-        if self.phase == TRAFFIC and secure.kept() - self._told >= BUFFER_STEP:
+        if self.phase == SECURE_TRAFFIC and secure.kept() - self._told >= BUFFER_STEP:
             self._told = secure.kept()
             self.handler.buffered(self._told)
 
