@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import zmq
 
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
+from polydomo.sdk.curve_keys import CurveKeys
 from polydomo.sdk.subscription import SubTransport
 from polydomo.sdk.transport import ConnectionLost, open_transport
 from polydomo.sdk.url import Address, parse
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import BrokerSection, Settings
-from polydomo.wire.curve.client import CurveClient
+from polydomo.server.settings import BrokerSection, SecuritySection, Settings
 from polydomo.wire.curve.keys import encode_key
-from polydomo.wire.curve.server import CurveServer
 from polydomo.wire.frames import Message
 from tests.support import zmtp
 from tests.support.curve import CLIENT, SERVER
@@ -34,21 +34,24 @@ KEYS = {
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[BrokerServer]:
-    server = BrokerServer(Settings(broker=BrokerSection(zmq=[ANYWHERE], events=[ANYWHERE])))
-    server.zmq.new_mechanism = server.events.new_mechanism = lambda: CurveServer(SERVER, os.urandom)
+async def server(tmp_path: Path) -> AsyncIterator[BrokerServer]:
+    secret = encode_key(SERVER.secret)
+    (tmp_path / "broker.key").write_text(f'curve\n    secret-key = "{secret}"\n')
+    security = SecuritySection(curve="on", keys=str(tmp_path), auto_accept=True)
+    broker = BrokerSection(zmq=[ANYWHERE], events=[ANYWHERE], data="")
+    server = BrokerServer(Settings(broker=broker, security=security))
     await server.start()
     yield server
     server.stop(drain=False)
     await server.wait()
 
 
-def address_of(place: str) -> Address:
+def plain(place: str) -> Address:
     return parse(place.replace("tcp://", "mdp://")).addresses[0]
 
 
-def our_client() -> CurveClient:
-    return CurveClient(CLIENT, SERVER.public, os.urandom)
+def address_of(place: str) -> Address:
+    return plain(place)._replace(keys=CurveKeys(SERVER.public, CLIENT))
 
 
 async def until(condition: object) -> None:
@@ -105,9 +108,7 @@ async def test_our_own_transport_speaks_curve(server: BrokerServer) -> None:
     def on_message(message: Message) -> None:
         received.put_nowait(message.frames())
 
-    dealer = await open_transport(
-        Dealer(address, REAL_TIME, on_message, print, mechanism=our_client(), identity=b"me")
-    )
+    dealer = await open_transport(Dealer(address, REAL_TIME, on_message, print, identity=b"me"))
     assert dealer.native
     dealer.send(zmtp.message(b"MDPC02", b"\1", b"mmi.service", b"nobody"))
     dealer.send(zmtp.message(b"MDPC02", b"\1", b"mmi.service", b"nobody"))
@@ -121,11 +122,8 @@ async def test_our_own_transport_speaks_curve(server: BrokerServer) -> None:
 async def test_events_are_encrypted(server: BrokerServer) -> None:
     heard: asyncio.Queue[list[bytes]] = asyncio.Queue()
     address = address_of(server.events.bound[0])
-    mechanism = our_client()
     subscriber = await open_transport(
-        SubTransport(
-            address, REAL_TIME, lambda message: heard.put_nowait(message.frames()), print, mechanism=mechanism
-        )
+        SubTransport(address, REAL_TIME, lambda message: heard.put_nowait(message.frames()), print)
     )
     subscriber.subscribe(b"svc.")
     await subscriber.settled()
@@ -139,6 +137,6 @@ async def test_events_are_encrypted(server: BrokerServer) -> None:
 
 @patient
 async def test_a_plain_peer_is_refused_with_the_reason(server: BrokerServer) -> None:
-    address = address_of(server.zmq.bound[0])
+    address = plain(server.zmq.bound[0])
     with pytest.raises(ConnectionLost, match="CURVE"):
         await open_transport(Dealer(address, REAL_TIME, print, print))

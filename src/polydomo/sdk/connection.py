@@ -18,7 +18,6 @@ from polydomo.sdk.transport import PING, PeerTransport, release
 from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
 from polydomo.wire.zmtp.connection import Connection, ConnectionLimits, Handler, PeerInfo
-from polydomo.wire.zmtp.mechanism import Mechanism
 
 # A broker may send anything its own limits allow; these only bound malformed input.
 LIMITS: Final = ConnectionLimits(message_bytes=1 << 31, frames=1 << 16)
@@ -29,7 +28,7 @@ _SETTLED: Final = b"settled"
 
 class ZmtpTransport(PeerTransport, Handler):
     """A ZeroMQ socket with one connection; opened by `open_transport`. `identity` is the routing id that the peer
-    sees; `mechanism` is its security, None: NULL."""
+    sees. If the address has keys, the connection uses CURVE."""
 
     socket_type: bytes
 
@@ -43,10 +42,10 @@ class ZmtpTransport(PeerTransport, Handler):
         ping: float = PING,
         properties: Mapping[bytes, bytes] | None = None,
         identity: bytes = b"",
-        mechanism: Mechanism | None = None,
     ) -> None:
         super().__init__(address, clock, on_lost, ping)
         self._on_message = on_message
+        mechanism = None if address.keys is None else address.keys.new_mechanism()
         self._connection: Connection = Connection(
             self,
             self.socket_type,

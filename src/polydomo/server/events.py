@@ -21,7 +21,6 @@ from polydomo.server.peer_base import PeerBase, PeerGroup, PeerHost
 from polydomo.server.ping import SilenceCheck
 from polydomo.wire.frames import Message, frame
 from polydomo.wire.zmtp.connection import Connection, Handler, PeerInfo
-from polydomo.wire.zmtp.mechanism import Mechanism
 from polydomo.wire.zmtp.pubsub import Subscriptions
 
 log = Log()
@@ -32,7 +31,6 @@ class Events(PeerGroup["Subscriber"], Publisher):
 
     def __init__(self, server: PeerHost) -> None:
         super().__init__(server, partial(Subscriber, self))
-        self.new_mechanism: Callable[[], Mechanism] | None = None  # security of a new connection; None: NULL
         self.listening: dict[Subscriber, None] = {}  # with at least one subscription
         self.sent = 0  # messages
         self.lost = 0  # messages dropped for slow subscribers
@@ -133,7 +131,8 @@ class Subscriber(PeerBase, Handler):
         self.transport.set_write_buffer_limits(self.high_water, 0)
         self.write = self.transport.write
         self.output = self
-        mechanism = None if self.events.new_mechanism is None else self.events.new_mechanism()
+        security = self.server.security
+        mechanism = None if security is None else security.new_mechanism()
         self.parser = self.connection = Connection(
             self, b"PUB", True, self.server.wire_limits, mechanism=mechanism
         )
@@ -160,9 +159,11 @@ class Subscriber(PeerBase, Handler):
             self.write(data)
 
     def peer_ready(self, peer: PeerInfo) -> None:
-        self.take_seat()
-        self.end_handshake()
-        self.events.peers.add(self)
+        security = self.server.security
+        if security is None or security.admits(self, peer):
+            self.take_seat()
+            self.end_handshake()
+            self.events.peers.add(self)
 
     def message(self, message: Message) -> None:
         """Ignore messages: a PUB socket receives subscriptions only."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from functools import partial
 
 from polydomo._version import __version__
@@ -22,7 +21,6 @@ from polydomo.server.disconnected import Disconnected, discard
 from polydomo.server.peer_base import PeerBase, PeerGroup, PeerHost
 from polydomo.server.ping import SilenceCheck
 from polydomo.wire.zmtp.connection import Connection, PeerInfo
-from polydomo.wire.zmtp.mechanism import Mechanism
 
 # Seconds that a peer has to answer a PING that checks its presence.
 PONG = 2.0
@@ -34,7 +32,6 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
     def __init__(self, server: PeerHost, context: SessionContext) -> None:
         super().__init__(server, partial(ZmqPeer, self))
         self.context = context
-        self.new_mechanism: Callable[[], Mechanism] | None = None  # security of a new connection; None: NULL
         self.named: dict[bytes, ZmqPeer] = {}  # by the identity that the peer chose
         self.suspended: dict[bytes, Disconnected] = {}  # by identity
         self._next_identity = int.from_bytes(os.urandom(3), "big")
@@ -44,12 +41,15 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
 
         If another connection has the same identity, the newer one takes over and the older is closed: mostly it is
         the peer's own connection whose end was not noticed. The newer one is refused if the older is known to be
-        another peer, or if the configuration says so.
+        another peer, which it is if it has another key, or if the configuration says so.
         """
         link = peer.link
         old = self.named.get(identity)
+        suspended = self.suspended.get(identity)
+        if suspended is not None and suspended.key != peer.key:
+            raise ProtocolError(NAME_TAKEN, hint="a client with another key may still return")
         if old is not None:
-            if not old.yields_to(link):
+            if old.key != peer.key or not old.yields_to(link):
                 raise ProtocolError(NAME_TAKEN, hint="see zmq.duplicate_identity")
             self.server.seats.leave(old)
         peer.take_seat()
@@ -89,7 +89,9 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
         if sessions:
             server = self.server
             limit = server.settings.limits.output_bytes
-            self.suspended[link.identity] = Disconnected(link, sessions, server.budget, limit, self._forget)
+            disconnected = Disconnected(link, sessions, server.budget, limit, self._forget)
+            disconnected.key = peer.key
+            self.suspended[link.identity] = disconnected
         else:
             link.replace_transport(CLOSED_TRANSPORT, discard)
 
@@ -122,7 +124,8 @@ class ZmqPeer(PeerBase, Transport):
         self.output = self.link = PeerConnection(self.zmq.context, self, self.transport.write)
         self.link.write_large = self.write_large
         properties = {NATIVE_PROPERTY: __version__.encode()}
-        mechanism = None if self.zmq.new_mechanism is None else self.zmq.new_mechanism()
+        security = self.server.security
+        mechanism = None if security is None else security.new_mechanism()
         self.parser = self.connection = Connection(
             self.link, b"ROUTER", True, self.server.wire_limits, properties=properties, mechanism=mechanism
         )
@@ -141,8 +144,10 @@ class ZmqPeer(PeerBase, Transport):
 
     def ready(self, peer: PeerInfo) -> None:
         self.link.native = NATIVE_PROPERTY.lower() in peer.properties
-        self.zmq.admit(self, peer.identity)
-        self.end_handshake()
+        security = self.server.security
+        if security is None or security.admits(self, peer):
+            self.zmq.admit(self, peer.identity)
+            self.end_handshake()
 
     def failed(self, error: ProtocolError) -> None:
         self.refuse(str(error))
