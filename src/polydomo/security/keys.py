@@ -158,12 +158,7 @@ class KeyFolder:
         with suppress(ValueError):
             public = decode_key(text)
             return self.find(public) or ClientKey(fingerprint(public), text, self._clock(), "")
-        digits = text.replace("-", "").lower() if _DIGITS.fullmatch(text) else text
-        found = [
-            entry
-            for entry in self.entries()
-            if text == entry.name or entry.fingerprint.replace("-", "").startswith(digits)
-        ]
+        found = [entry for entry in self.entries() if text == entry.name or _begins(entry.fingerprint, text)]
         if not found:
             raise PolydomoError(f"there is no key {text!r}", hint="'polydomo keys ls' lists them")
         if len(found) > 1:
@@ -274,6 +269,11 @@ def _is_name(text: str) -> bool:
     except ValueError:
         return True
     return False
+
+
+def _begins(whole: str, text: str) -> bool:
+    """Return whether a text is the beginning of a fingerprint, with or without hyphens."""
+    return bool(_DIGITS.fullmatch(text)) and whole.replace("-", "").startswith(text.replace("-", "").lower())
 
 
 def _modified(path: Path) -> float:
