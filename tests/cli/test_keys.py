@@ -93,3 +93,8 @@ def test_commands_take_keys_from_the_url_and_the_environment(tmp_path: Path) -> 
         assert run("services", "--url", f"{url}?server_key={server_key}&key={file}").returncode == 0
         secrets = [encode_key(pair.secret), encode_key(folder.open().secret)]
         assert not any(secret in broker.log() for secret in secrets)
+
+
+def test_dev_says_that_its_services_have_no_keys() -> None:
+    done = here("dev", env={"POLYDOMO_SECURITY_CURVE": "on"})
+    assert (done.exit_code, "have no keys" in done.stderr) == (2, True)

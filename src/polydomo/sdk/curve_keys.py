@@ -31,7 +31,7 @@ class CurveKeys:
 
     @property
     def hint(self) -> str:
-        """What to check if no connection can be made."""
+        """Advice for a user who gets no connection."""
         return (
             f"is the broker running, is its key {fingerprint(self.server_key)} ('polydomo keys show' there), and has "
             f"it accepted {fingerprint(self.pair.public)} ('polydomo keys ls')?"

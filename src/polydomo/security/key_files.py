@@ -25,7 +25,7 @@ from polydomo.wire.curve.keys import KeyPair, decode_key, encode_key, new_key_pa
 # A larger file is not read.
 LARGEST: Final = 16 * 1024
 
-# Hexadecimal digits of a fingerprint, in groups of four: 80 bits, which nobody finds a second key for.
+# Hexadecimal digits of a fingerprint, in groups of four. A second key for the same 80 bits cannot be found.
 FINGERPRINT_DIGITS: Final = 20
 
 _SECRET: Final = re.compile(r"^\s*secret-key\s*=\s*[\"']?([^\"'\s]+)[\"']?\s*$", re.MULTILINE)

@@ -38,10 +38,10 @@ class KeyedPeer(Protocol):
     def connection(self) -> Connection: ...
 
     def refuse(self, reason: str) -> None:
-        """Close after the pending output."""
+        """Close the connection after its pending output."""
 
     def cut(self, reason: str) -> None:
-        """Close at once."""
+        """Close the connection at once; unsent output is lost."""
 
 
 class PeerSecurity:

@@ -1,6 +1,6 @@
 """Boxes and nonces of CURVE (RFC 26 §General Design).
 
-"Box [X](A->B)" is X encrypted and authenticated with A's secret and B's public key; whoever opens it knows that the
+"Box [X](A->B)" is X encrypted and authenticated with A's secret and B's public key; opening it proves that the
 owner of A made it. All cryptography is PyNaCl's; its errors become ProtocolErrors here.
 
 A box needs a nonce of 24 bytes that is never used twice with the same keys. Where a long-term key is involved, 16 bytes
@@ -51,7 +51,7 @@ def shared_key(public: bytes, secret: bytes) -> bytes:
     try:
         return crypto_box_beforenm(public, secret)
     except CryptoError:
-        # libsodium refuses points of low order: their shared key would be known to everybody.
+        # libsodium refuses points of low order: their shared key is the same for all secret keys.
         raise ProtocolError("a CURVE public key is not valid") from None
 
 
