@@ -113,6 +113,16 @@ def test_a_folder_that_cannot_be_read_is_logged_once_and_cuts_nobody(
     assert caplog.text.count("revoked keys cannot be detected") == 1
 
 
+def test_a_secret_key_that_others_can_read_is_reported(
+    security: PeerSecurity, folder: KeyFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "readable by others" not in caplog.text
+    (folder.path / "broker.key").chmod(0o644)
+    PeerSecurity(settings(folder))
+    assert "file readable by others" in caplog.text
+    assert "chmod 600" in caplog.text
+
+
 def test_listeners_without_keys_are_named_in_the_log(
     folder: KeyFolder, caplog: pytest.LogCaptureFixture
 ) -> None:

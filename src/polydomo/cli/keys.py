@@ -13,7 +13,7 @@ from polydomo.cli.config import ConfigFile, load
 from polydomo.cli.inspect import ListingGroup
 from polydomo.errors import ConfigError, PolydomoError
 from polydomo.security.key_files import create_key_pair, fingerprint
-from polydomo.security.keys import ACCEPTED, PENDING, REJECTED, ClientKey, KeyFolder
+from polydomo.security.keys import ACCEPTED, BROKER_KEY, PENDING, REJECTED, ClientKey, KeyFolder
 from polydomo.server.config import Flag
 from polydomo.server.data_dir import folder_for
 from polydomo.server.settings import AUTO
@@ -111,7 +111,7 @@ def show(
 ) -> None:
     """Show the broker's public key, which clients need. The key pair is made if there is none."""
     folder = _folder(data, keys, configuration)
-    _print_public(folder.open().public, folder.path / "broker.key", as_json)
+    _print_public(folder.open().public, folder.path / BROKER_KEY, as_json)
 
 
 @app.command("new")

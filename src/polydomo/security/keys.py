@@ -32,6 +32,9 @@ from polydomo.safe_text import safe_line
 from polydomo.security.key_files import create_key_pair, fingerprint, read_key_pair
 from polydomo.wire.curve.keys import KeyPair, decode_key, encode_key
 
+# The file with the broker's own key pair.
+BROKER_KEY: Final = "broker.key"
+
 ACCEPTED: Final = "accepted"
 PENDING: Final = "pending"
 REJECTED: Final = "rejected"
@@ -85,7 +88,7 @@ class KeyFolder:
 
     def open(self) -> KeyPair:
         """Create what is missing and return the broker's key pair. Raises ConfigError if the folder cannot be used."""
-        path = self.path / "broker.key"
+        path = self.path / BROKER_KEY
         try:
             for folder in (self.path, *(self.path / state for state in STATES)):
                 _make_folder(folder)

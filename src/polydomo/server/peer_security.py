@@ -16,7 +16,8 @@ from polydomo.dialects.session import NATIVE_PROPERTY
 from polydomo.errors import ConfigError, PolydomoError
 from polydomo.security.authenticator import Authenticator, KeyRefused
 from polydomo.security.key_files import fingerprint
-from polydomo.security.keys import ClientKey, KeyFolder, file_name
+from polydomo.security.keys import BROKER_KEY, ClientKey, KeyFolder, file_name
+from polydomo.server.data_dir import warn_if_open
 from polydomo.server.log import Log
 from polydomo.server.settings import Settings
 from polydomo.wire.curve.keys import encode_key
@@ -57,6 +58,8 @@ class PeerSecurity:
         section = settings.security
         keys = KeyFolder(Path(folder))
         self._pair = keys.open()
+        for path in (keys.path, keys.path / BROKER_KEY):
+            warn_if_open(path)
         self._authenticator = Authenticator(
             keys,
             auto_accept=section.auto_accept,
