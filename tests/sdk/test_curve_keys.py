@@ -76,7 +76,7 @@ async def test_a_libzmq_server_with_another_key_is_reported_with_what_to_check(
     router: zmq.asyncio.Socket,
 ) -> None:
     wrong = new_key_pair(os.urandom).public
-    async with Client(url_of(router, wrong), connect_timeout=0.3) as client:
+    async with Client(url_of(router, wrong), connect_timeout=1) as client:
         with pytest.raises(Unreachable) as raised:
             await client.call("echo", "curve")
     assert fingerprint(wrong) in raised.value.advice
