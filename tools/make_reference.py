@@ -92,6 +92,8 @@ def cli_page() -> list[str]:
             ["variable", "meaning"],
             [
                 ["`POLYDOMO_URL`", "the default broker of clients, workers and commands"],
+                [f"`{url.SERVER_KEY_VARIABLE}`", "the broker's public key, if it requires CURVE"],
+                [f"`{url.KEY_VARIABLE}`", "the file with the own key pair; default: a new one per process"],
                 [f"`{config.FILE_VARIABLE}`", "the configuration file of `broker`, `config` and `doctor`"],
                 [
                     "`POLYDOMO_SECTION_KEY`",

@@ -57,6 +57,7 @@ COMMANDS = [
     ],
     ["config", "check"],
     ["config", "show"],
+    *[["keys", word] for word in ("new", "ls", "accept", "reject", "revoke", "show")],
     ["store", "backup"],
     ["store", "check"],
     ["doctor"],

@@ -13,6 +13,9 @@ import pytest
 
 from polydomo.sdk import Client, Worker
 from polydomo.sdk.context import Context
+from polydomo.security.key_files import create_key_pair
+from polydomo.security.keys import ACCEPTED, KeyFolder
+from polydomo.wire.curve.keys import encode_key
 from tests.support.broker import BrokerProcess, free_port, wait_for
 from tests.support.norfab import Worker as NorfabWorker
 from tests.support.peers import MdpClient, MdpWorker, Serving, Silence
@@ -54,6 +57,19 @@ def test_an_mdp_client_here_and_an_mdp_worker_there():
                 assert client.call(b"there", body).final == body
         assert joins(b) == {"above": 1.0, "running": 0.0, "taken_total": 50.0, "returned_total": 50.0}
         worker.stop()
+
+
+async def test_a_broker_joins_one_that_requires_keys(tmp_path: Path):
+    pair = create_key_pair(tmp_path / "lender.key")
+    with BrokerProcess("--set", "security.curve=on") as a:
+        folder = KeyFolder(a.data / "keys")
+        folder.move(folder.resolve(encode_key(pair.public)), ACCEPTED, "lender")
+        query = f"?server_key={encode_key(folder.open().public)}&key={tmp_path / 'lender.key'}"
+        with BrokerProcess("--join", wmp(a) + query) as b:
+            worker = serve(b, b"there")
+            async with Client(nfp(a) + query) as client:
+                assert await client.call("there", b"body", codec="raw") == b"body"
+            worker.stop()
 
 
 def test_what_can_be_done_here_is_not_sent_away():

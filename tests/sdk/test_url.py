@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import quote
+
 import pytest
 
 from polydomo.errors import ConfigError
+from polydomo.sdk.curve_keys import CurveKeys
 from polydomo.sdk.url import parse
+from polydomo.security.key_files import create_key_pair, read_key_pair
+from polydomo.wire.curve.keys import decode_key, encode_key
 
 
 def places(text: str | None) -> tuple[str, list[str]]:
@@ -57,3 +63,72 @@ def test_without_a_url_the_environment_decides(monkeypatch: pytest.MonkeyPatch):
     assert places("mdp://here:2") == ("mdp", ["tcp://here:2"])
     monkeypatch.delenv("POLYDOMO_URL")
     assert places(None) == ("mdp", ["tcp://127.0.0.1:5555"])
+
+
+PUBLIC = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"  # the server's of zmq_curve(7)
+
+
+@pytest.fixture
+def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("POLYDOMO_SERVER_KEY", "POLYDOMO_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    create_key_pair(tmp_path / "me & you.key")
+    return tmp_path / "me & you.key"
+
+
+@pytest.mark.parametrize("dialect", ["mdp", "dcp", "nfp", "wmp", "mdp+ipc"])
+def test_keys_are_in_the_query(dialect: str, key_file: Path) -> None:
+    """A public key may stand there as it is, although it has a % and could have an &."""
+    own = read_key_pair(key_file)
+    for server_key in (PUBLIC, quote(PUBLIC, safe="")):
+        for query in (
+            f"server_key={server_key}&key={quote(str(key_file))}",
+            f"key={quote(str(key_file))}&server_key={server_key}",
+        ):
+            url = parse(f"{dialect}://a:1,b:2?{query}")
+            assert len(url.addresses) == 2
+            for address in url.addresses:
+                assert address.keys == CurveKeys(decode_key(PUBLIC), own)
+                assert "?" not in str(address)
+
+
+def test_a_public_key_with_an_ampersand_is_taken_whole(key_file: Path) -> None:
+    server_key = next(text for text in (encode_key(bytes([n]) * 32) for n in range(256)) if "&" in text)
+    for query in (f"server_key={server_key}", f"server_key={server_key}&key={quote(str(key_file))}"):
+        (address,) = parse(f"mdp://a?{query}").addresses
+        assert address.keys is not None
+        assert encode_key(address.keys.server_key) == server_key
+
+
+def test_keys_are_in_the_environment_too(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parse("mdp://a").addresses[0].keys is None
+    monkeypatch.setenv("POLYDOMO_SERVER_KEY", PUBLIC)
+    made = parse("mdp://a").addresses[0].keys
+    assert made == parse("dcp://b").addresses[0].keys, "one key pair for the whole process"
+    monkeypatch.setenv("POLYDOMO_KEY", str(key_file))
+    assert parse("mdp://a").addresses[0].keys == CurveKeys(decode_key(PUBLIC), read_key_pair(key_file))
+    assert parse("mdp+local://a").addresses[0].keys is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("mdp://a?serverkey=x", "no parameter 'serverkey'"),
+        ("mdp://a?server_key=short", "public key is not valid"),
+        ("mdp://a?key=/nowhere", "without the broker's public key"),
+        (f"mdp://a?server_key={PUBLIC}&key=/nowhere", "/nowhere cannot be read: No such file"),
+        (f"memo://a?server_key={PUBLIC}", "cannot use CURVE"),
+    ],
+)
+def test_mistakes_in_keys_are_explained(text: str, reason: str, key_file: Path) -> None:
+    with pytest.raises(ConfigError, match=reason) as told:
+        parse(text)
+    assert told.value.advice
+
+
+def test_a_key_file_that_others_can_read_is_reported(
+    key_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key_file.chmod(0o640)
+    parse(f"mdp://a?server_key={PUBLIC}&key={quote(str(key_file))}")
+    assert "can be read by its group: chmod 600" in caplog.text

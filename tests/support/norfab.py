@@ -72,11 +72,12 @@ class Process:
 class Worker(Process):
     """A `norfab_worker.TestWorker`; `start` after `kill` uses the same name and files."""
 
-    def __init__(self, endpoint: str, service: str, name: str, folder: Path) -> None:
+    def __init__(self, endpoint: str, service: str, name: str, folder: Path, key: str = "") -> None:
         self.name = name
         self.service = service
         script = HERE / "norfab_worker.py"
-        super().__init__(folder / f"{name}.log", script, endpoint, service, name, str(folder))
+        words = (endpoint, service, name, str(folder), *([key] if key else []))
+        super().__init__(folder / f"{name}.log", script, *words)
 
 
 class OwnBroker(Process):
@@ -91,15 +92,14 @@ class OwnBroker(Process):
 
 
 class Client:
-    """norfab's client, with the few calls that the tests need."""
+    """norfab's client, with the few calls that the tests need. `key` is the broker's public key; empty: no CURVE."""
 
-    def __init__(self, endpoint: str, folder: Path, name: str = "") -> None:
+    def __init__(self, endpoint: str, folder: Path, name: str = "", key: str = "") -> None:
         # A unique name: a broker treats the newest of two peers with one name as the same peer, and a client of another
         # test may still be looking for its broker on a port that is this one's now.
         name = name or f"tester-{uuid.uuid4().hex[:8]}"
-        inventory = NorFabInventory(
-            data={"broker": {"endpoint": endpoint, "zmq_auth": False}}, base_dir=str(folder)
-        )
+        security = {"shared_key": key} if key else {"zmq_auth": False}
+        inventory = NorFabInventory(data={"broker": {"endpoint": endpoint, **security}}, base_dir=str(folder))
         self.norfab = NFPClient(inventory, endpoint, name)
 
     def run(

@@ -1,6 +1,6 @@
 """One of norfab's workers, unmodified, with a few tasks for tests, in its own process:
 
-    python norfab_worker.py ENDPOINT SERVICE NAME FOLDER
+    python norfab_worker.py ENDPOINT SERVICE NAME FOLDER [BROKER_KEY]
 
 Nothing here imports polydomo. Tasks wait for a file (`gate`), so that the test controls when they continue.
 """
@@ -22,10 +22,9 @@ from norfab.models import Result
 class TestWorker(NFPWorker):
     """A worker that loads its inventory from the broker before READY, like norfab's own workers."""
 
-    def __init__(self, endpoint: str, service: str, name: str, folder: str) -> None:
-        inventory = NorFabInventory(
-            data={"broker": {"endpoint": endpoint, "zmq_auth": False}}, base_dir=folder
-        )
+    def __init__(self, endpoint: str, service: str, name: str, folder: str, key: str = "") -> None:
+        security = {"shared_key": key} if key else {"zmq_auth": False}
+        inventory = NorFabInventory(data={"broker": {"endpoint": endpoint, **security}}, base_dir=folder)
         super().__init__(inventory, endpoint, service, name, threading.Event(), "WARNING")
         self.loaded = self.load_inventory()
 

@@ -8,6 +8,7 @@ from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message, split
 from polydomo.wire.stream import TRAFFIC
 from polydomo.wire.zmtp.connection import Connection, ConnectionLimits, Handler, PeerInfo
+from polydomo.wire.zmtp.mechanism import Mechanism
 from tests.support import zmtp
 
 Call = tuple[object, ...]
@@ -78,10 +79,13 @@ def connect(
     limits: ConnectionLimits | None = None,
     identity: bytes = b"",
     recorder: Recorder | None = None,
+    mechanism: Mechanism | None = None,
 ) -> tuple[Connection, Recorder]:
     """Return a connection that has sent its greeting."""
     recorder = recorder or Recorder()
-    connection = Connection(recorder, socket_type, server, limits or ConnectionLimits(), identity)
+    connection = Connection(
+        recorder, socket_type, server, limits or ConnectionLimits(), identity, mechanism=mechanism
+    )
     connection.start()
     return connection, recorder
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from polydomo import __version__
 from polydomo.cli import broker_runner, common, example_services, processes
+from polydomo.errors import ConfigError
 from polydomo.server import serve
 from polydomo.server.config import Flag
 from polydomo.server.server import BrokerServer
@@ -16,8 +17,14 @@ from polydomo.server.settings import Settings
 
 
 def run(flags: list[Flag], file: str | None) -> None:
-    """Run until Ctrl-C or SIGTERM."""
-    serve.run(_serve(broker_runner.prepare(flags, file)))
+    """Run until Ctrl-C or SIGTERM. Raises ConfigError if the broker would require keys."""
+    settings = broker_runner.prepare(flags, file)
+    if settings.security.curve == "on":
+        raise ConfigError(
+            "the example services have no keys, and security.curve is on",
+            hint="start 'polydomo broker' and 'polydomo worker'",
+        )
+    serve.run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:

@@ -20,7 +20,7 @@ from polydomo.server import config
 from polydomo.server.config import Config
 
 OLDEST_PYTHON = (3, 11)
-LIBRARIES = ("uvloop", "msgspec", "cbor2", "typer", "rich", "structlog")
+LIBRARIES = ("uvloop", "msgspec", "cbor2", "pynacl", "typer", "rich", "structlog")
 # Descriptors that a broker needs besides one per peer: listeners, log, data folder, libraries.
 SPARE_FILES = 64
 BENCHMARKS = "docs/reference/benchmarks.md"

@@ -48,6 +48,7 @@ COMMANDS = {
     "spark": CommandSpec(INSPECT, "spark", "app"),
     "admin": CommandSpec(TOOLS, "admin", "app"),
     "config": CommandSpec(TOOLS, "config", "app"),
+    "keys": CommandSpec(TOOLS, "keys", "app"),
     "store": CommandSpec(TOOLS, "store", "app"),
 }
 

@@ -181,6 +181,7 @@ class PeerConnection(Handler, Flushable):
         self.transport = transport
         self.write = write
         self.write_large = write
+        self.seal: Callable[[bytes], bytes] | None = None  # encryption, in the order of writes
         self.identity = b""
         self.named = False  # the peer chose its identity and may reconnect with it
         self.native = False  # the peer is our own SDK
@@ -234,6 +235,8 @@ class PeerConnection(Handler, Flushable):
         if out:
             self.out = []
             data = out[0] if len(out) == 1 else b"".join(out)
+            if self.seal is not None:
+                data = self.seal(data)
             if len(data) > LARGE_WRITE:
                 self.write_large(data)
             else:
@@ -269,6 +272,7 @@ class PeerConnection(Handler, Flushable):
         self.others = []
         self.transport = transport
         self.write = self.write_large = write
+        self.seal = None  # a disconnected client's answers are kept as they are, for its next connection
 
     def pause(self) -> None:
         """Stop taking messages from the peer (back-pressure)."""

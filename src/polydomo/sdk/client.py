@@ -276,7 +276,7 @@ class Client:
                 announced = (await self.broker()).get("events", {}).get("endpoints")
             return event_endpoints(announced, channel.host)
 
-        return Subscription(find, self.clock, service, worker, kind)
+        return Subscription(find, self.clock, self.url.addresses[0].keys, service, worker, kind)
 
     async def job(
         self,

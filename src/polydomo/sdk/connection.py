@@ -17,7 +17,6 @@ from polydomo.sdk.clock import AsyncClock
 from polydomo.sdk.transport import PING, PeerTransport, release
 from polydomo.sdk.url import Address
 from polydomo.wire.frames import Message
-from polydomo.wire.stream import TRAFFIC
 from polydomo.wire.zmtp.connection import Connection, ConnectionLimits, Handler, PeerInfo
 
 # A broker may send anything its own limits allow; these only bound malformed input.
@@ -29,7 +28,7 @@ _SETTLED: Final = b"settled"
 
 class ZmtpTransport(PeerTransport, Handler):
     """A ZeroMQ socket with one connection; opened by `open_transport`. `identity` is the routing id that the peer
-    sees."""
+    sees. If the address has keys, the connection uses CURVE."""
 
     socket_type: bytes
 
@@ -46,6 +45,7 @@ class ZmtpTransport(PeerTransport, Handler):
     ) -> None:
         super().__init__(address, clock, on_lost, ping)
         self._on_message = on_message
+        mechanism = None if address.keys is None else address.keys.new_mechanism()
         self._connection: Connection = Connection(
             self,
             self.socket_type,
@@ -53,7 +53,10 @@ class ZmtpTransport(PeerTransport, Handler):
             LIMITS,
             identity=identity,
             properties={NATIVE_PROPERTY: __version__.encode(), **(properties or {})},
+            mechanism=mechanism,
         )
+        if mechanism is not None:
+            self._seal = self._connection.seal
         self._settling: deque[asyncio.Future[None]] = deque()
 
     async def settled(self) -> None:
@@ -72,7 +75,7 @@ class ZmtpTransport(PeerTransport, Handler):
 
     def _check_peer(self) -> bool:
         peer = self._connection.peer
-        if peer is None or peer.minor < 1 or self._connection.phase != TRAFFIC:
+        if peer is None or peer.minor < 1 or not self._connection.established:
             return False
         self._connection.ping(0.0)  # no TTL: it would oblige this side to ping for ever
         return True

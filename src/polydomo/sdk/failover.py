@@ -21,7 +21,7 @@ from polydomo.sdk.clock import REAL_TIME, AsyncClock, TimerHandle
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.connection_sp import Req
 from polydomo.sdk.transport import HANDSHAKE, PING, AnyTransport, ConnectionLost, open_transport
-from polydomo.sdk.url import Address, Url
+from polydomo.sdk.url import KEY_VARIABLE, SERVER_KEY_VARIABLE, Address, Url
 from polydomo.wire.frames import Message
 
 FIRST_PAUSE = 0.05
@@ -134,8 +134,17 @@ class EndpointSelector:
                 return transport
             pause = backoff.pause()
             if end is not None and clock.time() + pause > end:
-                raise Unreachable(f"no broker could be reached ({self.last_error})")
+                raise Unreachable(f"no broker could be reached ({self.last_error})", hint=self._hint())
             await clock.sleep(pause)
+
+    def _hint(self) -> str | None:
+        """Return what to check about keys after a failure; None: nothing."""
+        keys = self.current.keys
+        if keys is not None:
+            return keys.hint
+        if "CURVE" in self.last_error:
+            return f"the broker requires keys: set {SERVER_KEY_VARIABLE} and {KEY_VARIABLE}"
+        return None
 
     def _schedule_check(self) -> None:
         if self._current and self.failback > 0 and self._timer is None:

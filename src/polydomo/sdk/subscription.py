@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from polydomo.core.names import parse_name, printable
 from polydomo.errors import ConfigError
@@ -26,6 +26,9 @@ from polydomo.sdk.url import Address
 from polydomo.server import endpoints
 from polydomo.server.endpoints import Endpoint
 from polydomo.wire.frames import Message
+
+if TYPE_CHECKING:
+    from polydomo.sdk.curve_keys import CurveKeys
 
 # Unread events kept.
 MOST: Final = 100_000
@@ -54,6 +57,7 @@ class Subscription:
         self,
         find: Callable[[], Awaitable[list[Endpoint]]],
         clock: AsyncClock,
+        keys: CurveKeys | None,
         service: str | None,
         worker: str | None,
         kind: str | None,
@@ -64,6 +68,7 @@ class Subscription:
         self.kind = kind
         self._find = find
         self._clock = clock
+        self._keys = keys
         self._unread: deque[Event] = deque()
         self._changed = asyncio.Event()
         self._transport: SubTransport | None = None
@@ -120,7 +125,7 @@ class Subscription:
         while True:
             for endpoint in found:
                 try:
-                    await self._listen(Address(endpoint), listening, backoff)
+                    await self._listen(Address(endpoint, keys=self._keys), listening, backoff)
                 except (ConnectionLost, TimeoutError):
                     pass
             await self._clock.sleep(backoff.pause())

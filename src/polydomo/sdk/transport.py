@@ -62,6 +62,7 @@ class PeerTransport(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._out: list[bytes] = []
+        self._seal: Callable[[bytes], bytes] | None = None  # encryption, in the order of writes
         self._drained: asyncio.Future[None] | None = None  # set while too much is unsent
         self._last_received = clock.time()
         self._expected = 0
@@ -171,7 +172,8 @@ class PeerTransport(asyncio.Protocol):
     def _flush(self) -> None:
         out = self._out
         if out and self._transport is not None and not self.closed:
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            data = out[0] if len(out) == 1 else b"".join(out)
+            self._transport.write(data if self._seal is None else self._seal(data))
         self._out = []
 
     def _check_silence(self) -> None:

@@ -8,23 +8,39 @@ wmp://a:5555,b:5556              WMP, for workers: all managers (brokers, device
 mdp://a:5555,b:5556              two brokers: the second takes over when the first is lost
 mdp+ipc:///run/polydomo.sock     a Unix socket (several: separated by commas)
 mdp+local://name                 a broker in the same process (`polydomo.sdk.testing.LocalBroker`)
+
+A broker with CURVE needs two more parts, in the query or in the environment's `POLYDOMO_SERVER_KEY` and `POLYDOMO_KEY`:
+
+mdp://a:5555?server_key=KEY&key=FILE     the broker's public key, and the file with the own key pair
+mdp://a:5555?server_key=KEY              the process makes a key pair for itself
 """
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
 
 from polydomo.errors import ConfigError
 from polydomo.server import endpoints
+
+if TYPE_CHECKING:
+    from polydomo.sdk.curve_keys import CurveKeys
 
 DEFAULT_URL = "mdp://127.0.0.1:5555"
 DEFAULT_PORT = 5555
 DEFAULT_PORTS = {"memo": 12703}  # as in its specification's example
 DIALECTS = ("mdp", "dcp", "nfp", "memo", "wmp")
 
-# The environment variable with the default URL.
+# The environment variables with the default URL, the broker's public key and the name of a key file.
 VARIABLE = "POLYDOMO_URL"
+SERVER_KEY_VARIABLE = "POLYDOMO_SERVER_KEY"
+KEY_VARIABLE = "POLYDOMO_KEY"
+
+# The parameters of a query, and the characters of a public key (Z85).
+SERVER_KEY = "server_key"
+KEY = "key"
+KEY_TEXT = 40
 
 
 class Address(NamedTuple):
@@ -32,6 +48,7 @@ class Address(NamedTuple):
 
     endpoint: endpoints.Endpoint | None
     local: str = ""
+    keys: CurveKeys | None = None  # None: without CURVE
 
     def __str__(self) -> str:
         return f"local://{self.local}" if self.endpoint is None else str(self.endpoint)
@@ -49,22 +66,64 @@ def parse(text: str | None = None) -> Url:
     text = text or os.environ.get(VARIABLE) or DEFAULT_URL
     scheme, separator, rest = text.partition("://")
     dialect, _, transport = scheme.partition("+")
-    parts = [part.strip() for part in rest.split(",")]
+    places, _, query = rest.partition("?")
+    parts = [part.strip() for part in places.split(",")]
     if not separator or dialect not in DIALECTS or not all(parts):
         raise ConfigError(
             f"{text!r} is not a broker's URL",
             hint=f"write mdp://127.0.0.1:5555 or mdp+ipc:///run/x.sock; dialects: {', '.join(DIALECTS)}",
         )
-    if transport in ("", "tcp"):
-        return Url(dialect, tuple(_tcp(part, DEFAULT_PORTS.get(dialect, DEFAULT_PORT)) for part in parts))
-    if transport == "ipc":
-        return Url(dialect, tuple(Address(endpoints.parse(f"ipc://{part}")) for part in parts))
+    parameters = _parse_query(query)
     if transport == "local":
         return Url(dialect, tuple(Address(None, part) for part in parts))
+    keys = _find_keys(dialect, parameters)
+    if transport in ("", "tcp"):
+        port = DEFAULT_PORTS.get(dialect, DEFAULT_PORT)
+        return Url(dialect, tuple(Address(_tcp(part, port), keys=keys) for part in parts))
+    if transport == "ipc":
+        return Url(dialect, tuple(Address(endpoints.parse(f"ipc://{part}"), keys=keys) for part in parts))
     raise ConfigError(f"{text!r}: no transport {transport!r}", hint="use tcp, ipc or local")
 
 
-def _tcp(part: str, port: int) -> Address:
+def _tcp(part: str, port: int) -> endpoints.Endpoint:
     part = part.rstrip("/")
     has_port = ":" in part.rpartition("]")[2]
-    return Address(endpoints.parse(f"tcp://{part}" if has_port else f"tcp://{part}:{port}"))
+    return endpoints.parse(f"tcp://{part}" if has_port else f"tcp://{part}:{port}")
+
+
+def _parse_query(query: str) -> dict[str, str]:
+    """Return the parameters by name. A public key need not be %-escaped, although it may contain & and %."""
+    found: dict[str, str] = {}
+    while query:
+        name, _, query = query.partition("=")
+        if name not in (SERVER_KEY, KEY):
+            raise ConfigError(
+                f"a broker's URL has no parameter {name!r}", hint="write ?server_key=KEY&key=FILE"
+            )
+        if name == SERVER_KEY and len(query) >= KEY_TEXT and query[KEY_TEXT : KEY_TEXT + 1] in ("", "&"):
+            found[name], query = query[:KEY_TEXT], query[KEY_TEXT + 1 :]
+        else:
+            value, _, query = query.partition("&")
+            found[name] = unquote(value)
+    return found
+
+
+def _find_keys(dialect: str, parameters: dict[str, str]) -> CurveKeys | None:
+    """Return the keys of a URL, else of the environment; None: neither has any."""
+    server_key = parameters.get(SERVER_KEY) or os.environ.get(SERVER_KEY_VARIABLE, "")
+    file = parameters.get(KEY) or os.environ.get(KEY_VARIABLE, "")
+    if not server_key and not file:
+        return None
+    if dialect == "memo":
+        raise ConfigError(
+            "memo:// connections cannot use CURVE: NNG's protocol has none",
+            hint=f"use another dialect, or remove the keys from the URL and {SERVER_KEY_VARIABLE}, {KEY_VARIABLE}",
+        )
+    if not server_key:
+        raise ConfigError(
+            f"the key file {file} is of no use without the broker's public key",
+            hint=f"add ?server_key=KEY to the URL or set {SERVER_KEY_VARIABLE}; 'polydomo keys show' prints it",
+        )
+    from polydomo.sdk.curve_keys import load_keys  # here, because importing libsodium is slow
+
+    return load_keys(server_key, file)

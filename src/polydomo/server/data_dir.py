@@ -47,10 +47,14 @@ def folder_for(zmq: list[str]) -> str:
 
 
 def warn_if_open(path: Path) -> None:
-    """Warn if other users can read the folder: names of clients and services are private."""
+    """Warn if other users can read a folder, or a file with a secret: names of clients and services are private."""
     to = private_files.open_to(path)
-    if to:
+    if not to:
+        return
+    if path.is_dir():
         log.warning("folder readable by others", folder=str(path), to=to, hint=f"chmod 700 {path}")
+    else:
+        log.warning("file readable by others", file=str(path), to=to, hint=f"chmod 600 {path}")
 
 
 class DataDir:

@@ -29,6 +29,7 @@ class Disconnected(Transport):
     ) -> None:
         self.link = link
         self.sessions = sessions
+        self.key = b""  # the client's public key; only a connection with the same one may continue
         self._budget = budget
         self._limit = limit
         self._forgotten = forgotten

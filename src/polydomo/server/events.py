@@ -105,7 +105,7 @@ class Subscriber(PeerBase, Handler):
         self._out = []
         self._waiting = 0
         if out and not self.transport.is_closing():
-            data = b"".join(out)
+            data = self.connection.seal(b"".join(out))
             if len(data) > LARGE_WRITE:
                 self.write_large(data)
             else:
@@ -131,7 +131,11 @@ class Subscriber(PeerBase, Handler):
         self.transport.set_write_buffer_limits(self.high_water, 0)
         self.write = self.transport.write
         self.output = self
-        self.parser = self.connection = Connection(self, b"PUB", True, self.server.wire_limits)
+        security = self.server.security
+        mechanism = None if security is None else security.new_mechanism()
+        self.parser = self.connection = Connection(
+            self, b"PUB", True, self.server.wire_limits, mechanism=mechanism
+        )
         self.begin_handshake()
 
     def data_received(self, data: bytes) -> None:
@@ -152,13 +156,14 @@ class Subscriber(PeerBase, Handler):
         if self.transport.get_write_buffer_size() > self.server.settings.limits.subscriber_bytes:
             self.cut("does not read the answers to its PINGs")
         else:
-            self.flush()  # keep the order
             self.write(data)
 
     def peer_ready(self, peer: PeerInfo) -> None:
-        self.take_seat()
-        self.end_handshake()
-        self.events.peers.add(self)
+        security = self.server.security
+        if security is None or security.admits(self, peer):
+            self.take_seat()
+            self.end_handshake()
+            self.events.peers.add(self)
 
     def message(self, message: Message) -> None:
         """Ignore messages: a PUB socket receives subscriptions only."""

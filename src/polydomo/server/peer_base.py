@@ -23,6 +23,7 @@ from polydomo.server.listeners import Listeners
 from polydomo.server.memory_budget import MemoryBudget
 from polydomo.server.pace import Pace
 from polydomo.server.peer_log import PeerAddress
+from polydomo.server.peer_security import PeerSecurity
 from polydomo.wire.zmtp.connection import ConnectionLimits
 
 # Seconds that a peer that broke the protocol has to read its pending output, which ends with the reason.
@@ -47,6 +48,7 @@ class PeerHost(ServerHost, Protocol):
     seats: Admission[PeerBase]  # connections after it
     descriptors: Descriptors
     budget: MemoryBudget
+    security: PeerSecurity | None  # None: without CURVE
     violations: int  # invalid messages of all peers
 
     def log_peer(self, event: str, peer: PeerAddress, reason: str) -> None:
@@ -127,6 +129,8 @@ class PeerBase(asyncio.Protocol):
         self.parser: Parser
         self.address = ""
         self.site = ""  # group of addresses that counts as one
+        self.key = b""  # the peer's public key; empty: it has none
+        self.principal = ""  # name of the key
         self.high_water = HIGH_WATER
         self.heard = self.server.clock.read()  # when the last bytes arrived
         self.backlog: Backlog | None = None  # while the peer reads slower than it is written to

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from polydomo.wire.stream import TRAFFIC
 from polydomo.wire.zmtp.connection import Connection
 
 
@@ -19,7 +18,7 @@ class SilenceCheck:
         """
         if connection.ttl and silence > connection.ttl:
             return "silent for longer than the TTL of its own PING"
-        if interval and connection.phase == TRAFFIC:
+        if interval and connection.established:
             if silence <= interval:
                 self._pinged = False
             elif silence > 3 * interval and self._pinged:

@@ -35,6 +35,7 @@ from polydomo.server.memory_budget import MemoryBudget
 from polydomo.server.nng_peer import NngPeers
 from polydomo.server.peer_base import PeerBase, PeerGroup
 from polydomo.server.peer_log import PeerAddress, PeerLog
+from polydomo.server.peer_security import PeerSecurity
 from polydomo.server.scan_tasks import ScanTasks
 from polydomo.server.settings import Settings
 from polydomo.server.store_adapter import StoreAdapter
@@ -94,6 +95,7 @@ class BrokerServer:
         self.handshakes: Admission[PeerBase] = Admission(settings.limits.unauthenticated)
         self.seats: Admission[PeerBase] = Admission(settings.limits.connections, newest_first=True)
         self.descriptors = Descriptors(self.handshakes)
+        self.security: PeerSecurity | None = None  # without CURVE
         self.violations = 0
         self.listeners = Listeners()
         self.zmq = ZmqPeers(self, self.context)
@@ -122,6 +124,8 @@ class BrokerServer:
         """Open the store and listen on all endpoints; raise ConfigError and close everything if one cannot be bound."""
         self.loop = asyncio.get_running_loop()
         self.management.call_later = lambda step: self.loop.call_soon(self.run, step)
+        if self.settings.security.curve == "on":
+            self.security = PeerSecurity(self.settings)
         await self._open_store()
         try:
             self.ledger.start()
@@ -174,6 +178,8 @@ class BrokerServer:
         if self.store is not None:
             self.store.backlog_limit = settings.store.backlog
         self.nng.configure(settings)
+        if self.security is not None:
+            self.security.configure(settings)
         self.builtin_services.reload(settings)
         log.info("settings reloaded", services=len(settings.services))
 
@@ -293,6 +299,8 @@ class BrokerServer:
         now = self.clock.read()
         for group in self.groups.values():
             group.inspect(now)
+        if self.security is not None:
+            self.security.inspect([*self.zmq.peers, *self.events.peers])
         self.descriptors.inspect()
         for extension in self.extensions:
             extension.inspect(now)

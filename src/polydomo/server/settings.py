@@ -155,6 +155,25 @@ class ZmqSection(Section):
     ping: Annotated[float, seconds("silence after which a peer is pinged; 0: never", zero=True)] = 30.0
 
 
+class SecuritySection(Section):
+    """Keys of ZeroMQ peers."""
+
+    curve: Annotated[
+        Literal["off", "on"],
+        Setting(
+            "on: all ZeroMQ listeners and the events endpoints require CURVE and an accepted key",
+            restart=True,
+        ),
+    ] = "off"
+    keys: Annotated[
+        str, Setting("folder of the keys; empty: the folder `keys` in broker.data", restart=True)
+    ] = ""
+    auto_accept: Annotated[bool, flag("accept unknown keys at once, for tests and labs")] = False
+    pending_keys: Annotated[
+        int, count("keys that wait for approval; beyond that the oldest one is removed")
+    ] = 100
+
+
 class NfpSection(Section):
     """NORFAB's protocol."""
 
@@ -381,6 +400,7 @@ class Settings(Section):
     heartbeat: HeartbeatSection = msgspec.field(default_factory=HeartbeatSection)
     limits: LimitsSection = msgspec.field(default_factory=LimitsSection)
     zmq: ZmqSection = msgspec.field(default_factory=ZmqSection)
+    security: SecuritySection = msgspec.field(default_factory=SecuritySection)
     nfp: NfpSection = msgspec.field(default_factory=NfpSection)
     memodb: MemodbSection = msgspec.field(default_factory=MemodbSection)
     http: HttpSection = msgspec.field(default_factory=HttpSection)
@@ -405,6 +425,12 @@ class Settings(Section):
         if self.ledger.folder != AUTO:
             return self.ledger.folder
         return "" if self.broker.data in ("", AUTO) else f"{self.broker.data}/ledger"
+
+    def keys_folder(self) -> str:
+        """Return the folder of the keys; empty if there is none."""
+        if self.security.keys:
+            return self.security.keys
+        return "" if self.broker.data in ("", AUTO) else f"{self.broker.data}/keys"
 
     def bounds(self) -> BrokerLimits:
         """Return the limits of the core."""

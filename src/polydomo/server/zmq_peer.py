@@ -20,7 +20,6 @@ from polydomo.errors import ProtocolError
 from polydomo.server.disconnected import Disconnected, discard
 from polydomo.server.peer_base import PeerBase, PeerGroup, PeerHost
 from polydomo.server.ping import SilenceCheck
-from polydomo.wire.stream import TRAFFIC
 from polydomo.wire.zmtp.connection import Connection, PeerInfo
 
 # Seconds that a peer has to answer a PING that checks its presence.
@@ -42,12 +41,15 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
 
         If another connection has the same identity, the newer one takes over and the older is closed: mostly it is
         the peer's own connection whose end was not noticed. The newer one is refused if the older is known to be
-        another peer, or if the configuration says so.
+        another peer, which it is if it has another key, or if the configuration says so.
         """
         link = peer.link
         old = self.named.get(identity)
+        suspended = self.suspended.get(identity)
+        if suspended is not None and suspended.key != peer.key:
+            raise ProtocolError(NAME_TAKEN, hint="a client with another key may still return")
         if old is not None:
-            if not old.yields_to(link):
+            if old.key != peer.key or not old.yields_to(link):
                 raise ProtocolError(NAME_TAKEN, hint="see zmq.duplicate_identity")
             self.server.seats.leave(old)
         peer.take_seat()
@@ -87,7 +89,9 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
         if sessions:
             server = self.server
             limit = server.settings.limits.output_bytes
-            self.suspended[link.identity] = Disconnected(link, sessions, server.budget, limit, self._forget)
+            disconnected = Disconnected(link, sessions, server.budget, limit, self._forget)
+            disconnected.key = peer.key
+            self.suspended[link.identity] = disconnected
         else:
             link.replace_transport(CLOSED_TRANSPORT, discard)
 
@@ -120,9 +124,13 @@ class ZmqPeer(PeerBase, Transport):
         self.output = self.link = PeerConnection(self.zmq.context, self, self.transport.write)
         self.link.write_large = self.write_large
         properties = {NATIVE_PROPERTY: __version__.encode()}
+        security = self.server.security
+        mechanism = None if security is None else security.new_mechanism()
         self.parser = self.connection = Connection(
-            self.link, b"ROUTER", True, self.server.wire_limits, properties=properties
+            self.link, b"ROUTER", True, self.server.wire_limits, properties=properties, mechanism=mechanism
         )
+        if mechanism is not None:
+            self.link.seal = self.connection.seal
         self.begin_handshake()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -132,15 +140,14 @@ class ZmqPeer(PeerBase, Transport):
     # The sessions' side
 
     def transmit(self, data: bytes) -> None:
-        if self.connection.phase == TRAFFIC:
-            # A PONG confirms that all messages before the PING were handled: their effects are sent first.
-            self.link.flush()
         self.link.write(data)  # bounded like answers: the PONGs to a peer that never reads pile up too
 
     def ready(self, peer: PeerInfo) -> None:
         self.link.native = NATIVE_PROPERTY.lower() in peer.properties
-        self.zmq.admit(self, peer.identity)
-        self.end_handshake()
+        security = self.server.security
+        if security is None or security.admits(self, peer):
+            self.zmq.admit(self, peer.identity)
+            self.end_handshake()
 
     def failed(self, error: ProtocolError) -> None:
         self.refuse(str(error))

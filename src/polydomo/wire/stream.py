@@ -13,11 +13,12 @@ from mypy_extensions import mypyc_attr
 
 from polydomo.errors import ProtocolError
 
-# Phases of a connection. SP has no HANDSHAKE.
+# Phases of a connection. SP has no HANDSHAKE. In SECURE_TRAFFIC, messages are decrypted before they are scanned.
 GREETING: Final = 0
 HANDSHAKE: Final = 1
 TRAFFIC: Final = 2
 CLOSED: Final = 3
+SECURE_TRAFFIC: Final = 4
 
 # An incomplete message is reported to the handler each time it has grown by this many bytes.
 BUFFER_STEP: Final = 65536
@@ -111,7 +112,8 @@ class Stream(ABC, Generic[HandlerT]):
 
     @abstractmethod
     def _handshake(self, data: bytes) -> None:
-        """Parse the bytes before the first message: few, kept until a step is complete."""
+        """Parse the bytes before the first message: few, kept until a step is complete. Bytes in SECURE_TRAFFIC are
+        passed to this method, too, so that plain traffic needs no check for it."""
 
     @abstractmethod
     def _scan(self, data: bytes, pos: int) -> None:

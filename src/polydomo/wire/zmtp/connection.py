@@ -3,10 +3,14 @@
     bytes from the peer → `receive` → handler.peer_ready, handler.message, handler.subscription
     bytes for the peer  ← handler.transmit
 
-Phases: GREETING until the peer's 64 bytes have arrived, HANDSHAKE until the peer's READY has arrived and its metadata
-was accepted, TRAFFIC, CLOSED. The security mechanism is NULL (RFC 37). `receive` takes chunks of any size: all bytes at
-once or one by one cause the same calls on the handler. Sizes are checked as soon as a frame's header is complete,
-before memory is allocated for its body.
+Phases: GREETING until the peer's 64 bytes have arrived, HANDSHAKE until the security mechanism has the peer's metadata
+and they were accepted, TRAFFIC (plain) or SECURE_TRAFFIC, CLOSED. `receive` takes chunks of any size: all bytes at once
+or one by one cause the same calls on the handler. Sizes are checked as soon as a frame's header is complete, before
+memory is allocated for its body.
+
+The security mechanism is NULL unless another is given. With one that encrypts (CURVE), each message is decrypted before
+`_scan` sees it, and the owner passes its own messages through `seal` in the order in which it writes them. The commands
+that a connection sends itself are encrypted here.
 
 The loop in `_scan` is the hottest of the broker. A message that lies within the chunk just read (nearly all do) is
 passed on as a window into that chunk; only a message that spans chunks is collected in a bytearray.
@@ -19,10 +23,18 @@ from mypy_extensions import mypyc_attr
 
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import COMMAND, LONG, Message, frame, measure
-from polydomo.wire.stream import CLOSED, GREETING, HANDSHAKE, TRAFFIC, Stream, StreamHandler
+from polydomo.wire.stream import (
+    BUFFER_STEP,
+    CLOSED,
+    GREETING,
+    HANDSHAKE,
+    SECURE_TRAFFIC,
+    TRAFFIC,
+    Stream,
+    StreamHandler,
+)
 from polydomo.wire.zmtp import commands, greeting
-
-MECHANISM: Final = b"NULL"
+from polydomo.wire.zmtp.mechanism import Mechanism, NullMechanism, SecureTraffic
 
 # RFC 37 §Socket Type compatibility: socket types of the peer, by our own.
 COMPATIBLE: Final[dict[bytes, tuple[bytes, ...]]] = {
@@ -59,6 +71,7 @@ class PeerInfo(NamedTuple):
     identity: bytes  # b"" if the peer chose none
     minor: int  # of ZMTP 3.x: PING, SUBSCRIBE and CANCEL commands need 1
     properties: dict[bytes, bytes]
+    key: bytes = b""  # the long-term public key that the peer has proved to own; b"": NULL
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -89,9 +102,14 @@ class Handler(StreamHandler):
     def ponged(self, context: bytes) -> None:
         """Handle the reply to a PING."""
 
+    def flush(self) -> None:
+        """Write the messages collected so far: a command is transmitted next. A PONG confirms that all messages before
+        the PING were handled, and what is encrypted first must be written first."""
+
 
 class Connection(Stream[Handler]):
-    """One end of a ZMTP connection. `server`: the listening end, which refuses a peer with ERROR instead of READY."""
+    """One end of a ZMTP connection. `server`: the listening end, which refuses a peer with ERROR instead of READY.
+    `mechanism`: for this connection only; None: NULL."""
 
     def __init__(
         self,
@@ -101,6 +119,7 @@ class Connection(Stream[Handler]):
         limits: ConnectionLimits,
         identity: bytes = b"",
         properties: dict[bytes, bytes] | None = None,
+        mechanism: Mechanism | None = None,
     ) -> None:
         super().__init__(handler)
         self.socket_type = socket_type
@@ -111,7 +130,10 @@ class Connection(Stream[Handler]):
             metadata[b"Identity"] = identity
         if properties:
             metadata.update(properties)
-        self._ready = commands.encode(commands.READY, commands.encode_properties(metadata))
+        self._metadata = commands.encode_properties(metadata)
+        self._mechanism = NullMechanism(server) if mechanism is None else mechanism
+        self._secure: SecureTraffic | None = None  # set when encrypted traffic begins
+        self._decrypting = False
         self.peer: PeerInfo | None = None
         self.ttl = 0.0  # of the peer's last PING: seconds of silence after which it counts as lost; 0: none
         self._minor = 0
@@ -121,25 +143,62 @@ class Connection(Stream[Handler]):
 
     def start(self) -> None:
         """Send the greeting. Both sides do so at once (RFC 37)."""
-        self.handler.transmit(greeting.encode(MECHANISM))
+        self.handler.transmit(greeting.encode(self._mechanism.name, self._mechanism.as_server))
+
+    @property
+    def established(self) -> bool:
+        """True from the end of the handshake until the connection is closed."""
+        return self.phase == TRAFFIC or self.phase == SECURE_TRAFFIC
+
+    def seal(self, frames: bytes) -> bytes:
+        """Return what to write for complete messages: the same bytes with NULL, encrypted with CURVE. Encrypted bytes
+        must be written in the order of the calls. Without effect on a closed connection."""
+        secure = self._secure
+        if secure is not None:
+            return secure.seal(frames)
+        if not self._mechanism.encrypts:
+            return frames
+        if self.phase != CLOSED:
+            raise RuntimeError("messages cannot be encrypted before the end of the handshake")
+        return b""
 
     def ping(self, ttl: float, context: bytes = b"") -> None:
         """Send PING, which peers of ZMTP 3.1 answer and older ones do not know."""
         tenths = min(int(ttl * 10), 0xFFFF)
-        self.handler.transmit(commands.encode(commands.PING, tenths.to_bytes(2, "big") + context))
+        self._send_command(commands.encode(commands.PING, tenths.to_bytes(2, "big") + context))
 
     def subscribe(self, topic: bytes, wanted: bool = True) -> None:
         """Send a subscription or its cancellation, in the form of the publisher's ZMTP version."""
         if self._minor >= 1:
-            self.handler.transmit(commands.encode(commands.SUBSCRIBE if wanted else commands.CANCEL, topic))
+            self._send_command(commands.encode(commands.SUBSCRIBE if wanted else commands.CANCEL, topic))
             return
-        self.handler.transmit(frame((b"\x01" if wanted else b"\x00") + topic))
+        self._send_command(frame((b"\x01" if wanted else b"\x00") + topic))
+
+    def resume(self) -> None:
+        """Continue with the bytes kept, then with new ones."""
+        super().resume()
+        if self._secure is not None:
+            self._receive_secure(b"")
+
+    def kept(self) -> int:
+        """Return how many received bytes have not been passed to the handler."""
+        return super().kept() + (0 if self._secure is None else self._secure.kept())
 
     def fail(self, error: ProtocolError) -> None:
         """Close the connection because of an error; send it as ERROR during the handshake."""
-        if self.phase == HANDSHAKE:
+        if self.phase == HANDSHAKE and self._mechanism.sends_error:
             self.handler.transmit(commands.encode_error(error.message))
         super().fail(error)
+
+    def close(self) -> None:
+        """Drop the bytes kept and ignore new ones; the handler is not called."""
+        super().close()
+        self._secure = None
+
+    def _send_command(self, command: bytes) -> None:
+        self.handler.flush()
+        if self.established:  # `flush` may have closed the connection
+            self.handler.transmit(self.seal(command))
 
     def _scan(self, data: bytes, pos: int) -> None:
         size = len(data)
@@ -223,6 +282,9 @@ class Connection(Stream[Handler]):
         return False
 
     def _handshake(self, data: bytes) -> None:
+        if self.phase == SECURE_TRAFFIC:
+            self._receive_secure(data)
+            return
         pos = 0
         if self.phase == GREETING:
             greeting.check_start(data)
@@ -232,13 +294,8 @@ class Connection(Stream[Handler]):
             theirs = greeting.decode(data[: greeting.SIZE])
             self.phase = HANDSHAKE
             self._minor = 0 if theirs.major == 3 and theirs.minor == 0 else 1
-            if theirs.mechanism != MECHANISM:
-                raise ProtocolError(
-                    f"the peer requires the security mechanism {theirs.mechanism.decode('ascii', 'replace')}, "
-                    f"this side {MECHANISM.decode()}"
-                )
-            if not self.server:
-                self.handler.transmit(self._ready)
+            self._check_mechanism(theirs)
+            self._transmit_handshake(self._mechanism.start(self._metadata))
             pos = greeting.SIZE
         while self.phase == HANDSHAKE and pos < len(data):
             reached, need, _ = measure(bytearray(data), pos)
@@ -257,11 +314,31 @@ class Connection(Stream[Handler]):
                     ProtocolError(f"the peer refused the connection: {commands.decode_error(body)}")
                 )
                 return
-            if name != commands.READY:
-                raise ProtocolError(f"expected READY in the handshake, the peer sent {name!r}")
-            self._accept_peer(commands.decode_properties(body))
-        if pos < len(data) and self.phase == TRAFFIC:
-            self._scan(data, pos)
+            self._transmit_handshake(self._mechanism.receive(name, body))
+            metadata = self._mechanism.metadata
+            if metadata is not None:
+                self._accept_peer(commands.decode_properties(metadata))
+        if pos < len(data):
+            if self.phase == TRAFFIC:
+                self._scan(data, pos)
+            elif self.phase == SECURE_TRAFFIC:
+                self._receive_secure(data[pos:])
+
+    def _check_mechanism(self, theirs: greeting.Greeting) -> None:
+        """Raise ProtocolError unless the peer uses the same mechanism in the other role."""
+        ours = self._mechanism
+        if theirs.mechanism != ours.name:
+            raise ProtocolError(
+                f"the peer requires the security mechanism {theirs.mechanism.decode('ascii', 'replace')}, "
+                f"this side {ours.name.decode()}"
+            )
+        # RFC 37 asks for as-server 1 and 0 on the two sides, but libzmq sends 0 as a server, too.
+        if theirs.as_server and ours.as_server:
+            raise ProtocolError(f"both sides are servers of the security mechanism {ours.name.decode()}")
+
+    def _transmit_handshake(self, command: bytes) -> None:
+        if command:
+            self.handler.transmit(command)
 
     def _accept_peer(self, properties: dict[bytes, bytes]) -> None:
         """Check the peer's metadata and finish the handshake."""
@@ -278,15 +355,45 @@ class Connection(Stream[Handler]):
             raise ProtocolError(
                 "an identity may not begin with a zero byte (RFC 37: reserved for the router)"
             )
-        peer = PeerInfo(socket_type, identity, self._minor, properties)
+        peer = PeerInfo(socket_type, identity, self._minor, properties, self._mechanism.key)
         self.peer = peer
-        # The owner may still refuse the peer (a duplicate identity, too many peers). So the listening side sends READY
+        # The owner may still refuse the peer (its key, a duplicate identity, too many peers). So one side sends READY
         # after this: a refused peer gets ERROR instead and never considers itself connected.
         self.handler.peer_ready(peer)
         if self.phase == HANDSHAKE:
-            if self.server:
-                self.handler.transmit(self._ready)
-            self.phase = TRAFFIC
+            self._transmit_handshake(self._mechanism.finish())
+            self._secure = self._mechanism.open_traffic(self.limits.message_bytes, self.limits.frames)
+            self.phase = TRAFFIC if self._secure is None else SECURE_TRAFFIC
+
+    def _receive_secure(self, data: bytes) -> None:
+        """Decrypt what the peer sent and pass on each complete message."""
+        secure = self._secure
+        if secure is None:
+            return
+        started = secure.kept() > 0  # an earlier chunk began the message
+        secure.feed(data)
+        if self._decrypting:  # the owner paused and resumed in a call from the loop below, which goes on
+            return
+        self._decrypting = True
+        try:
+            while self.phase == SECURE_TRAFFIC and not self.paused:
+                message = secure.next_message()
+                if message is None:
+                    break
+                if started:
+                    started = False
+                    self.spanned += 1
+                if self._told:
+                    self._told = 0
+                    self.handler.buffered(0)
+                self._scan(message, 0)
+        except ProtocolError as error:
+            self.fail(error)
+        finally:
+            self._decrypting = False
+        if self.phase == SECURE_TRAFFIC and secure.kept() - self._told >= BUFFER_STEP:
+            self._told = secure.kept()
+            self.handler.buffered(self._told)
 
     def _command(self, message: Message) -> None:
         """Handle a command between messages. Unknown ones are ignored, for compatibility with newer peers."""
@@ -295,7 +402,7 @@ class Connection(Stream[Handler]):
             if len(data) < 2 or len(data) > 2 + commands.PING_CONTEXT_MAX:
                 raise ProtocolError("a PING without a TTL, or with a context of more than 16 bytes")
             self.ttl = int.from_bytes(data[:2], "big") / 10
-            self.handler.transmit(commands.encode(commands.PONG, data[2:]))
+            self._send_command(commands.encode(commands.PONG, data[2:]))
         elif name == commands.PONG:
             self.handler.ponged(data)
         elif name == commands.SUBSCRIBE or name == commands.CANCEL:

@@ -21,11 +21,13 @@ class Greeting(NamedTuple):
     major: int
     minor: int
     mechanism: bytes
+    as_server: bool
 
 
-def encode(mechanism: bytes) -> bytes:
-    """Encode a greeting of version 3.1, with as-server 0."""
-    return b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01" + mechanism.ljust(20, b"\0") + bytes(32)
+def encode(mechanism: bytes, as_server: bool = False) -> bytes:
+    """Encode a greeting of version 3.1."""
+    start = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01"
+    return start + mechanism.ljust(20, b"\0") + bytes((as_server,)) + bytes(31)
 
 
 def check_start(data: bytes) -> None:
@@ -54,4 +56,4 @@ def decode(data: bytes) -> Greeting:
     mechanism = data[12:32].rstrip(b"\0")
     if not mechanism or not all(0x20 < byte < 0x7F for byte in mechanism):
         raise ProtocolError(f"the peer's security mechanism {mechanism!r} is not a name")
-    return Greeting(data[10], data[11], mechanism)
+    return Greeting(data[10], data[11], mechanism, data[32] == 1)

@@ -1,0 +1,1 @@
+"""Keys of peers and the principals that they stand for."""

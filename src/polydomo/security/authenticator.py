@@ -1,0 +1,68 @@
+"""Decision who a peer is: from the key that it has proved to own to the name of a principal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from polydomo.errors import PolydomoError, ProtocolError
+from polydomo.security.key_files import fingerprint
+from polydomo.security.keys import ACCEPTED, PENDING, REJECTED, ClientKey, KeyFolder
+
+
+class KeyRefused(ProtocolError):
+    """A peer's key is not accepted; `pending`: it may be later, so the peer should try again."""
+
+    def __init__(self, message: str, *, pending: bool, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.pending = pending
+
+
+class Authenticator:
+    """The approval list of one broker.
+
+    - `auto_accept`: accept unknown keys at once, and call `on_auto_accept` with each.
+    - `pending`: the most keys that wait for approval.
+    """
+
+    def __init__(
+        self,
+        folder: KeyFolder,
+        *,
+        auto_accept: bool,
+        pending: int,
+        on_auto_accept: Callable[[ClientKey], object],
+    ) -> None:
+        self.folder = folder
+        self.auto_accept = auto_accept
+        self.pending = pending
+        self._on_auto_accept = on_auto_accept
+
+    def admit(self, key: bytes, address: str, name: str = "") -> str:
+        """Return the name of the principal with this key, or raise KeyRefused with the reason for the operator.
+
+        An unknown key is recorded with the peer's `address` and the `name` that it suggests.
+        """
+        shown = fingerprint(key)
+        try:
+            found = self.folder.find(key)
+            if found is None:
+                found = self._record(key, address, name)
+        except (OSError, PolydomoError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise KeyRefused(f"the key {shown} cannot be checked: {reason}", pending=True) from error
+        if found is None:
+            raise KeyRefused(f"the key {shown} is unknown; too many unknown keys at the moment", pending=True)
+        if found.state == ACCEPTED:
+            return found.name
+        if found.state == REJECTED:
+            raise KeyRefused(f"the key {shown} is rejected", pending=False)
+        raise KeyRefused(
+            f"the key {shown} waits for approval", pending=True, hint=f"polydomo keys accept {shown}"
+        )
+
+    def _record(self, key: bytes, address: str, name: str) -> ClientKey | None:
+        state = ACCEPTED if self.auto_accept else PENDING
+        recorded = self.folder.record(key, name, address, state, self.pending)
+        if recorded is not None and self.auto_accept:
+            self._on_auto_accept(recorded)
+        return recorded

@@ -1,0 +1,36 @@
+"""norfab 0.25's own authentication: its client and worker make their keys, `shared_key` is the broker's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from polydomo.security.keys import ACCEPTED, PENDING, KeyFolder
+from polydomo.wire.curve.keys import encode_key
+from tests.support.broker import BrokerProcess, wait_for
+from tests.support.norfab import PATIENCE, Client, Worker
+
+
+@pytest.mark.peers
+@pytest.mark.slow
+def test_norfab_peers_get_in_with_the_keys_that_they_make(tmp_path: Path) -> None:
+    with BrokerProcess("--set", "security.curve=on") as broker:
+        folder = KeyFolder(broker.data / "keys")
+        key = encode_key(folder.open().public)
+        worker = Worker(broker.endpoint, "lab", "lab-1", tmp_path, key)
+        client = Client(broker.endpoint, tmp_path, "tester", key)
+        try:
+            # The worker, its companion that asks for its inventory, and the client.
+            for name in ("tester", "lab-1-NFPClient", "lab-1"):
+                wait_for(
+                    lambda name=name: name in {entry.name for entry in folder.entries(PENDING)},
+                    PATIENCE,
+                    f"{name} is not pending: {folder.entries()}\n{worker.log()}",
+                )
+                folder.move(folder.resolve(name), ACCEPTED)
+            wait_for(lambda: "lab-1" in client.alive(), PATIENCE, worker.log())
+            assert client.run("lab", "whoami", word="curve")["lab-1"]["result"]["word"] == "curve"
+        finally:
+            client.close()
+            worker.kill()
