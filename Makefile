@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml setup.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (once) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,lint,build]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e ".[test,lint,build]"
 	@touch $(STAMP)
 
 demo: setup      ## watch a tour of the features; FAST=1 ends by itself
