@@ -47,7 +47,7 @@ lint-and-test:
 test-plain: setup ## the whole suite on the source
 	@sh tools/system_packages.sh
 	@$(BIN)/python -m compileall -q src tests # once, instead of in each process that the tests start
-	$(BIN)/python -m pytest -n 3 # how tests are dealt out: tests/support/turns.py
+	$(BIN)/python -m pytest -n 4 # how tests are dealt out: tests/support/turns.py
 
 COVERED ?= tests
 coverage: setup  ## the suite on the source with coverage: a report per module; fails below tools/coverage_floor.py's floors

@@ -17,6 +17,8 @@ from polydomo.pipeline.lake import Lake, TableFile
 from polydomo.pipeline.places import places_for
 from polydomo.pipeline.refresh import Span, _span, refresh
 from polydomo.pipeline.session import prepare
+from polydomo.pipeline.tables.accounting import CLIENT_DAY
+from polydomo.pipeline.tables.outages import OUTAGES
 from polydomo.pipeline.tables.service_minutes import SERVICE_MINUTE
 from polydomo.pipeline.tables.silver import JOBS
 from polydomo.server.settings import BrokerSection, Settings
@@ -72,7 +74,8 @@ def test_in_steps_as_all_at_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of all kinds are distributed at random over four batches, so later ones add late rows to existing days. The
-    second is merged in this process, the third and the fourth by Spark, the fourth without known days."""
+    second is merged in this process, the third and the fourth by Spark, the fourth without known days. One table of
+    each kind: by minute, by day, and of sessions; the others merge like these (`tables/test_gold.py`)."""
     dice = random.Random(5)
     jobs, attempts = anything(dice, 240)
     batches: list[tuple[list[Any], list[Any]]] = [([], []) for _ in range(4)]
@@ -80,7 +83,7 @@ def test_in_steps_as_all_at_once(
         for row in rows:
             dice.choice(batches)[kind].append(row)
     settings = Settings(broker=BrokerSection(data=str(tmp_path)))
-    with Lake(places_for(settings)) as lake:
+    with Lake(places_for(settings), [SERVICE_MINUTE, CLIENT_DAY, OUTAGES]) as lake:
         prepare(spark)
         for number, batch in enumerate(batches):
             if number == 2:
