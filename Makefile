@@ -53,7 +53,7 @@ COVERED ?= tests
 coverage: setup  ## the suite on the source with coverage: a report per module; fails below tools/coverage_floor.py's floors
 	@sh tools/system_packages.sh
 	@rm -rf build/coverage && mkdir -p build/coverage
-	$(BIN)/python -m coverage run -m pytest -n 3 $(COVERED)
+	$(BIN)/python -m coverage run -m pytest -n 4 $(COVERED)
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage json --quiet
 	$(BIN)/python -m coverage report
