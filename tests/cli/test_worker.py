@@ -144,6 +144,7 @@ def test_it_says_when_its_broker_is_gone_and_when_it_offers_again(module: str, t
         place = broker.endpoint
         process = start("somebodys:functions", url=url_of(place), cwd=tmp_path)
         wait_for(lambda: len(services(url_of(place))) == 2, 20)
+        broker.kill()  # a broker that ends in order says DISCONNECT
     lines = []
     assert process.stderr is not None
     try:

@@ -63,8 +63,10 @@ class DegradedBroker:
 
         with self.log_path.open("wb") as log:
             self.pipe = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
+        # Coverage could not write its own file either, and would say so in the broker's log.
+        unmeasured = {name: value for name, value in os.environ.items() if name != "COVERAGE_PROCESS_CONFIG"}
         self.process = subprocess.Popen(
-            self.command, stdout=self.pipe.stdin, stderr=self.pipe.stdin, preexec_fn=limited
+            self.command, stdout=self.pipe.stdin, stderr=self.pipe.stdin, preexec_fn=limited, env=unmeasured
         )
         assert self.pipe.stdin is not None
         self.pipe.stdin.close()
