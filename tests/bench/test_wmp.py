@@ -43,6 +43,8 @@ def test_all_ways_work(tmp_path, capsys):
 
 
 def test_cpu_time_of_the_second_process_is_shown_where_there_is_one():
-    alone, joined = (wmp.summarise("plain", 3, "join", [way(50, 20, away)], [way(100)]) for away in (0.0, 13.2))
+    alone, joined = (
+        wmp.summarise("plain", 3, "join", [way(50, 20, away)], [way(100)]) for away in (0.0, 13.2)
+    )
     assert (alone.away_us, joined.away_us) == (0.0, 13.2)
     assert ("13.2" in wmp.cells(joined, False), "13.2" in wmp.cells(alone, False)) == (True, False)

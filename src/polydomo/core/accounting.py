@@ -146,8 +146,8 @@ class Accounting:
         if not job.service.workers:
             self._services.drop_if_unused(job.service)
 
-    def refuse(self, job: Job) -> None:
-        """End a job that cannot be taken, and tell its client why."""
+    def refuse(self, job: Job, failure: Failure | None) -> None:
+        """End a job that cannot be taken, and tell its client why. Without a failure the broker has no room for it."""
         service = job.service
         if service.internal:
             self.questions += 1
@@ -155,8 +155,10 @@ class Accounting:
             self._count(job, REFUSED)
         job.state = NEXT[job.state][REFUSE]
         job.finished = self._clock.now
-        job.failure = self._why_refused(service)
-        job.client.port.failed(job, job.failure)
+        if failure is None:
+            failure = self._why_refused(service)
+        job.failure = failure
+        job.client.port.failed(job, failure)
         job.body = job.envelope = b""
         self.recent.append(job)
         if self.journal is not None:

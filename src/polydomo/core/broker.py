@@ -30,12 +30,15 @@ from polydomo.core.features.recovery import Recovery
 from polydomo.core.features.resources import Resources
 from polydomo.core.jobs import Jobs
 from polydomo.core.model import Client, ClientPort, Job, Service, Worker, WorkerPort
+from polydomo.core.names import printable
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
 from polydomo.core.ports import JobStorePort, Publisher
+from polydomo.core.principals import ANONYMOUS, CALL, Principals
 from polydomo.core.scheduler import CLIENT_WENT, DECLINED, DISOWNED, Scheduler
 from polydomo.core.services import Services
 from polydomo.core.states import NEXT, RELEASE, RUNNING
 from polydomo.core.store_events import StoreEvents
+from polydomo.core.targets import NAMES
 from polydomo.core.timers import Clock, TimerHeap
 from polydomo.core.tracked_job import Options, TrackedJob, is_durable, survives_client
 from polydomo.core.tracking import Tracking
@@ -71,7 +74,8 @@ class Broker:
         self.timers = timers = TimerHeap()
         self.services = services = Services(limits or BrokerLimits(), policy or Policy(), timers)
         self.accounting = accounting = Accounting(clock, services)
-        self._tracking = tracking = Tracking(clock, timers, services, accounting, new_uid)
+        self.principals = principals = Principals()
+        self._tracking = tracking = Tracking(clock, timers, services, accounting, principals, new_uid)
         self._scheduler = scheduler = Scheduler(clock, timers, services, accounting, tracking, first_token)
         tracking.scheduler = scheduler
         services.on_expiry = scheduler.expire_queue
@@ -132,9 +136,9 @@ class Broker:
 
     # Clients
 
-    def join_client(self, name: bytes, dialect: str, port: ClientPort) -> Client:
-        """Return a client that may submit jobs."""
-        return self.clients.join(name, dialect, port)
+    def join_client(self, name: bytes, dialect: str, port: ClientPort, principal: str = ANONYMOUS) -> Client:
+        """Return a client that may submit jobs on behalf of a principal."""
+        return self.clients.join(name, dialect, port, self.principals.get(principal))
 
     def client_disconnected(self, client: Client) -> None:
         """Keep a disconnected client's jobs for the grace period."""
@@ -167,12 +171,13 @@ class Broker:
             service = services.open(name)
         accounting = self.accounting
         accounting.numbered += 1
+        denial = None if self.principals.authority is None else self._denial(client, service, options)
         if (options is not None or service.tracked) and not service.internal:
-            return self._tracking.submit(client, service, body, envelope, options, attempt_timeout)
+            return self._tracking.submit(client, service, body, envelope, options, attempt_timeout, denial)
         job = Job(accounting.numbered, client, service, body, envelope, self.clock.now)
         job.attempt_timeout = attempt_timeout
-        if accounting.is_full_for(service, False):
-            accounting.refuse(job)
+        if denial is not None or accounting.is_full_for(service, False):
+            accounting.refuse(job, denial)
             return None
         accounting.began(job)
         if service.internal:
@@ -201,9 +206,16 @@ class Broker:
 
     # Workers
 
-    def make_worker(self, name: bytes, dialect: str, port: WorkerPort, heartbeat: Heartbeat) -> Worker:
-        """Return a worker that may register."""
-        return self.workers.create(name, dialect, port, heartbeat)
+    def make_worker(
+        self,
+        name: bytes,
+        dialect: str,
+        port: WorkerPort,
+        heartbeat: Heartbeat,
+        principal: str = ANONYMOUS,
+    ) -> Worker:
+        """Return a worker that may register on behalf of a principal."""
+        return self.workers.create(name, dialect, port, heartbeat, self.principals.get(principal))
 
     def may_register(self, worker: Worker, name: bytes) -> bool:
         """Return whether `worker` may offer the service `name`."""
@@ -367,7 +379,10 @@ class Broker:
         if isinstance(job, TrackedJob):
             job.pinned_worker = job.resource = b""  # of the service that it leaves
         hops = self.services.limits.hops
-        if job.client.gone and not survives_client(job):
+        if not service.internal and not self.principals.may(worker.principal, CALL, name):
+            denial = f"{worker.principal.name}, which forwarded the job, may not call this service"
+            self._scheduler.fail(job, Failure(reasons.DENIED, denial))
+        elif job.client.gone and not survives_client(job):
             self._scheduler.fail(job, Failure(reasons.CLIENT_GONE, CLIENT_WENT))
         elif job.hops > hops:
             self._scheduler.fail(job, Failure(reasons.TOO_MANY_HOPS, f"passed on more than {hops} times"))
@@ -445,6 +460,22 @@ class Broker:
         return unfinished
 
     # Inside
+
+    def _denial(self, client: Client, service: Service, options: Options | None) -> Failure | None:
+        """Return why a client may not call a service; None: it may.
+
+        What the broker's own services allow is decided by each of their tasks.
+        """
+        principal = client.principal
+        if service.name in principal.callable or service.internal:
+            return None
+        target = None if options is None else options.target
+        if target is not None and target.everywhere:
+            return None  # it goes to those services that the principal may call
+        names = target.names if target is not None and target.kind == NAMES else [b""]
+        if all(self.principals.may(principal, CALL, service.name, name) for name in names):
+            return None
+        return Failure(reasons.DENIED, f"{principal.name} may not call {printable(service.name)}")
 
     def _late_final(self, worker: Worker, token: bytes, body: bytes) -> int:
         """Take a reply to an attempt that this worker does not hold, unless it held it before the restart."""

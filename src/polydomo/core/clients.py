@@ -8,6 +8,7 @@ from polydomo.core import failure as reasons
 from polydomo.core.failure import Failure
 from polydomo.core.features.recovery import Recovery
 from polydomo.core.model import Client, ClientPort, Job
+from polydomo.core.principals import Principal
 from polydomo.core.scheduler import CLIENT_WENT
 from polydomo.core.states import NEXT, RELEASE
 from polydomo.core.tracked_job import survives_client
@@ -36,15 +37,16 @@ class Clients:
     def __contains__(self, client: Client) -> bool:
         return client in self.known
 
-    def join(self, name: bytes, dialect: str, port: ClientPort) -> Client:
+    def join(self, name: bytes, dialect: str, port: ClientPort, principal: Principal) -> Client:
         """Return a client that may submit jobs.
 
         One that had some before the broker's restart goes on with them, if its dialect can.
         """
-        client = self._recovery.returned(name, dialect, port) if port.resumes() else None
+        client = self._recovery.returned(name, dialect, port, principal) if port.resumes() else None
         if client is None:
-            client = Client(name, dialect, port, self._clock.now, self.grace_over)
+            client = Client(name, dialect, port, principal, self._clock.now, self.grace_over)
         self.known[client] = None
+        principal.peers += 1
         if self._accounting.journal is not None:
             self._accounting.journal.client("joined", client, "")
         return client
@@ -68,9 +70,11 @@ class Clients:
         client.stalled = False
         self._accounting.stalled.pop(client, None)
         self._timers.clear(client)
-        if self._accounting.journal is not None and client in self.known:
-            self._accounting.journal.client("left", client, "")
-        self.known.pop(client, None)
+        if client in self.known:
+            if self._accounting.journal is not None:
+                self._accounting.journal.client("left", client, "")
+            del self.known[client]
+            client.principal.peers -= 1
         for queue in list(client.queues):
             dropped: list[Job] = list(queue.drop_client(client))
             services = dict.fromkeys(job.service for job in dropped)

@@ -20,6 +20,7 @@ DEADLINE: Final = "deadline"  # its whole life was limited
 STORE: Final = "store"  # it could not be kept safe, so it was not accepted
 DUPLICATE: Final = "duplicate-id"  # another job has this id
 BAD_TARGET: Final = "bad-target"  # no worker that it is addressed to can ever do it
+DENIED: Final = "denied"  # its principal may not do this
 WORKER_GONE: Final = "worker-gone"  # it was for one worker only, which cannot come back
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from polydomo.core.features.dedup import Dedup
 from polydomo.core.features.recovery import Recovery
 from polydomo.core.model import Client, Job
+from polydomo.core.principals import READ, Principal
 from polydomo.core.result_history import JobResult
 from polydomo.core.states import ENDS, WAITING
 from polydomo.core.tracked_job import NO_OPTIONS, TrackedJob
@@ -21,26 +22,50 @@ class Jobs:
         self._tracking = tracking
         self._dedup = dedup
         self._recovery = recovery
+        self._principals = tracking.principals
 
-    def find(self, uid: str) -> TrackedJob | None:
-        """Return a tracked job that has not ended."""
-        return self.known.get(uid)
+    def is_open(self, uid: str) -> bool:
+        """Return whether there is a job with this id that has not ended, whoever owns it."""
+        return uid in self.known
 
-    def find_by_key(self, service: bytes, key: bytes) -> TrackedJob | None:
-        """Return the job with this idempotency key that has not ended."""
-        return self._dedup.keys.get((service, key))
+    def job_for(self, principal: Principal, uid: str, verb: str) -> TrackedJob | None:
+        """Return a job that has not ended and to which a principal may do this.
 
-    def remembered(self, uid: str) -> JobResult | None:
-        """Return how a job ended, if that is in memory."""
-        return self._dedup.history.get(uid, self._tracking.clock.now)
+        A job of another principal is reported as unknown, unless the verb is granted for its service: whether a job
+        exists is nobody else's business.
+        """
+        job = self.known.get(uid)
+        if job is None or not self.may(principal, verb, job.owner(), job.requested_service):
+            return None
+        return job
 
-    def recall(self, uid: str, then: Callable[[JobResult | None], None]) -> None:
-        """Call `then` with how a job ended, now or when the disk has been read."""
-        ended = self.remembered(uid)
+    def may(self, principal: Principal, verb: str, owner: str, service: bytes) -> bool:
+        """Return whether a principal may do this to a job of `owner` at `service`."""
+        return self._principals.may_on_job(principal, verb, owner, service)
+
+    def find_by_key(self, service: bytes, key: bytes) -> list[TrackedJob]:
+        """Return the jobs with this idempotency key that have not ended, at most one of each principal."""
+        keys = self._dedup.keys
+        found = [keys.get((owner, service, key)) for owner in self._principals.known]
+        return [job for job in found if job is not None]
+
+    def result_for(self, principal: Principal, uid: str, verb: str = READ) -> JobResult | None:
+        """Return how a job ended to which a principal may do this, if that is in memory."""
+        ended = self._dedup.history.get(uid, self._tracking.clock.now)
+        return self._readable(principal, ended, verb)
+
+    def recall(self, principal: Principal, uid: str, then: Callable[[JobResult | None], None]) -> None:
+        """Call `then` with how a job ended that a principal may read, now or when the disk has been read."""
+        ended = self.result_for(principal, uid)
         if ended is not None or self._tracking.store is None:
             then(ended)
         else:
-            self._tracking.store.read(uid, then)
+            self._tracking.store.read(uid, lambda found: then(self._readable(principal, found)))
+
+    def _readable(self, principal: Principal, ended: JobResult | None, verb: str = READ) -> JobResult | None:
+        if ended is None or not self.may(principal, verb, ended.owner, ended.service):
+            return None
+        return ended
 
     def when_ended(self, job: Job, then: Callable[[], None]) -> None:
         """Call `then` when a job has ended, and that is safe."""
@@ -79,7 +104,7 @@ class Jobs:
         if not isinstance(job, TrackedJob) or not job.durable or client.gone:
             return
         if client.shadow is None:
-            client.shadow = self._recovery.absent(client.name, client.dialect)
+            client.shadow = self._recovery.absent(client.name, client.dialect, client.principal)
         waits = job.state == WAITING
         if waits:
             self._tracking.scheduler.unqueue(job)

@@ -17,6 +17,7 @@ from mypy_extensions import mypyc_attr
 from polydomo.core.counts import Counts
 from polydomo.core.failure import Failure
 from polydomo.core.policy import FOREVER, Heartbeat, Policy
+from polydomo.core.principals import Principal
 from polydomo.core.queue import FairQueue, PinnedQueue, QueueEntry, Submitter
 from polydomo.core.states import READY
 from polydomo.core.timers import NEVER, Timer, TimerHeap
@@ -104,11 +105,13 @@ class Client(Submitter):
         name: bytes,
         dialect: str,
         port: ClientPort,
+        principal: Principal,
         since: float,
         on_grace_over: Callable[[Client], None],
     ) -> None:
         super().__init__()
         self.name = name  # its ZeroMQ identity, or what its dialect calls it
+        self.principal = principal  # the owner of its jobs
         self.dialect = dialect
         self.form = ""  # of its dialect, if that has several: what its replies look like after a restart
         self.port = port
@@ -147,12 +150,14 @@ class Worker(Timer):
         name: bytes,
         dialect: str,
         port: WorkerPort,
+        principal: Principal,
         heartbeat: Heartbeat,
         since: float,
         on_check: Callable[[Worker], None],
     ) -> None:
         super().__init__()
         self.name = name
+        self.principal = principal
         self.dialect = dialect
         self.port = port
         self.heartbeat = heartbeat

@@ -10,7 +10,18 @@ from polydomo.core.failure import Failure
 class JobResult:
     """The end of one job."""
 
-    __slots__ = ("body", "failure", "gathered", "request", "service", "size", "uid", "until", "worker")
+    __slots__ = (
+        "body",
+        "failure",
+        "gathered",
+        "owner",
+        "request",
+        "service",
+        "size",
+        "uid",
+        "until",
+        "worker",
+    )
 
     def __init__(
         self,
@@ -22,9 +33,11 @@ class JobResult:
         gathered: bool,
         until: float = 0.0,
         request: int = 0,
+        owner: str = "",
     ) -> None:
         self.uid = uid
         self.service = service
+        self.owner = owner  # the name of the principal whose job it was
         self.worker = worker  # that did it; empty for a gathered result
         self.body = body  # canonical; None: it failed
         self.failure = failure

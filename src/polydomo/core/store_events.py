@@ -6,7 +6,7 @@ from polydomo.core.failure import Failure
 from polydomo.core.features.dedup import Dedup
 from polydomo.core.features.durability import Durability
 from polydomo.core.features.fanout import Fanout
-from polydomo.core.features.recovery import Recovery
+from polydomo.core.features.recovery import Recovery, identity_of
 from polydomo.core.model import Client
 from polydomo.core.pieces import Piece
 from polydomo.core.tracked_job import TRACKED_COST, Options, TrackedJob
@@ -63,9 +63,9 @@ class StoreEvents:
 
     # After a restart
 
-    def absent_client(self, name: bytes, dialect: str) -> Client:
+    def absent_client(self, name: bytes, dialect: str, principal: str) -> Client:
         """Return what stands for the client of a job until it is back."""
-        return self._recovery.absent(name, dialect)
+        return self._recovery.absent(name, dialect, self._tracking.principals.get(principal))
 
     def expect(self, client: Client, asks: bool) -> None:
         """Give an absent client its jobs back if it returns. `asks`: it asks for the results by itself."""
@@ -73,10 +73,10 @@ class StoreEvents:
 
     def missed(self, client: Client, uid: str) -> None:
         """Tell an expected client, if it returns, how the job `uid` ended."""
-        self._recovery.untold[client.name, client.dialect].append(uid)
+        self._recovery.untold[identity_of(client)].append(uid)
 
-    def expected_clients(self) -> dict[tuple[bytes, str], Client]:
-        """Return the clients that may return, by name and dialect."""
+    def expected_clients(self) -> dict[tuple[bytes, str, str], Client]:
+        """Return the clients that may return, by name, dialect and principal."""
         return self._recovery.absent_clients
 
     def is_retelling(self) -> bool:
@@ -119,11 +119,12 @@ class StoreEvents:
         job: TrackedJob,
         token: bytes,
         holder: bytes,
+        principal: str,
         pieces: dict[int, Piece] | None = None,
         resent: int = 0,
     ) -> None:
         """Go on with an unfinished job (`Recovery.restore`)."""
-        self._recovery.restore(job, token, holder, pieces or {}, resent)
+        self._recovery.restore(job, token, holder, principal, pieces or {}, resent)
 
     def restore_alias(self, uid: str, alias: str) -> None:
         """Know an unfinished job by another id, too."""

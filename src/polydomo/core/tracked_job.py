@@ -72,6 +72,7 @@ class TrackedJob(Job):
         "followers",
         "hit",
         "holder",
+        "holder_principal",
         "key",
         "leader",
         "names",
@@ -145,6 +146,7 @@ class TrackedJob(Job):
         self.parent: TrackedJob | None = None  # it is one part of this
         self.part = 0  # which
         self.holder = b""  # the worker that had it when the broker was stopped
+        self.holder_principal = ""  # and that worker's principal
         # Features
         self.cache_key = b""  # by which the same request is known again
         self.deadline_timer: Timer | None = None
@@ -165,6 +167,10 @@ class TrackedJob(Job):
         if self.own_wait >= 0:
             ring.uneven = True
         return ring
+
+    def owner(self) -> str:
+        """Return the name of the principal that submitted the job."""
+        return self.client.principal.name
 
     def is_gathered(self) -> bool:
         """Return whether its result is gathered from several workers, however many there are."""

@@ -17,6 +17,7 @@ from polydomo.core.failure import Failure
 from polydomo.core.features.feature import LATER, PASS, TAKEN, Features
 from polydomo.core.model import JOB_COST, Client, Job, Service
 from polydomo.core.ports import JobStorePort
+from polydomo.core.principals import Principals
 from polydomo.core.scheduler import JobHooks, Scheduler
 from polydomo.core.services import Services
 from polydomo.core.states import NEXT, READY, RECORDING, RELEASE, RUNNING, STORING, WAITING
@@ -35,12 +36,14 @@ class Tracking(JobHooks):
         timers: TimerHeap,
         services: Services,
         accounting: Accounting,
+        principals: Principals,
         new_uid: Callable[[], str],
     ) -> None:
         self.clock = clock
         self.timers = timers
         self.services = services
         self.accounting = accounting
+        self.principals = principals
         self.features = Features([])
         self.store: JobStorePort | None = None
         self.jobs: dict[str, TrackedJob] = {}  # by id, while they live; a job may have several ids
@@ -61,8 +64,12 @@ class Tracking(JobHooks):
         envelope: bytes,
         options: Options | None,
         attempt_timeout: float,
+        denial: Failure | None,
     ) -> TrackedJob | None:
-        """Take a request. None: it is refused, and the client has been told, if its dialect can."""
+        """Take a request. None: it is refused, and the client has been told, if its dialect can.
+
+        `denial`: why it is not allowed.
+        """
         if options is None:
             options = NO_OPTIONS
         accounting = self.accounting
@@ -73,8 +80,8 @@ class Tracking(JobHooks):
         policy = service.policy
         job.durable = self.store is not None and not policy.volatile and (options.durable or policy.durable)
         job.attempt_timeout = attempt_timeout
-        if accounting.is_full_for(service, options.target is not None):
-            accounting.refuse(job)
+        if denial is not None or accounting.is_full_for(service, options.target is not None):
+            accounting.refuse(job, denial)
             return None
         accounting.began(job)
         accounting.memory += TRACKED_COST

@@ -8,6 +8,7 @@ from polydomo.core import failure as reasons
 from polydomo.core.failure import Failure
 from polydomo.core.model import Service, Worker, WorkerPort
 from polydomo.core.policy import Heartbeat
+from polydomo.core.principals import SERVE, Principal
 from polydomo.core.scheduler import OVERRUN, WORKER_LOST
 from polydomo.core.tracking import Tracking
 
@@ -22,6 +23,7 @@ class Workers:
         self._services = tracking.services
         self._accounting = tracking.accounting
         self._scheduler = tracking.scheduler
+        self._principals = tracking.principals
         self._tracking = tracking
 
     def __iter__(self) -> Iterator[Worker]:
@@ -33,13 +35,17 @@ class Workers:
     def __contains__(self, worker: Worker) -> bool:
         return worker in self.known
 
-    def create(self, name: bytes, dialect: str, port: WorkerPort, heartbeat: Heartbeat) -> Worker:
+    def create(
+        self, name: bytes, dialect: str, port: WorkerPort, heartbeat: Heartbeat, principal: Principal
+    ) -> Worker:
         """Return a worker that may register."""
-        return Worker(name, dialect, port, heartbeat, self._clock.now, self.check)
+        return Worker(name, dialect, port, principal, heartbeat, self._clock.now, self.check)
 
     def may_register(self, worker: Worker, name: bytes) -> bool:
         """Return whether `worker` may offer the service `name`."""
-        return worker.internal or self._services.may_add(name)
+        return worker.internal or (
+            self._services.may_add(name) and self._principals.may(worker.principal, SERVE, name, worker.name)
+        )
 
     def register(self, worker: Worker, name: bytes) -> bool:
         """Let `worker` offer the service `name`, and give it what waits there. False: it may not."""
@@ -53,6 +59,7 @@ class Workers:
             return True
         if worker not in self.known:
             self.known[worker] = None
+            worker.principal.peers += 1
             if not worker.internal:
                 self._timers.set(worker, self._clock.now + worker.heartbeat.interval)
         service.workers[worker] = None
@@ -80,6 +87,7 @@ class Workers:
         if self._accounting.journal is not None and not worker.internal:
             self._accounting.journal.event("left", worker, reason)
         del self.known[worker]
+        worker.principal.peers -= 1
         self._timers.clear(worker)
         services = worker.services
         worker.services = []

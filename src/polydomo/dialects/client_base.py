@@ -16,7 +16,8 @@ class ClientBase(ClientPort):
         self._resumed = resumed
         self.broker = session.broker
         self.link = session.link
-        self.core: Client = session.broker.join_client(session.link.identity, dialect, self)
+        link = session.link
+        self.core: Client = session.broker.join_client(link.identity, dialect, self, link.principal)
 
     def resumes(self) -> bool:
         return self._resumed

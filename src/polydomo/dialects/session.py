@@ -14,6 +14,7 @@ from mypy_extensions import mypyc_attr, trait
 
 from polydomo.core.broker import Broker
 from polydomo.core.policy import Heartbeat
+from polydomo.core.principals import ANONYMOUS
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message
 from polydomo.wire.zmtp.connection import Handler, PeerInfo
@@ -183,6 +184,7 @@ class PeerConnection(Handler, Flushable):
         self.write_large = write
         self.seal: Callable[[bytes], bytes] | None = None  # encryption, in the order of writes
         self.identity = b""
+        self.principal = ANONYMOUS  # on whose behalf the peer acts
         self.named = False  # the peer chose its identity and may reconnect with it
         self.native = False  # the peer is our own SDK
         self.slots = 0  # jobs that the peer can hold at once; 0: unknown

@@ -53,7 +53,7 @@ class Deliveries:
 
     def absent_client(self, record: JobRecord) -> Client:
         """Return the absent client of a recovered job, until the client reconnects."""
-        who = (record.client, record.dialect)
+        who = (record.client, record.dialect, record.principal)
         client = self.events.expected_clients().get(who)
         if client is not None:
             return client

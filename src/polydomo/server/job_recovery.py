@@ -44,7 +44,7 @@ class JobRecovery:
         clients = self._events.expected_clients().copy()
         async for records in self._store.recover(after=self._recovered):
             for record in records:
-                who = (record.client, record.dialect)
+                who = (record.client, record.dialect, record.principal)
                 client = clients.get(who)
                 if client is None:
                     client = clients[who] = self._deliveries.absent_client(record)
@@ -62,7 +62,7 @@ class JobRecovery:
     ) -> None:
         """Restore the job of a record."""
         if client is None:
-            client = self._events.absent_client(record.client, record.dialect)
+            client = self._events.absent_client(record.client, record.dialect, record.principal)
         options, assignments = read_options(record)
         job = self._events.revive(
             client, record.service, record.body, record.envelope, options, record.id, record.submitted
@@ -81,7 +81,7 @@ class JobRecovery:
                 job.pinned_worker = name
         # A job that was sent again has as many attempts as a new one, see `JobTasks.resend_job`.
         resent = max(0, record.max_attempts - job.service.policy.retries - 1)
-        self._events.restore(job, record.token, record.worker, pieces, resent)
+        self._events.restore(job, record.token, record.worker, record.holder, pieces, resent)
 
     async def _pieces(self, record: JobRecord) -> dict[int, Piece]:
         """Return the parts of a gathered answer that were recorded, by their index."""

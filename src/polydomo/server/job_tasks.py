@@ -129,7 +129,7 @@ class JobTasks:
     def cancel_job(self, id: str) -> dict[str, Any]:
         """Cancel an unfinished job; a running one is taken from its worker."""
         broker = self.adapter.broker
-        job = broker.jobs.find(id)
+        job = broker.jobs.known.get(id)
         if job is None or not broker.cancel(job):
             raise ValueError(f"no job {id!r} that could be cancelled")
         return {"id": id, "cancelled": True}
@@ -152,7 +152,7 @@ class JobTasks:
     @deferring
     async def forget_job(self, id: str) -> dict[str, Any]:
         """Remove an ended job and its result."""
-        if self.adapter.broker.jobs.find(id) is not None:
+        if self.adapter.broker.jobs.is_open(id):
             raise ValueError(f"job {id!r} has not ended; cancel it first")
         await self.flush_ledger()
         await confirmed(lambda done: self.store.forget(id, done))

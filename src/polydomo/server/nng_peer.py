@@ -93,6 +93,7 @@ class NngPeer(PeerBase, SpTransport):
         ipc = self.listener.startswith("ipc:")
         host = self.address.rpartition(":")[0]
         self.session = MemoSession(self.nng.memo, self, self.transport.write, host, ipc)
+        self.session.connection.principal = self.principal
         self.output = self.session.connection
         self.session.connection.write_large = self.write_large
         self.parser = Connection(self.session, REP, self.server.settings.limits.message_bytes, ipc)

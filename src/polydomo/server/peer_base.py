@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from polydomo.core.principals import ANONYMOUS
 from polydomo.errors import ProtocolError
 from polydomo.server import endpoints
 from polydomo.server.admission import Admission, site_of
@@ -130,7 +131,7 @@ class PeerBase(asyncio.Protocol):
         self.address = ""
         self.site = ""  # group of addresses that counts as one
         self.key = b""  # the peer's public key; empty: it has none
-        self.principal = ""  # name of the key
+        self.principal = ANONYMOUS  # on whose behalf the peer acts
         self.high_water = HIGH_WATER
         self.heard = self.server.clock.read()  # when the last bytes arrived
         self.backlog: Backlog | None = None  # while the peer reads slower than it is written to

@@ -96,7 +96,10 @@ class StoreAdapter(JobStorePort):
     def attempt(self, job: TrackedJob) -> None:
         if job.worker is not None:
             job.began = wall_time()
-            self.store.attempt(job.uid, job.number, job.worker.name, job.began, job.token)
+            worker = job.worker
+            self.store.attempt(
+                job.uid, job.number, worker.name, job.began, job.token, holder=worker.principal.name
+            )
 
     def partial(self, job: TrackedJob, body: bytes) -> None:
         self.store.partial(job.uid, job.number, body, wall_time())
@@ -132,7 +135,9 @@ class StoreAdapter(JobStorePort):
         result = await self.store.result(record.id)
         if result is None or record.state not in ENDED:
             return None
-        return JobResult(uid, record.service, result.worker, *outcome(result), several(record))
+        return JobResult(
+            uid, record.service, result.worker, *outcome(result), several(record), owner=record.principal
+        )
 
     def tell(self, client: Client, uids: list[str]) -> None:
         for uid in uids:
@@ -173,7 +178,7 @@ class StoreAdapter(JobStorePort):
             else:
                 self._answer(job, self._earlier(job, record))
 
-        self.store.by_key(job.service.name, as_text(job.key)).then(
+        self.store.by_key(job.service.name, as_text(job.key), job.owner()).then(
             found, lambda error: self._looked_up(job, _failed(job.uid, error))
         )
 
@@ -206,6 +211,7 @@ class StoreAdapter(JobStorePort):
             state=DELAYED if delayed else WAITING,
             client=job.client.name,
             dialect=job.client.dialect,
+            principal=job.owner(),
             key=as_text(job.key) if job.key else None,
             target=written_target(job.target),
             priority=job.priority,

@@ -101,7 +101,9 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
     def _resume(self, link: PeerConnection) -> None:
         """Give a client the jobs that it had before the broker was restarted."""
         for dialect, resumption in RESUMED.items():
-            client = self.server.broker.store_events.expected_clients().get((link.identity, dialect))
+            client = self.server.broker.store_events.expected_clients().get(
+                (link.identity, dialect, link.principal)
+            )
             if client is not None:
                 link.adopt(resumption.open(self.context, link, dialect, client.form))
 
@@ -146,6 +148,7 @@ class ZmqPeer(PeerBase, Transport):
         self.link.native = NATIVE_PROPERTY.lower() in peer.properties
         security = self.server.security
         if security is None or security.admits(self, peer):
+            self.link.principal = self.principal
             self.zmq.admit(self, peer.identity)
             self.end_handshake()
 

@@ -41,8 +41,8 @@ class WriteBatch:
 
     def __init__(self) -> None:
         self._jobs: dict[str, JobProgress] = {}
-        self._keys: dict[tuple[bytes, str], JobProgress] = {}
-        self._key_of: dict[int, tuple[bytes, str]] = {}  # the same keys, by `seq`
+        self._keys: dict[tuple[str, bytes, str], JobProgress] = {}
+        self._key_of: dict[int, tuple[str, bytes, str]] = {}  # the same keys, by `seq`
         self._removed: set[int] = set()
         self._new: dict[int, JobRecord] = {}
         self._progress: dict[int, JobProgress] = {}
@@ -56,8 +56,10 @@ class WriteBatch:
         self._counters: dict[str, int] = {}  # to be raised to these numbers
         self.kv = KvBatch()
 
-    def load(self, database: Database, ids: Collection[str], keys: Collection[tuple[str, bytes]]) -> None:
-        """Read the jobs with these ids, and the holders of these idempotency keys of services.
+    def load(
+        self, database: Database, ids: Collection[str], keys: Collection[tuple[str, str, bytes]]
+    ) -> None:
+        """Read the jobs with these ids, and the holders of these idempotency keys (principal, key, service).
 
         Two alternatives were measured and saved nothing: a cache of unfinished jobs from batch to batch, and inserting
         new jobs without looking for duplicates until the database rejects one.
@@ -67,23 +69,24 @@ class WriteBatch:
                 job = JobProgress(*row)
                 self._jobs[job.id] = job
         if keys:
-            for service, key, job_id, seq in database.fetch_bulk(queries.LOAD_KEY_HOLDERS, list(keys)):
-                self._hold_key((service, key), self._jobs.get(job_id) or JobProgress(job_id, service, seq))
+            for owner, service, key, job_id, seq in database.fetch_bulk(queries.LOAD_KEY_HOLDERS, list(keys)):
+                job = self._jobs.get(job_id) or JobProgress(job_id, service, seq)
+                self._hold_key((owner, service, key), job)
 
     def find(self, job_id: str) -> JobProgress | None:
         """Return the job with this id."""
         return self._jobs.get(job_id)
 
-    def find_by_key(self, service: bytes, key: str) -> JobProgress | None:
-        """Return the job that has this idempotency key."""
-        return self._keys.get((service, key))
+    def find_by_key(self, principal: str, service: bytes, key: str) -> JobProgress | None:
+        """Return the principal's job that has this idempotency key."""
+        return self._keys.get((principal, service, key))
 
     def insert(self, job: JobRecord) -> None:
         """Add a new job, whose id and key are free."""
         self._jobs[job.id] = job
         self._new[job.seq] = job
         if job.key is not None:
-            self._hold_key((job.service, job.key), job)
+            self._hold_key((job.principal, job.service, job.key), job)
         self._tally(job.service, job.state, 1)
 
     def save_progress(self, job: JobProgress) -> None:
@@ -207,7 +210,7 @@ class WriteBatch:
     def _tally(self, service: bytes, state: str, number: int) -> None:
         self._tallies[service, state] = self._tallies.get((service, state), 0) + number
 
-    def _hold_key(self, key: tuple[bytes, str], job: JobProgress) -> None:
+    def _hold_key(self, key: tuple[str, bytes, str], job: JobProgress) -> None:
         self._keys[key] = job
         self._key_of[job.seq] = key
 

@@ -91,7 +91,7 @@ class AddJob(Operation):
         if batch.find(job.id) is not None:
             return DuplicateJob(f"there is a job {job.id} already")
         if job.key is not None:
-            holder = batch.find_by_key(job.service, job.key)
+            holder = batch.find_by_key(job.principal, job.service, job.key)
             if holder is not None:
                 return DuplicateKey(f"job {holder.id} has the idempotency key {job.key!r} already")
         batch.insert(copy(job))
@@ -124,6 +124,7 @@ class StartAttempt(JobOperation):
     worker: bytes
     at: int
     token: bytes
+    holder: str
 
     def apply_to(self, batch: WriteBatch, job: JobProgress) -> StoreRefusal | None:
         if job.finished is not None:
@@ -134,6 +135,7 @@ class StartAttempt(JobOperation):
         job.attempt = self.number
         job.worker = self.worker
         job.token = self.token
+        job.holder = self.holder
         job.dispatched = self.at
         _enter_state(batch, job, RUNNING)
         return None
@@ -338,7 +340,7 @@ def execute(database: Database, operations: Sequence[Operation]) -> Outcomes:
     batch.load(
         database,
         {job_id for operation in operations for job_id in operation.ids()},
-        {(job.key, job.service) for job in new if job.key is not None},
+        {(job.principal, job.key, job.service) for job in new if job.key is not None},
     )
     outcomes: Outcomes = [operation.apply(batch) for operation in operations]
     batch.write(database)

@@ -56,11 +56,11 @@ def _columns(text: str) -> tuple[SqlColumn, ...]:
 # The columns of a job in the order of JobRecord's fields: those of JobProgress, then the rest of table `jobs`.
 PROGRESS: Final = _columns(
     "id:text service:bytes seq state:text attempt worker:bytes queued not_before dispatched finished "
-    "code:text message:text size_out token:bytes ending"
+    "code:text message:text size_out token:bytes ending holder:text"
 )
 CHANGING: Final = PROGRESS[2:]  # `seq`, and the columns that change
 REST: Final = _columns(
-    "client:bytes dialect:text key:text parent:text target:text priority max_attempts timeout deadline "
+    "client:bytes dialect:text principal:text key:text parent:text target:text priority max_attempts timeout deadline "
     "submitted size_in"
 )
 JOB: Final = ", ".join(f"jobs.{column.name}" for column in PROGRESS + REST)
@@ -88,12 +88,13 @@ LOAD_PROGRESS: Final = BulkStatement(
 )
 # Find the jobs that hold these idempotency keys.
 LOAD_KEY_HOLDERS: Final = BulkStatement(
-    _columns("key:text key_service:bytes"),
+    _columns("principal:text key:text key_service:bytes"),
     """
-    SELECT jobs.key_service, jobs.key, jobs.id, jobs.seq
-    FROM v JOIN jobs ON jobs.key = v.key AND jobs.key_service = v.key_service AND jobs.key IS NOT NULL
+    SELECT jobs.principal, jobs.key_service, jobs.key, jobs.id, jobs.seq
+    FROM v JOIN jobs ON jobs.key = v.key AND jobs.key_service = v.key_service AND jobs.principal = v.principal
+        AND jobs.key IS NOT NULL
     """,
-    _columns("key_service:bytes key:text id:text seq"),
+    _columns("principal:text key_service:bytes key:text id:text seq"),
 )
 # Write the progress of jobs.
 UPDATE_PROGRESS: Final = BulkStatement(
@@ -202,7 +203,7 @@ GET_JOB: Final = f"""
 # The job with an idempotency key, with its request.
 GET_JOB_BY_KEY: Final = f"""
     SELECT {JOB_WITH_REQUEST} FROM jobs JOIN requests ON requests.seq = jobs.seq
-    WHERE jobs.key = :key AND jobs.key_service = :service AND jobs.key IS NOT NULL
+    WHERE jobs.key = :key AND jobs.key_service = :service AND jobs.principal = :principal AND jobs.key IS NOT NULL
 """
 # The aliases of unfinished jobs.
 LIST_OPEN_ALIASES: Final = """

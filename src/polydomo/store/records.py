@@ -41,6 +41,7 @@ class JobProgress(msgspec.Struct):
     size_out: int = 0  # bytes of partial replies and result
     token: bytes = b""  # of the latest attempt, for recovery; empty again when that attempt is lost
     ending: int | None = None  # order of completion in this store, assigned by `Store.finish`
+    holder: str = ""  # principal of `worker`
 
 
 class JobRecord(JobProgress):
@@ -48,7 +49,8 @@ class JobRecord(JobProgress):
 
     client: bytes = b""
     dialect: str = ""
-    key: str | None = None  # idempotency key, unique per service
+    principal: str = "anonymous"  # owner
+    key: str | None = None  # idempotency key, unique per principal and service
     parent: str | None = None  # id of the job that submitted this one
     target: str = "any"
     priority: int = 0

@@ -177,4 +177,14 @@ ENDINGS: Final = Migration(
     ),
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (FIRST, TOKENS, ALIASES, KV, ENDINGS)
+# Jobs belong to principals, and so do attempts. A key is unique among the jobs of one principal.
+OWNERS: Final = Migration(
+    (
+        "ALTER TABLE jobs ADD COLUMN principal TEXT NOT NULL DEFAULT 'anonymous'",
+        "ALTER TABLE jobs ADD COLUMN holder TEXT NOT NULL DEFAULT 'anonymous'",
+        "DROP INDEX jobs_key",
+        "CREATE UNIQUE INDEX jobs_key ON jobs (key, key_service, principal) WHERE key IS NOT NULL",
+    ),
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (FIRST, TOKENS, ALIASES, KV, ENDINGS, OWNERS)

@@ -117,7 +117,7 @@ class Store(ABC):
         if self.backlog and self.backlog + operation.size > self.backlog_limit:
             self.refused += 1
             raise StoreBusy(f"{self.backlog} bytes wait to be written already")
-        _check_text(job.key, job.parent, job.target, job.dialect)
+        _check_text(job.principal, job.key, job.parent, job.target, job.dialect)
         if job.state not in (WAITING, DELAYED):
             raise StoreInvalid(f"a new job is waiting or delayed, not {job.state!r}")
         self._seq += 1
@@ -133,12 +133,13 @@ class Store(ABC):
         at: int,
         token: bytes = b"",
         done: DoneCallback | None = None,
+        holder: str = "anonymous",
     ) -> None:
-        """Record the dispatch of the job to `worker`, whose reply must carry `token`.
+        """Record the dispatch of the job to `worker` of the principal `holder`, whose reply must carry `token`.
 
         Numbers grow; a number that is not higher than the latest is refused with Superseded.
         """
-        self._write(operations.StartAttempt(done, job_id, number, worker, at, token))
+        self._write(operations.StartAttempt(done, job_id, number, worker, at, token, holder))
 
     def partial(
         self, job_id: str, attempt: int, body: bytes, at: int, done: DoneCallback | None = None
@@ -283,9 +284,11 @@ class Store(ABC):
         """Return a job with its request. Here and in `result`, `job_id` may be an alias."""
         return self._read_one(JobRecord, queries.GET_JOB, name=job_id)
 
-    def by_key(self, service: bytes, key: str) -> Deferred[JobRecord | None]:
-        """Return the job that was submitted to `service` with this idempotency key."""
-        return self._read_one(JobRecord, queries.GET_JOB_BY_KEY, service=service, key=key)
+    def by_key(self, service: bytes, key: str, principal: str = "anonymous") -> Deferred[JobRecord | None]:
+        """Return the job that a principal submitted to `service` with this idempotency key."""
+        return self._read_one(
+            JobRecord, queries.GET_JOB_BY_KEY, service=service, key=key, principal=principal
+        )
 
     def result(self, job_id: str) -> Deferred[ResultRecord | None]:
         """Return the job's result; None if the job is unfinished or unknown."""

@@ -38,7 +38,7 @@ CLIENTS_MAX: Final = 1024
 class WebClient(ClientPort):
     """The core's port to the client of one name."""
 
-    def __init__(self, clients: WebClients, name: bytes, dialect: str) -> None:
+    def __init__(self, clients: WebClients, name: bytes, dialect: str, principal: str) -> None:
         self.clients = clients
         self.broker = clients.server.broker
         self.loop = clients.loop
@@ -49,7 +49,7 @@ class WebClient(ClientPort):
         self._submitting: PendingJob | None = None
         self._room = asyncio.Event()  # neither full nor stalled
         self._room.set()
-        self.core: Client = self.broker.join_client(name, dialect, self)
+        self.core: Client = self.broker.join_client(name, dialect, self, principal)
 
     def submit(self, service: bytes, body: bytes, options: Options | None = None) -> PendingJob:
         """Submit a job (`body` canonical) and return it; a refused job has already `ended`.
@@ -222,19 +222,20 @@ class WebClients:
         self.new_uid = Uuid7Source()
         self.loader = BoundedLoader()
         self.closing = False
-        self._clients: dict[tuple[bytes, str], WebClient] = {}
+        self._clients: dict[tuple[bytes, str, str], WebClient] = {}
         self._limit = CLIENTS_MAX
         self._ends: dict[Job, asyncio.Event] = {}  # of jobs that requests wait for
 
-    def get(self, name: bytes, dialect: str = "http") -> WebClient:
-        """Return the client of this name, which is created if necessary."""
-        client = self._clients.get((name, dialect))
+    def get(self, name: bytes, principal: str, dialect: str = "http") -> WebClient:
+        """Return a principal's client of this name, which is created if necessary."""
+        client = self._clients.get((name, dialect, principal))
         if client is None or client.core.gone:
             if len(self._clients) >= self._limit:
                 self._forget_idle(self.loop.time())
                 self._limit = max(CLIENTS_MAX, 2 * len(self._clients))
             self.server.advance()
-            client = self._clients[(name, dialect)] = WebClient(self, name, dialect)
+            client = WebClient(self, name, dialect, principal)
+            self._clients[(name, dialect, principal)] = client
         return client
 
     async def wait_ended(self, job: Job, timeout: float) -> bool:

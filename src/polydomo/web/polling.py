@@ -53,15 +53,16 @@ class Poll:
 class PollingWorker(WorkerPort):
     """One worker, by its name. `core` is the worker as the broker knows it."""
 
-    def __init__(self, workers: PollingWorkers, name: bytes, dialect: str) -> None:
+    def __init__(self, workers: PollingWorkers, name: bytes, dialect: str, principal: str) -> None:
         self.workers = workers
         self.name = name
-        self.key = (name, dialect)
+        self.key = (name, dialect, principal)
         self.broker = workers.server.broker
         self.tokens: dict[bytes, None] = {}  # attempts it holds, or held at its latest poll
         self._polls: dict[Poll, None] = {}  # open ones, oldest first
         idle = workers.server.settings.http.worker_idle
-        self.core = core = self.broker.make_worker(name, dialect, self, Heartbeat(idle / CHECKS, CHECKS))
+        beat = Heartbeat(idle / CHECKS, CHECKS)
+        self.core = core = self.broker.make_worker(name, dialect, self, beat, principal)
         core.base_credit = core.credit = 0
         core.parallel = True
         core.must_beat = False  # heartbeats are optional, per attempt
@@ -207,11 +208,13 @@ class PollingWorkers:
         self.server = server
         self.loop = server.loop
         self.attempts: dict[bytes, PollingWorker] = {}  # by token
-        self._workers: dict[tuple[bytes, str], PollingWorker] = {}
+        self._workers: dict[tuple[bytes, str, str], PollingWorker] = {}
         self._generated = 0  # names
 
-    def get(self, name: bytes | None, services: list[bytes], dialect: str = "http") -> PollingWorker:
-        """Return the worker of this name, after setting the services that it offers; may raise OfferRefused.
+    def get(
+        self, name: bytes | None, services: list[bytes], principal: str, dialect: str = "http"
+    ) -> PollingWorker:
+        """Return a principal's worker of this name, after setting the services that it offers; may raise OfferRefused.
 
         Without a name the worker is anonymous: it has a generated name and never reconnects under it.
         """
@@ -222,7 +225,7 @@ class PollingWorkers:
         services = list(dict.fromkeys(services))
         if not services or len(services) > SERVICES_MAX:
             raise OfferRefused(f"a worker offers 1 to {SERVICES_MAX} services, not {len(services)}")
-        worker = self._workers.get((name, dialect))
+        worker = self._workers.get((name, dialect, principal))
         if worker is not None and not {one.name for one in worker.core.services}.issubset(services):
             if worker.core.running or worker.polls:
                 raise OfferRefused(
@@ -231,7 +234,7 @@ class PollingWorkers:
             worker.leave("offers other services now")
             worker = None
         if worker is None:
-            worker = PollingWorker(self, name, dialect)
+            worker = PollingWorker(self, name, dialect, principal)
             worker.core.anonymous = anonymous
         offered = {service.name for service in worker.core.services}
         services = [service for service in services if service not in offered]
@@ -247,12 +250,12 @@ class PollingWorkers:
         while True:
             self._generated += 1
             name = b"http-%d" % self._generated
-            if (name, "http") not in self._workers:
+            if all(name != known for known, _, _ in self._workers):
                 return name
 
-    def find(self, name: bytes, dialect: str = "http") -> PollingWorker | None:
+    def find(self, name: bytes, principal: str, dialect: str = "http") -> PollingWorker | None:
         """Return the worker of this name."""
-        return self._workers.get((name, dialect))
+        return self._workers.get((name, dialect, principal))
 
     def holder(self, token: bytes) -> PollingWorker | None:
         """Return the worker that holds an attempt. An attempt from before the broker's restart is reattached."""
@@ -265,9 +268,10 @@ class PollingWorkers:
     def reattach(self, token: bytes, job: TrackedJob, dialect: str = "http") -> PollingWorker | None:
         """Give an attempt from before the broker's restart back to its worker; None if it has been claimed."""
         self.server.advance()
-        known = self._workers.get((job.holder, dialect))
+        principal = job.holder_principal
+        known = self._workers.get((job.holder, dialect, principal))
         offered = [] if known is None else [service.name for service in known.core.services]
-        worker = self.get(job.holder, [*offered, job.service.name], dialect)
+        worker = self.get(job.holder, [*offered, job.service.name], principal, dialect)
         if not self.server.broker.take_up(worker.core, token):
             return None
         self.add_attempt(token, worker)

@@ -31,7 +31,7 @@ class Dedup(Feature):
     """Finds jobs that are the same."""
 
     def __init__(self, tracking: Tracking) -> None:
-        self.keys: dict[tuple[bytes, bytes], TrackedJob] = {}  # by service and key: the job that is run
+        self.keys: dict[tuple[str, bytes, bytes], TrackedJob] = {}  # by owner, service and key: what is run
         self.history = ResultHistory()
         self._tracking = tracking
 
@@ -41,7 +41,7 @@ class Dedup(Feature):
         self._tracking.jobs[job.uid] = job
         if not job.key:
             return PASS
-        name = (job.requested_service, job.key)
+        name = _key_of(job)
         leader = self.keys.get(name)
         if leader is not None:
             self._follow(leader, job, True)
@@ -55,8 +55,8 @@ class Dedup(Feature):
         return TAKEN
 
     def on_end(self, job: TrackedJob, body: bytes | None, failure: Failure | None) -> None:
-        if job.key and self.keys.get((job.requested_service, job.key)) is job:
-            del self.keys[job.requested_service, job.key]
+        if job.key and self.keys.get(_key_of(job)) is job:
+            del self.keys[_key_of(job)]
         jobs = self._tracking.jobs
         if jobs.get(job.uid) is job:
             del jobs[job.uid]
@@ -117,7 +117,7 @@ class Dedup(Feature):
     def on_restore(self, job: TrackedJob) -> None:
         self._tracking.jobs[job.uid] = job
         if job.key:
-            self.keys[job.requested_service, job.key] = job
+            self.keys[_key_of(job)] = job
 
     def restore_alias(self, uid: str, alias: str) -> None:
         """Know a job of before the restart by another id, too."""
@@ -134,7 +134,7 @@ class Dedup(Feature):
         tracking = self._tracking
         leader = tracking.jobs.get(job.uid)
         if leader is not None:
-            if leader.requested_service == job.requested_service and leader.body == job.body:
+            if _is_same(leader, job):
                 self._follow(leader, job, False)
             else:
                 self._reject_duplicate(job)
@@ -142,7 +142,11 @@ class Dedup(Feature):
         ended = self.history.get(job.uid, tracking.clock.now)
         if ended is None:
             return False
-        if ended.service != job.requested_service or ended.request != hash(job.body):
+        if (
+            ended.owner != job.owner()
+            or ended.service != job.requested_service
+            or ended.request != hash(job.body)
+        ):
             self._reject_duplicate(job)
             return True
         job.durable = False  # the earlier one's record is the record
@@ -196,5 +200,19 @@ class Dedup(Feature):
                 job.is_gathered(),
                 self._tracking.clock.now + job.service.policy.retention,
                 hash(job.body),
+                job.owner(),
             )
         )
+
+
+def _key_of(job: TrackedJob) -> tuple[str, bytes, bytes]:
+    return job.owner(), job.requested_service, job.key
+
+
+def _is_same(leader: TrackedJob, job: TrackedJob) -> bool:
+    """Return whether a job with the id of another repeats it."""
+    return (
+        leader.owner() == job.owner()
+        and leader.requested_service == job.requested_service
+        and leader.body == job.body
+    )

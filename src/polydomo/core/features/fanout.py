@@ -17,6 +17,7 @@ from polydomo.core.features.resources import Resources
 from polydomo.core.model import Client, ClientPort, Job, Service, Worker
 from polydomo.core.pieces import Piece, pack
 from polydomo.core.policy import FOREVER
+from polydomo.core.principals import CALL
 from polydomo.core.states import GATHER, GATHERING
 from polydomo.core.targets import ALL, EACH, NAMES, RESOURCES, Assignment, Target
 from polydomo.core.timers import CallTimer, Timer
@@ -236,7 +237,7 @@ class Fanout(Feature):
     def _assignments(self, job: TrackedJob, target: Target) -> list[Assignment]:
         """Return where the parts of a job are done; empty if no worker is here that could."""
         if target.everywhere:
-            return self._everywhere(target)
+            return self._everywhere(job, target)
         service = job.service
         if target.kind == ALL:
             return [Assignment(service.name, name) for name in service.names]
@@ -244,9 +245,10 @@ class Fanout(Feature):
             return self._by_resource(service, target.names)
         return [Assignment(service.name, name) for name in target.names]
 
-    def _everywhere(self, target: Target) -> list[Assignment]:
-        """Return workers of every service, each in its first one (NORFAB's service `all`)."""
-        services = self._tracking.services.values()
+    def _everywhere(self, job: TrackedJob, target: Target) -> list[Assignment]:
+        """Return workers of every service that the owner may call, each in its first one (NORFAB's service `all`)."""
+        may, owner = self._tracking.principals.allows, job.client.principal
+        services = [one for one in self._tracking.services.values() if may(owner, CALL, one.name)]
         if target.kind == EACH:
             return [
                 Assignment(service.name, next(iter(service.idle or service.workers)).name)
@@ -255,7 +257,7 @@ class Fanout(Feature):
             ]
         workers = dict.fromkeys(worker for service in services for worker in service.workers)
         found = {
-            worker.name: Assignment(worker.services[0].name, worker.name)
+            worker.name: Assignment(next(one.name for one in worker.services if one in services), worker.name)
             for worker in workers
             if worker.services and not worker.internal
         }
@@ -289,7 +291,7 @@ class Gather(ClientPort):
         self.told = 0  # of these, also stored
         self.over = False  # the job was cancelled
         name, dialect = job.client.name, job.client.dialect
-        self.client = Client(name, dialect, self, tracking.clock.now, _never)
+        self.client = Client(name, dialect, self, job.client.principal, tracking.clock.now, _never)
         self._fanout = fanout
         self._tracking = tracking
         self._job = job

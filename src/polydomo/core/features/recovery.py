@@ -13,6 +13,7 @@ from polydomo.core.features.fanout import Fanout
 from polydomo.core.features.feature import PASS, TAKEN, Feature
 from polydomo.core.model import Client, ClientPort, Job, NullClientPort, Service, Worker
 from polydomo.core.pieces import Piece
+from polydomo.core.principals import Principal
 from polydomo.core.states import DELAY, DISPATCH, NEXT
 from polydomo.core.timers import CallTimer
 from polydomo.core.tracked_job import TrackedJob
@@ -25,9 +26,10 @@ class Recovery(Feature):
     on_grace_over: Callable[[Client], None]  # set by the broker: the clients need the recovery first
 
     def __init__(self, tracking: Tracking, fanout: Fanout) -> None:
-        self.absent_clients: dict[tuple[bytes, str], Client] = {}  # by name and dialect
-        # Ids of jobs that ended while a client was away that cannot ask for them, by its name and dialect.
-        self.untold: dict[tuple[bytes, str], list[str]] = {}
+        self.absent_clients: dict[tuple[bytes, str, str], Client] = {}  # by name, dialect and principal
+        # Ids of jobs that ended while a client was away that cannot ask for them, by its name, dialect and
+        # principal.
+        self.untold: dict[tuple[bytes, str, str], list[str]] = {}
         self.orphans: dict[bytes, TrackedJob] = {}  # running when the broker stopped; by token
         self._tracking = tracking
         self._fanout = fanout
@@ -42,8 +44,9 @@ class Recovery(Feature):
     def on_end(self, job: TrackedJob, body: bytes | None, failure: Failure | None) -> None:
         client = job.client
         if self.untold and client.gone:
-            untold = self.untold.get((client.name, client.dialect))
-            if untold is not None and client is self.absent_clients[client.name, client.dialect]:
+            who = identity_of(client)
+            untold = self.untold.get(who)
+            if untold is not None and client is self.absent_clients[who]:
                 untold.append(job.uid)
 
     def on_register(self, worker: Worker, service: Service) -> None:
@@ -55,22 +58,27 @@ class Recovery(Feature):
                 self.claim(token)
                 self._tracking.scheduler.reattach(worker, job)
 
-    def absent(self, name: bytes, dialect: str) -> Client:
+    def absent(self, name: bytes, dialect: str, principal: Principal) -> Client:
         """Return what stands for a client that is not connected: it is told nothing."""
-        client = Client(name, dialect, NullClientPort(), self._tracking.clock.now, self.on_grace_over)
+        now = self._tracking.clock.now
+        client = Client(name, dialect, NullClientPort(), principal, now, self.on_grace_over)
         client.gone = True
         return client
 
     def expect(self, client: Client, asks: bool) -> None:
         """Give an absent client its jobs back if it returns. `asks`: it asks for the results by itself."""
-        self.absent_clients[client.name, client.dialect] = client
+        self.absent_clients[identity_of(client)] = client
         if not asks:
-            self.untold[client.name, client.dialect] = []
+            self.untold[identity_of(client)] = []
 
-    def returned(self, name: bytes, dialect: str, port: ClientPort) -> Client | None:
-        """Return the client of before the restart that has jobs or results to be told of."""
-        client = self.absent_clients.pop((name, dialect), None)
-        untold = self.untold.pop((name, dialect), [])
+    def returned(self, name: bytes, dialect: str, port: ClientPort, principal: Principal) -> Client | None:
+        """Return the client of before the restart that has jobs or results to be told of.
+
+        Another principal's client of the same name gets nothing of it.
+        """
+        who = (name, dialect, principal.name)
+        client = self.absent_clients.pop(who, None)
+        untold = self.untold.pop(who, [])
         if client is None or not (client.jobs or untold):
             return None
         client.port = port
@@ -98,11 +106,17 @@ class Recovery(Feature):
         self.untold.clear()
 
     def restore(
-        self, job: TrackedJob, token: bytes, holder: bytes, pieces: dict[int, Piece], resent: int
+        self,
+        job: TrackedJob,
+        token: bytes,
+        holder: bytes,
+        principal: str,
+        pieces: dict[int, Piece],
+        resent: int,
     ) -> None:
         """Go on with an unfinished job. Called in the order in which the jobs were submitted.
 
-        - `token`, `holder`: the attempt and the worker that may still come with its reply;
+        - `token`, `holder`, `principal`: the attempt, and the worker that may still come with its reply;
         - `pieces`: what is known of a job for several workers;
         - `resent`: attempts that were made before the job was sent again. They count for nothing.
         """
@@ -118,6 +132,7 @@ class Recovery(Feature):
         elif token and policy.grace > 0:
             job.token = token
             job.holder = holder
+            job.holder_principal = principal
             job.names = [holder]
             self.orphans[token] = job
             tracking.hold(job, DELAY)
@@ -155,3 +170,8 @@ class Recovery(Feature):
         del self.orphans[job.token]
         self._tracking.timers.clear(self._grace.pop(job))
         self._tracking.release(job)
+
+
+def identity_of(client: Client) -> tuple[bytes, str, str]:
+    """Return what a client must have to be the same one after a restart."""
+    return client.name, client.dialect, client.principal.name

@@ -21,7 +21,8 @@ class DcpWorker(WorkerBase):
 
     def make_core(self) -> Worker:
         """Return the core's worker for this peer, not registered yet."""
-        core = self.broker.make_worker(self.link.name("dcp"), DIALECT, self, self.session.context.beat)
+        link, beat = self.link, self.session.context.beat
+        core = self.broker.make_worker(link.name("dcp"), DIALECT, self, beat, link.principal)
         core.anonymous = not self.link.named
         if self.link.slots:  # our own SDK announces its slots, and need not ask for each job with a ping
             core.base_credit = core.credit = min(self.link.slots, self.session.context.credit_max)

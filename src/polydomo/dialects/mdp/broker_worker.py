@@ -85,7 +85,8 @@ class MdpWorker(WorkerBase):
         if self.core is not None:
             # RFC 18 §Opening and Closing: one READY per conversation.
             return self.reject_unexpected("MDP READY from a registered worker")
-        core = self.broker.make_worker(self.link.name("mdp"), self.form.name, self, self.session.context.beat)
+        link, beat = self.link, self.session.context.beat
+        core = self.broker.make_worker(link.name("mdp"), self.form.name, self, beat, link.principal)
         core.anonymous = not self.link.named
         self.core = core
         self._closed = False

@@ -24,7 +24,7 @@ class MemoClient(ClientPort):
     ) -> None:
         self.broker = broker
         self.connection = connection
-        self.core: Client = broker.join_client(connection.name, DIALECT, self)
+        self.core: Client = broker.join_client(connection.name, DIALECT, self, connection.principal)
         self._interrupted = interrupted
         self._requests: dict[Job, InterruptedRequest] = {}  # jobs whose connection broke, repeated or not
 

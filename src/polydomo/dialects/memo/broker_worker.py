@@ -63,7 +63,8 @@ class MemoWorker(WorkerPort):
         self.broker = workers.broker
         self.connection = connection
         self.id = workers.new_id()
-        self.core = self.broker.make_worker(b"memo-" + self.id.hex().encode(), DIALECT, self, workers.beat)
+        name = b"memo-" + self.id.hex().encode()
+        self.core = self.broker.make_worker(name, DIALECT, self, workers.beat, connection.principal)
         self.core.anonymous = True
         self.core.must_beat = False  # MemoDB §Worker: nothing is sent between a JOB and its RESULT
         self.core.base_credit = self.core.credit = 0

@@ -13,6 +13,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from polydomo.core.model import Job
+from polydomo.core.principals import ANONYMOUS
 from polydomo.dialects.session import LARGE_WRITE, Flushable, Outbox, TransportBase
 from polydomo.wire.sp.requests import head
 
@@ -62,6 +63,7 @@ class MemoPeerConnection(Flushable):
         ipc: bool,
     ) -> None:
         self.name = name
+        self.principal = ANONYMOUS  # on whose behalf the peer acts
         self.transport = transport
         self.lost = False
         self.outbox = outbox

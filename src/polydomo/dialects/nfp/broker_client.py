@@ -9,6 +9,7 @@ from typing import Final
 
 from polydomo.core.failure import QUEUE_FULL
 from polydomo.core.pieces import Piece
+from polydomo.core.principals import CANCEL, READ
 from polydomo.core.result_history import JobResult
 from polydomo.core.services import RESERVED
 from polydomo.core.targets import Target
@@ -139,9 +140,9 @@ class NfpClient:
         return None
 
     def _get(self, command: ClientCommand, body: bytes) -> None:
-        """Reply with a job's state or result, to any client that has the UUID (NFP §GET)."""
+        """Reply with a job's state or result, to any client that has the UUID and may read the job (NFP §GET)."""
         uid = command.uuid.decode()
-        job = self.broker.jobs.find(uid)
+        job = self.broker.jobs.job_for(self.core.principal, uid, READ)
         if self.form.norfab:
             # norfab's replies begin with 202. Its client ignores that one if it knows the job's workers.
             names = targets.names_in(command.target)
@@ -164,11 +165,11 @@ class NfpClient:
                     command, messages.PENDING if self.form.norfab else messages.UNKNOWN
                 )
 
-        self.broker.jobs.recall(uid, then)
+        self.broker.jobs.recall(self.core.principal, uid, then)
 
     def _delete(self, command: ClientCommand) -> None:
         """Drop a queued job or tell a running job's worker (NFP §DELETE)."""
-        job = self.broker.jobs.find(command.uuid.decode())
+        job = self.broker.jobs.job_for(self.core.principal, command.uuid.decode(), CANCEL)
         if job is not None and self.broker.cancel(job):
 
             def cancelled() -> None:
@@ -181,7 +182,7 @@ class NfpClient:
 
     def _put(self, command: ClientCommand, body: bytes) -> None:
         """Forward input to a running job."""
-        job = self.broker.jobs.find(command.uuid.decode())
+        job = self.broker.jobs.job_for(self.core.principal, command.uuid.decode(), CANCEL)
         names = targets.names_in(command.target)
         if self.form.norfab:
             # No reply: norfab's client would take a refusal for the job's failure. Its target is the worker in the

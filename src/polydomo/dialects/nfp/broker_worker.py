@@ -221,7 +221,8 @@ class NfpWorker(WorkerBase):
             # NFP §Opening and Closing: MUST NOT send a further READY.
             return self.reject_unexpected("NFP READY from a registered worker")
         self.service = service
-        core = self.broker.make_worker(self.name, self.form.name, self, self.session.context.beat)
+        beat = self.session.context.beat
+        core = self.broker.make_worker(self.name, self.form.name, self, beat, self.link.principal)
         core.base_credit = core.credit = self.credit
         core.steady = self.form.norfab  # norfab counts nothing but KEEPALIVE as a heartbeat
         core.anonymous = self.anonymous

@@ -60,7 +60,7 @@ class WmpWorker(WorkerPort):
         self.manager = manager
         self.path = tuple(path)
         name = f"wmp-{origin[1:].hex()}".encode() if anonymous else origin
-        self.core = broker.make_worker(name, DIALECT, self, SILENCE)
+        self.core = broker.make_worker(name, DIALECT, self, SILENCE, link.principal)
         self.core.anonymous = anonymous
         self.core.parallel = True
         self.core.base_credit = self.core.credit = 0  # it fetches its jobs

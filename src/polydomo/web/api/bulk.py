@@ -31,6 +31,7 @@ from polydomo.web.api.openapi import failing, request_body, text_response
 from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.api.responses import outcome_to_json, piece_to_json
 from polydomo.web.api.schemas import TEXT
+from polydomo.web.callers import caller_name
 from polydomo.web.clients import WebClient, WebClients
 from polydomo.web.connection import HttpConnection, connection_of
 from polydomo.web.pending import PendingJob
@@ -77,7 +78,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         headers = request_options.headers_of(scope)
         durable = server.settings.http.durable and server.store is not None
         options = request_options.options_of(scope["query_string"], {}, durable, ("window",))
-        client = clients.get(request_options.client_of(scope, headers))
+        client = clients.get(request_options.client_of(scope, headers), caller_name(scope))
         if server.broker.accounting.draining:
             raise problem("draining", "the broker accepts no new jobs")
         service = parse_name(scope["path_params"]["service"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from polydomo.core import failure as reasons
+from polydomo.core.principals import Principal
 from polydomo.core.result_history import JobResult
 from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.waiting import called_back
@@ -20,18 +21,23 @@ def unknown_job(uid: str) -> HttpProblem:
     return problem("not-found", f"there is no job {uid[:100]!r}, or it is no longer stored")
 
 
-async def load_result(clients: WebClients, uid: str, connection: HttpConnection) -> JobResult:
-    """Return the result of a job, counted as the connection's memory; raise HttpProblem if it is unknown."""
+async def load_result(
+    clients: WebClients, caller: Principal, uid: str, connection: HttpConnection
+) -> JobResult:
+    """Return the result of a job that its caller may read, counted as the connection's memory.
+
+    Raises HttpProblem if the job is unknown.
+    """
     if "\0" in uid:
         raise unknown_job(uid)
     return await clients.loader.load(
-        connection, lambda: _recall(clients.server, uid), lambda ended: len(ended.body or b"")
+        connection, lambda: _recall(clients.server, caller, uid), lambda ended: len(ended.body or b"")
     )
 
 
-async def _recall(server: BrokerServer, uid: str) -> JobResult:
+async def _recall(server: BrokerServer, caller: Principal, uid: str) -> JobResult:
     server.advance()
-    ended: JobResult | None = await called_back(lambda then: server.broker.jobs.recall(uid, then))
+    ended: JobResult | None = await called_back(lambda then: server.broker.jobs.recall(caller, uid, then))
     if ended is None:
         raise unknown_job(uid)
     failure = None if ended.service else ended.failure

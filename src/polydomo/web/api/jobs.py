@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from polydomo.core.names import parse_name
+from polydomo.core.principals import CANCEL, READ, Principal
 from polydomo.core.result_history import JobResult
 from polydomo.core.states import ENDS
 from polydomo.core.tracked_job import TrackedJob
@@ -27,6 +28,7 @@ from polydomo.web.api.problems import problem
 from polydomo.web.api.responses import job_response
 from polydomo.web.api.schemas import TEXT, Field, array, examples, nullable, record
 from polydomo.web.api.stream import EVENT_STREAM, event_stream
+from polydomo.web.callers import caller_name, caller_of
 from polydomo.web.clients import WebClients
 from polydomo.web.connection import connection_of
 from polydomo.web.pending import PendingJob
@@ -94,7 +96,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         service = parse_name(scope["path_params"]["service"])
         body = await read_body(request)
         accept = headers.get(b"accept", b"").decode("latin-1")
-        client = clients.get(name)
+        client = clients.get(name, caller_name(scope))
         if client.stalled:
             await client.wait_for_room(server.settings.http.patience)
         connection = connection_of(scope)
@@ -160,9 +162,9 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         return response
 
     @router.get("/jobs/{id}", summary="Show a job", responses=_SHOWN | openapi.failing("store"))
-    async def show_job(id: openapi.JobId) -> Response:
+    async def show_job(request: Request, id: openapi.JobId) -> Response:
         """Show the state of a job."""
-        return json_uncached(await _find(id))
+        return json_uncached(await _find(caller_of(broker, request.scope), id))
 
     @router.get(
         "/jobs/{id}/result",
@@ -179,26 +181,28 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
         headers = request_options.headers_of(request.scope)
         wait = request_options.preferred_wait(headers.get(b"prefer"), server.settings.http.patience)
         server.advance()
-        job = broker.jobs.find(id)
+        caller = caller_of(broker, request.scope)
+        job = broker.jobs.job_for(caller, id, READ)
         if job is not None and wait and not clients.closing:
             await clients.wait_ended(job, wait)
-            job = broker.jobs.find(id)
+            job = broker.jobs.job_for(caller, id, READ)
         if job is not None:
             return _not_ended(job, wait)
-        return _result(request, await load_result(clients, id, connection_of(request.scope)))
+        return _result(request, await load_result(clients, caller, id, connection_of(request.scope)))
 
     @router.delete(
         "/jobs/{id}",
         summary="Cancel a job",
         responses=openapi.failing("conflict", "store") | openapi.no_content("The job is cancelled."),
     )
-    async def cancel(id: openapi.JobId) -> Response:
+    async def cancel(request: Request, id: openapi.JobId) -> Response:
         """Cancel a job. A waiting job is not run; a running one is revoked from its worker, which is notified if its
         protocol allows that. A job that has ended is not changed."""
         server.advance()
-        job = broker.jobs.find(id)
+        caller = caller_of(broker, request.scope)
+        job = broker.jobs.job_for(caller, id, CANCEL)
         if job is None:
-            await _find(id)
+            await _find(caller, id, CANCEL)
             raise problem("conflict", "the job has ended")
         if not broker.cancel(job):
             raise problem(
@@ -267,18 +271,18 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
             response.headers["preference-applied"] = f"wait={wait:g}"
         return response
 
-    async def _find(id: str) -> dict[str, Any]:
-        """Return the document of a job; raise HttpProblem if it is unknown."""
+    async def _find(caller: Principal, id: str, verb: str = READ) -> dict[str, Any]:
+        """Return the document of a job; raise HttpProblem if it is unknown to its caller."""
         server.advance()
-        job = broker.jobs.find(id)
+        job = broker.jobs.job_for(caller, id, verb)
         if job is not None:
             return views.active_job(broker, job)
         if server.store is not None and "\0" not in id:
             with store_errors():
                 stored = await server.store.get(id)
-            if stored is not None:
+            if stored is not None and broker.jobs.may(caller, verb, stored.principal, stored.service):
                 return views.stored_job(stored)
-        ended = broker.jobs.remembered(id)
+        ended = broker.jobs.result_for(caller, id, verb)
         if ended is None:
             raise unknown_job(id)
         return views.finished_job(ended)

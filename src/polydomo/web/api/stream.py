@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from polydomo.core.pieces import unpack
+from polydomo.core.principals import READ
 from polydomo.core.result_history import JobResult
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.store.errors import StoreError
@@ -27,6 +28,7 @@ from polydomo.web.api import request_options, sse, views
 from polydomo.web.api.job_results import load_result
 from polydomo.web.api.openapi import JobId, failing, no_content, text_response
 from polydomo.web.api.problems import problem_of
+from polydomo.web.callers import caller_name, caller_of
 from polydomo.web.clients import WebClients
 from polydomo.web.connection import HttpConnection, connection_of
 from polydomo.web.job_events import JobEvent
@@ -79,12 +81,15 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
             return Response(status_code=204)
         after = int(last or 0)
         server.advance()
-        job = server.broker.jobs.find(id)
+        caller = caller_of(server.broker, scope)
+        job = server.broker.jobs.job_for(caller, id, READ)
         if job is None:
-            ended = await load_result(clients, id, connection_of(scope))
+            ended = await load_result(clients, caller, id, connection_of(scope))
             source = _past(server.store, id, after, ended)
             return EventStreamResponse(source, connection_of(scope), kept=len(ended.body or b""))
-        client = clients.get(request_options.client_of(scope, request_options.headers_of(scope)))
+        client = clients.get(
+            request_options.client_of(scope, request_options.headers_of(scope)), caller_name(scope)
+        )
         pending = client.watch(job)
         pending.listen()
         store = server.store if job.durable else None

@@ -29,6 +29,7 @@ from polydomo.web.api.problems import problem
 from polydomo.web.api.request_options import NAME_MAX
 from polydomo.web.api.responses import header_value
 from polydomo.web.api.schemas import SECONDS, TEXT, Field, array, examples, nullable, record
+from polydomo.web.callers import caller_name
 from polydomo.web.connection import HttpConnection, connection_of
 from polydomo.web.polling import OfferRefused, Poll, PollingWorker, PollingWorkers, TooManyPolls
 from polydomo.wire.frames import EMPTY_BODY, frame
@@ -87,7 +88,9 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
         given = _parse_poll(await read_bytes(request, REQUEST_MAX))
         name = None if given.worker is None else parse_name(given.worker)
         try:
-            worker = workers.get(name, [parse_name(one) for one in given.services])
+            worker = workers.get(
+                name, [parse_name(one) for one in given.services], caller_name(request.scope)
+            )
         except OfferRefused as error:
             raise problem("not-allowed", str(error)) from None
         return await _next_job(request, worker, given.wait)
@@ -168,12 +171,13 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
         responses=openapi.no_content("The worker is removed."),
     )
     async def leave(
+        request: Request,
         name: Annotated[
             str, Path(description="the worker's name", min_length=1, max_length=2 + 2 * NAME_MAX)
         ],
     ) -> Response:
         """Remove a worker that polls over HTTP; its jobs go to others."""
-        worker = workers.find(parse_name(name))
+        worker = workers.find(parse_name(name), caller_name(request.scope))
         if worker is None:
             raise problem("not-found", f"there is no worker {name[:100]!r} that polls over HTTP")
         worker.leave()

@@ -12,6 +12,7 @@ from polydomo.dialects.options import LONGEST
 from polydomo.web.api.openapi import no_content
 from polydomo.web.api.problems import problem
 from polydomo.web.api.request_options import client_of, headers_of, preferred_wait
+from polydomo.web.callers import caller_name
 from polydomo.web.memodb import openapi
 from polydomo.web.memodb.content_store import ContentStore
 from polydomo.web.memodb.content_types import UNCACHED, node_response, read_link, read_node
@@ -115,7 +116,9 @@ def add_routes(
         timeout = _timeout(await read_node(request, server, {}))
         headers = headers_of(request.scope)
         wait = _wait(headers.get(b"prefer"), server.settings.http.patience)
-        result = await evaluations.evaluate(call, client_of(request.scope, headers), wait, timeout)
+        result = await evaluations.evaluate(
+            call, client_of(request.scope, headers), caller_name(request.scope), wait, timeout
+        )
         if result is None:
             return Response(status_code=202, headers=UNCACHED | {"retry-after": "1"})
         return node_response(request, result, headers=UNCACHED)

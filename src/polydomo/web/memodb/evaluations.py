@@ -67,7 +67,7 @@ class Evaluations:
         self._failed: OrderedDict[FunctionCall, tuple[HttpProblem, float]] = OrderedDict()
 
     async def evaluate(
-        self, call: FunctionCall, client: bytes, wait: float, timeout: float = 0.0
+        self, call: FunctionCall, client: bytes, principal: str, wait: float, timeout: float = 0.0
     ) -> Cid | None:
         """Return the call's result; None if there is none within `wait` seconds; raise HttpProblem if it failed."""
         found = await self.content.result(call)
@@ -79,7 +79,7 @@ class Evaluations:
         one = self._running.get(call)
         if one is None:
             started = asyncio.Event()
-            task = self.clients.loop.create_task(self._run(call, client, timeout, started))
+            task = self.clients.loop.create_task(self._run(call, client, principal, timeout, started))
             one = self._running[call] = Evaluation(started, task)
         await one.started.wait()
         if wait > 0:
@@ -96,15 +96,14 @@ class Evaluations:
         key = make_key(call, await self.content.epoch(call.func))
         self.server.advance()
         broker = self.server.broker
-        job = broker.jobs.find_by_key(call.func.encode(), key)
-        if job is not None:
+        for job in broker.jobs.find_by_key(call.func.encode(), key):
             broker.cancel(job, Failure(reasons.CANCELLED, "the result was recorded by another request"))
 
     async def _run(
-        self, call: FunctionCall, client: bytes, timeout: float, started: asyncio.Event
+        self, call: FunctionCall, client: bytes, principal: str, timeout: float, started: asyncio.Event
     ) -> Cid | HttpProblem | None:
         try:
-            return await self._result(call, client, timeout, started)
+            return await self._result(call, client, principal, timeout, started)
         except HttpProblem as failed:
             self._remember_failure(call, failed)
             return failed
@@ -116,7 +115,7 @@ class Evaluations:
             started.set()
 
     async def _result(
-        self, call: FunctionCall, client: bytes, timeout: float, started: asyncio.Event
+        self, call: FunctionCall, client: bytes, principal: str, timeout: float, started: asyncio.Event
     ) -> Cid | None:
         recorded = await self.content.result(call)
         if recorded is not None:  # since `evaluate` looked for it
@@ -125,8 +124,8 @@ class Evaluations:
         key = make_key(call, await self.content.epoch(call.func))
         options = Options(key=key, durable=self.server.settings.http.durable, timeout=timeout)
         # Clients submit thousands of calls before they request the first result: calls beyond the limit wait here.
-        await self.clients.get(client, DIALECT).wait_for_room(self.server.settings.http.patience)
-        pending = self.clients.get(client, DIALECT).submit(call.func.encode(), body, options)
+        await self.clients.get(client, principal, DIALECT).wait_for_room(self.server.settings.http.patience)
+        pending = self.clients.get(client, principal, DIALECT).submit(call.func.encode(), body, options)
         await pending.acceptance(LONG)
         if pending.ended is None:
             started.set()

@@ -48,11 +48,11 @@ class RestWorkers:
         self._attempts: dict[FunctionCall, list[bytes]] = {}  # tokens, by call
         self._prune_at = PRUNE_MIN
 
-    def worker(self, host: bytes, info: Cid, funcs: list[str]) -> PollingWorker:
+    def worker(self, host: bytes, principal: str, info: Cid, funcs: list[str]) -> PollingWorker:
         """Return the worker with these functions at this host."""
         name = PREFIX + host[:100] + b"-" + blake2b(info.bytes, digest_size=6).hexdigest().encode()
         try:
-            return self.workers.get(name, [func.encode() for func in funcs], DIALECT)
+            return self.workers.get(name, [func.encode() for func in funcs], principal, DIALECT)
         except OfferRefused as error:
             raise problem("invalid-worker-info", str(error)) from None
 
