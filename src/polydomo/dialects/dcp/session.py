@@ -29,7 +29,7 @@ from polydomo.dialects.dcp.messages import (
 )
 from polydomo.dialects.options import read_json
 from polydomo.dialects.peer_session import PeerSession
-from polydomo.dialects.session import PeerConnection, Session, SessionContext
+from polydomo.dialects.session import NAME_TAKEN, PeerConnection, Session, SessionContext
 from polydomo.wire.frames import Message, frame, shown, split
 
 # Start of a metadata part with options for the broker (dialects/options.py): `polydomo:{"priority": 3}`.
@@ -88,7 +88,9 @@ class DcpSession(PeerSession[DcpClient, DcpWorker]):
         if service is None or message.take() is not None:
             return self.link.report_violation("DCP registration without exactly one service name")
         worker = self.worker or DcpWorker(self, self.width)
-        core = worker.core or worker.make_core()
+        core = worker.core or worker.new_core()
+        if self.broker.is_name_taken(core):
+            return self.link.report_violation(f"DCP registration as {shown(core.name)}: {NAME_TAKEN}")
         if not self.broker.may_register(core, service):
             return self.link.report_violation(
                 f"DCP registration for {shown(service)}, a name that workers may not register"

@@ -6,7 +6,7 @@ from polydomo.core.broker import ANSWERED, LATE
 from polydomo.core.model import Job
 from polydomo.dialects import native_failure
 from polydomo.dialects.mdp.messages import TOKEN_FRAME, WorkerForm
-from polydomo.dialects.session import Session
+from polydomo.dialects.session import NAME_TAKEN, Session
 from polydomo.dialects.worker_base import WorkerBase
 from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, shown
 
@@ -86,8 +86,9 @@ class MdpWorker(WorkerBase):
             # RFC 18 §Opening and Closing: one READY per conversation.
             return self.reject_unexpected("MDP READY from a registered worker")
         link, beat = self.link, self.session.context.beat
-        core = self.broker.make_worker(link.name("mdp"), self.form.name, self, beat, link.principal)
-        core.anonymous = not self.link.named
+        core = self.make_core(link.name("mdp"), self.form.name, not link.named, beat)
+        if self.broker.is_name_taken(core):
+            return self.reject_unexpected(f"MDP READY as {shown(core.name)}: {NAME_TAKEN}")
         self.core = core
         self._closed = False
         if not self.broker.register(core, service):
