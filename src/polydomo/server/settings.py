@@ -147,11 +147,12 @@ class ZmqSection(Section):
     """ZeroMQ connections."""
 
     duplicate_identity: Annotated[
-        Literal["takeover", "refuse"],
+        Literal["probe", "refuse"],
         Setting(
-            "if two peers have the same identity and no instance id: the newer one takes over, or is refused"
+            "if a peer claims the identity of another: refused while that one answers a PING, or while it is connected"
         ),
-    ] = "takeover"
+    ] = "probe"
+    probe: Annotated[float, seconds("time that a peer has to answer when another claims its identity")] = 2.0
     ping: Annotated[float, seconds("silence after which a peer is pinged; 0: never", zero=True)] = 30.0
 
 
