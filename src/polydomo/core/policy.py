@@ -5,6 +5,9 @@ from typing import Final
 
 FOREVER: Final = float("inf")
 
+# One part in so many of the broker's memory, and of each queue, is for principals that have taken little of it.
+RESERVE: Final = 4
+
 
 def label_text(value: object) -> str:
     """Return the form in which a label's value is compared: its text, whatever type its worker or a setting gave it.
@@ -71,6 +74,7 @@ class Policy:
         self.timeout = timeout  # how long one attempt may run, from dispatch
         self.retries = retries  # further attempts after the first one was lost
         self.queue = queue  # how many jobs may wait
+        self.open_queue = queue - queue // RESERVE  # of these, how many may be anybody's
         self.durable = durable  # jobs are kept on disk, and then `wait` does not end them
         self.backoff = backoff  # the pause before the second attempt; it doubles with each further one
         self.grace = (
