@@ -54,6 +54,7 @@ REASONS = {
     reasons.BAD_TARGET,
     reasons.WORKER_GONE,
     reasons.QUOTA,
+    reasons.KEY_REUSED,
 }
 
 PRINCIPALS = ("busy", "modest", "hasty")
