@@ -427,6 +427,10 @@ class Settings(Section):
             return self.store.url
         return f"sqlite:///{self.broker.data}/jobs.db"
 
+    def data_folder(self) -> str:
+        """Return the data folder; empty if there is none."""
+        return "" if self.broker.data == AUTO else self.broker.data
+
     def ledger_folder(self) -> str:
         """Return the folder of the ledger; empty if there is none."""
         if self.ledger.folder != AUTO:

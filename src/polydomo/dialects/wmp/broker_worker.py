@@ -2,8 +2,8 @@
 
 A worker is identified by its full path: the connection, and the hops after it (WMP §Description, 2). Its name is the
 origin of that path, whatever devices are between (WMP §Intermediate devices). Only a connection proves an identity: if
-the origin of a path is the name of a living worker already, perhaps the same one on another path, the name of the worker
-here is its whole path.
+the origin of a path is the name of a living worker already, perhaps the same one on another path, the worker's name is
+its whole path.
 """
 
 from __future__ import annotations
