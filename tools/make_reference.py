@@ -38,7 +38,7 @@ from polydomo.sdk import (
     url,
     worker,
 )
-from polydomo.server import config
+from polydomo.server import config, setting_keys
 from polydomo.server.settings import ServiceSection, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -184,12 +184,12 @@ def configuration_page() -> list[str]:
             flag](cli.md#polydomo-broker).
         """),
     ]
-    for section, struct in config.SECTIONS.items():
+    for section, struct in setting_keys.SECTIONS.items():
         if section == "defaults":
             continue
-        keys = [key for key in config.KEYS.values() if key.section == section]
+        keys = [key for key in setting_keys.KEYS.values() if key.section == section]
         parts += [f"## [{section}]", paragraph(struct.__doc__), _settings(keys, defaults)]
-    keys = [key for key in config.KEYS.values() if key.section == "defaults"]
+    keys = [key for key in setting_keys.KEYS.values() if key.section == "defaults"]
     parts += [
         '## [defaults] and [services."NAME"]',
         flow(f"""
@@ -203,7 +203,7 @@ def configuration_page() -> list[str]:
     return parts
 
 
-def _settings(keys: list[config.Key], defaults: dict[str, str]) -> str:
+def _settings(keys: list[setting_keys.Key], defaults: dict[str, str]) -> str:
     rows = []
     for key in keys:
         choices = f" ({', '.join(key.choices)})" if key.choices else ""
