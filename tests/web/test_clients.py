@@ -53,7 +53,7 @@ async def test_a_wait_that_is_over_gives_nothing_and_the_job_goes_on() -> None:
     pending.detach()
     assert not client.pending
     room.worker.result(room.take(), frame(b"y"))
-    assert room.broker.jobs.remembered(pending.uid) is not None
+    assert room.broker.jobs.result_for(pending.client.core.principal, pending.uid) is not None
 
 
 async def test_who_leaves_takes_the_job_along_unless_somebody_else_wants_it() -> None:
