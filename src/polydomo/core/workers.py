@@ -103,6 +103,16 @@ class Workers:
                     self._tracking.cancel(job, Failure(reasons.WORKER_GONE, "the worker it was for is gone"))
             self._services.drop_if_unused(service)
 
+    def dismiss_denied(self) -> None:
+        """Remove the workers that may no longer offer one of their services. They may register for the others again."""
+        denied = [worker for worker in self.known if not all(self._may_still(worker))]
+        for worker in denied:
+            for service in worker.services:
+                service.idle.pop(worker, None)  # requeued jobs must not go to a worker that leaves next
+        for worker in denied:
+            worker.port.dismiss(reasons.DENIED)
+            self.leave(worker, reasons.DENIED)
+
     def seen(self, worker: Worker) -> None:
         """Note a sign of life that is no reply.
 
@@ -164,6 +174,13 @@ class Workers:
         for job in worker.running.values():
             due = min(due, job.attempt_deadline)
         self._timers.set(worker, due)
+
+    def _may_still(self, worker: Worker) -> list[bool]:
+        """Return for each service of a worker whether the worker may offer it."""
+        return [
+            worker.internal or self._principals.may(worker.principal, SERVE, service.name, worker.name)
+            for service in worker.services
+        ]
 
     def _part(self, worker: Worker, service: Service) -> None:
         del service.workers[worker]
