@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from polydomo.core import failure as reasons
 from polydomo.core.failure import Failure
 from polydomo.core.model import Service, Worker, WorkerPort
+from polydomo.core.names import printable
 from polydomo.core.policy import Heartbeat
 from polydomo.core.principals import SERVE, Principal
 from polydomo.core.scheduler import OVERRUN, WORKER_LOST
 from polydomo.core.tracking import Tracking
+
+# Begins the reason of which a worker that is denied its service is told; the SDK looks for it.
+DENIED_WORKER: Final = f"{reasons.DENIED}: "
 
 
 class Workers:
@@ -46,6 +51,14 @@ class Workers:
         return worker.internal or (
             self._services.may_add(name) and self._principals.may(worker.principal, SERVE, name, worker.name)
         )
+
+    def why_refused(self, worker: Worker, name: bytes) -> str:
+        """Return why `worker` may not offer a service: it is denied, or nobody may."""
+        if not self._services.may_add(name) or self._principals.allows(
+            worker.principal, SERVE, name, worker.name
+        ):
+            return "a name that workers may not register"
+        return f"{DENIED_WORKER}{worker.principal.name} may not serve {printable(name)}"
 
     def register(self, worker: Worker, name: bytes) -> bool:
         """Let `worker` offer the service `name`, and give it what waits there. False: it may not."""
@@ -110,8 +123,9 @@ class Workers:
             for service in worker.services:
                 service.idle.pop(worker, None)  # requeued jobs must not go to a worker that leaves next
         for worker in denied:
-            worker.port.dismiss(reasons.DENIED)
-            self.leave(worker, reasons.DENIED)
+            reason = f"{DENIED_WORKER}{worker.principal.name} may not serve this any more"
+            worker.port.dismiss(reason)
+            self.leave(worker, reason)
 
     def seen(self, worker: Worker) -> None:
         """Note a sign of life that is no reply.

@@ -141,7 +141,8 @@ class Roles:
             role = min(fitting, key=lambda role: len(self.all[role]))
             held = list(self.principals.get(principal, ()))
             return f"[principals] {_assignment(principal, [*held, role])}"
-        new = str(Grant(verb, service, worker or ANY))
+        # Of a worker's name the broker does not know whether it was made up.
+        new = str(Grant(verb, service, ANY if verb == SERVE else worker or ANY))
         for role in self.of(principal):
             if role in self.own:
                 granted = [str(grant) for grant in self.own[role] if grant.verb == verb]
