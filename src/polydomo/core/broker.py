@@ -227,6 +227,10 @@ class Broker:
         """Return whether another peer has the name of `worker`, and keeps it: it is alive, or another principal's."""
         return self.workers.rival(worker) is not None
 
+    def why_refused(self, worker: Worker, name: bytes) -> str:
+        """Return why `worker` may not offer the service `name`."""
+        return self.workers.why_refused(worker, name)
+
     def register(self, worker: Worker, name: bytes) -> bool:
         """Let `worker` offer the service `name`, and give it what waits there. False: it may not."""
         return self.workers.register(worker, name)

@@ -13,13 +13,19 @@ from typing import Final
 from polydomo.core import failure as reasons
 from polydomo.core.failure import Failure
 from polydomo.core.model import Service, Worker, WorkerPort
+from polydomo.core.names import printable
 from polydomo.core.policy import Heartbeat
 from polydomo.core.principals import SERVE, Principal
 from polydomo.core.scheduler import OVERRUN, WORKER_LOST
 from polydomo.core.tracking import Tracking
 
+# Reason given to a second worker with the name of another. The SDK looks for this text.
+NAME_TAKEN: Final = "name-taken: another worker has this name"
+
 # Why a worker had to leave.
 REPLACED: Final = "another connection has this name now"
+# Begins the reason of which a worker that is denied its service is told; the SDK looks for it.
+DENIED_WORKER: Final = f"{reasons.DENIED}: "
 
 
 class Workers:
@@ -74,6 +80,16 @@ class Workers:
             if other.principal.name != worker.principal.name or other.port.is_alive():
                 return other
         return None
+
+    def why_refused(self, worker: Worker, name: bytes) -> str:
+        """Return why `worker` may not offer a service: its name is another's, it is denied, or nobody may."""
+        if self.rival(worker) is not None:
+            return NAME_TAKEN
+        if not self._services.may_add(name) or self._principals.allows(
+            worker.principal, SERVE, name, worker.name
+        ):
+            return "a name that workers may not register"
+        return f"{DENIED_WORKER}{worker.principal.name} may not serve {printable(name)}"
 
     def register(self, worker: Worker, name: bytes) -> bool:
         """Let `worker` offer the service `name`, and give it what waits there. False: it may not."""
@@ -134,6 +150,17 @@ class Workers:
                 for job in self._scheduler.pinned_to(service, worker.name):
                     self._tracking.cancel(job, Failure(reasons.WORKER_GONE, "the worker it was for is gone"))
             self._services.drop_if_unused(service)
+
+    def dismiss_denied(self) -> None:
+        """Remove the workers that may no longer offer one of their services. They may register for the others again."""
+        denied = [worker for worker in self.known if not all(self._may_still(worker))]
+        for worker in denied:
+            for service in worker.services:
+                service.idle.pop(worker, None)  # requeued jobs must not go to a worker that leaves next
+        for worker in denied:
+            reason = f"{DENIED_WORKER}{worker.principal.name} may not serve this any more"
+            worker.port.dismiss(reason)
+            self.leave(worker, reason)
 
     def seen(self, worker: Worker) -> None:
         """Note a sign of life that is no reply.
@@ -228,6 +255,13 @@ class Workers:
             namesakes.pop(worker, None)
             if not namesakes:
                 del self._named[worker.name]
+
+    def _may_still(self, worker: Worker) -> list[bool]:
+        """Return for each service of a worker whether the worker may offer it."""
+        return [
+            worker.internal or self._principals.may(worker.principal, SERVE, service.name, worker.name)
+            for service in worker.services
+        ]
 
     def _part(self, worker: Worker, service: Service) -> None:
         del service.workers[worker]

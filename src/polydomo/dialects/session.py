@@ -31,9 +31,6 @@ SLOTS_PROPERTY: Final = b"X-Polydomo-Slots"
 # second worker with the same name.
 INSTANCE_PROPERTY: Final = b"X-Polydomo-Instance"
 
-# Reason given to the second worker. Our own SDK matches this text.
-NAME_TAKEN: Final = "name-taken: another worker has this name"
-
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TransportBase:

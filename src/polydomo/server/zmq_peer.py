@@ -7,10 +7,10 @@ import os
 from functools import partial
 
 from polydomo._version import __version__
+from polydomo.core.workers import NAME_TAKEN
 from polydomo.dialects.registry import RESUMED
 from polydomo.dialects.session import (
     CLOSED_TRANSPORT,
-    NAME_TAKEN,
     NATIVE_PROPERTY,
     PeerConnection,
     SessionContext,

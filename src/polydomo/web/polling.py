@@ -20,7 +20,7 @@ from polydomo.core.broker import ANSWERED
 from polydomo.core.model import WorkerPort
 from polydomo.core.policy import Heartbeat
 from polydomo.core.tracked_job import TrackedJob
-from polydomo.dialects.session import NAME_TAKEN
+from polydomo.core.workers import NAME_TAKEN
 from polydomo.web import attempt_keys
 from polydomo.web.attempt_keys import AttemptKeys
 from polydomo.web.callers import LOCAL

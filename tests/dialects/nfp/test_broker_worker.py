@@ -7,7 +7,7 @@ import json
 import pytest
 
 from polydomo.core.policy import Policy
-from polydomo.dialects.session import NAME_TAKEN
+from polydomo.core.workers import NAME_TAKEN
 from tests.dialects.nfp.desk import ClientTalker, WorkerTalker, nothing_left, said, status
 from tests.support import invariants
 from tests.support.dialects import Desk

@@ -29,7 +29,7 @@ from polydomo.dialects.dcp.messages import (
 )
 from polydomo.dialects.options import read_json
 from polydomo.dialects.peer_session import PeerSession
-from polydomo.dialects.session import NAME_TAKEN, PeerConnection, Session, SessionContext
+from polydomo.dialects.session import PeerConnection, Session, SessionContext
 from polydomo.wire.frames import Message, frame, shown, split
 
 # Start of a metadata part with options for the broker (dialects/options.py): `polydomo:{"priority": 3}`.
@@ -89,12 +89,8 @@ class DcpSession(PeerSession[DcpClient, DcpWorker]):
             return self.link.report_violation("DCP registration without exactly one service name")
         worker = self.worker or DcpWorker(self, self.width)
         core = worker.core or worker.new_core()
-        if self.broker.is_name_taken(core):
-            return self.link.report_violation(f"DCP registration as {shown(core.name)}: {NAME_TAKEN}")
         if not self.broker.may_register(core, service):
-            return self.link.report_violation(
-                f"DCP registration for {shown(service)}, a name that workers may not register"
-            )
+            return self._refuse(service, self.broker.why_refused(core, service))
         worker.core = core
         self.worker = worker
         core.last_seen = self.broker.now
@@ -102,6 +98,12 @@ class DcpSession(PeerSession[DcpClient, DcpWorker]):
         self.link.send(self.width.register_head + frame(service))
         self.broker.register(core, service)
         return None
+
+    def _refuse(self, service: bytes, reason: str) -> None:
+        """Do not echo a registration. Our own SDK is told why, in a further frame of the echo."""
+        self.link.report_violation(f"DCP registration for {shown(service)}, {reason}")
+        if self.link.native:
+            self.link.send(self.width.register_head + frame(service, True) + frame(reason.encode()))
 
     def _ping(self, message: Message) -> None:
         """DCP §Heartbeats: a ping gets a pong; one from a peer that is not registered gets a reconnect."""

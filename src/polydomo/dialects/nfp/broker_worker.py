@@ -16,10 +16,10 @@ from polydomo.core.broker import ANSWERED, STRAY, Broker
 from polydomo.core.failure import WORKER_ERROR, Failure
 from polydomo.core.model import Job, Worker
 from polydomo.core.tracked_job import TrackedJob
-from polydomo.core.workers import REPLACED
+from polydomo.core.workers import NAME_TAKEN, REPLACED
 from polydomo.dialects.nfp import json_bodies, messages, worker_info
 from polydomo.dialects.nfp.messages import BROKER, COMMANDS, OK_FRAME, TOKEN_FRAME, Form, status_of
-from polydomo.dialects.session import NAME_TAKEN, Session
+from polydomo.dialects.session import Session
 from polydomo.dialects.targets import EVERY_SERVICE
 from polydomo.dialects.worker_base import WorkerBase
 from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, frame, join, shown, split
@@ -236,7 +236,7 @@ class NfpWorker(WorkerBase):
         if service == EVERY_SERVICE or not self.broker.may_register(core, service):
             self.core = None
             return self.reject_unexpected(
-                f"NFP READY for {shown(service)}, a name that workers may not register"
+                f"NFP READY for {shown(service)}, {self.broker.why_refused(core, service)}"
             )
         self._replace_former(core, service)
         if self.resources:
