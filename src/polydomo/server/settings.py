@@ -12,6 +12,7 @@ import msgspec
 
 from polydomo.core.names import parse_name
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy, WakePolicy
+from polydomo.core.principals import ANONYMOUS
 from polydomo.errors import ConfigError
 from polydomo.server.section import Section, Setting, count, flag, listeners, seconds, size
 from polydomo.server.security_settings import QuotaSection, RoleSection, SecuritySection
@@ -232,6 +233,13 @@ class JoinSection(Section):
     """Other brokers to which this one lends its idle workers, over WMP."""
 
     up: Annotated[list[str], Setting("URLs of the brokers, wmp://HOST:PORT", restart=True, secret=True)] = []
+    principal: Annotated[
+        str,
+        Setting(
+            "principal that owns the jobs of those brokers here; "
+            "if it may delegate for a service, a job belongs to the principal that submitted it there"
+        ),
+    ] = ANONYMOUS
 
 
 class StoreSection(Section):

@@ -126,10 +126,13 @@ def test_the_newest_connection_of_a_worker_counts(desk: Desk, client: ClientTalk
     assert [one[0] for one in workers[0].heard()] == ["DISCONNECT"]
     assert names(desk) == [b"w1"]
     assert workers[1].job()[1] == b"u1"
-    elsewhere = WorkerTalker(desk, ready=False)
+    elsewhere = WorkerTalker(desk, ready=False, instance=b"one")
     elsewhere.open(name="w1")
     elsewhere.say("READY", b"another service")
     assert names(desk) == [b"w1", b"w1"]
+    stranger = WorkerTalker(desk, ready=False)
+    stranger.open(name="w1")
+    assert stranger.ask("READY", b"a third service")[0][0] == "DISCONNECT"
 
 
 def test_a_further_ready_is_answered_with_disconnect(desk: Desk):

@@ -42,6 +42,9 @@ SLOTS_MAX: Final = 100_000
 _GIVE_HEAD: Final = messages.HEADS[messages.GIVE] + DELIMITER
 _DONE_HEAD: Final = messages.HEADS[messages.DONE] + DELIMITER
 
+# Header of a TAKE for a joined broker: the principal that owns the job.
+_PRINCIPAL: Final = cbor.encode(messages.PRINCIPAL)
+
 
 class WmpWorker(WorkerPort):
     """One worker of a session. `manager` is this broker's name, `forget` is called when the worker is gone.
@@ -97,8 +100,10 @@ class WmpWorker(WorkerPort):
             self._take_tail = messages.take_tail(self.manager, seconds)
         tail = self._take_tail
         more = 1 if seconds == FOREVER else 2
-        if isinstance(job, TrackedJob):
-            options = self._option_headers(job)
+        options = self._option_headers(job) if isinstance(job, TrackedJob) else []
+        if self.core.relay:  # only to our own brokers, which decide whether to believe it
+            options.append(_PRINCIPAL + cbor.encode(job.client.principal.name))
+        if options:
             more += len(options)
             tail = b"".join([tail, *options])
         headers = messages.take_headers(job.token, self._role, self._answering, tail, more)
