@@ -439,19 +439,3 @@ def test_a_worker_s_name_does_not_tell_its_id() -> None:
     desk.seat().worker("echo")
     (worker,) = desk.memo.workers.by_id.values()
     assert worker.id.hex().encode() not in worker.core.name
-
-
-def test_guessed_ids_of_workers_are_none_accepted(full: bool) -> None:
-    desk = Desk()
-    worker, id, client, _ = busy(desk)
-    stranger = desk.seat("worker's")
-    near = int.from_bytes(id, "big")
-    for step in range(1, (1_000_000 if full else 2_000) + 1):
-        guess = ((near + step) % (1 << 128)).to_bytes(16, "big")
-        stranger.send(result(guess, b"forged"), step)
-        if step % 1_000 == 0:
-            assert {said.kind for _, said in stranger.take()} == {DISCONNECT}
-            stranger.session.connection.forget_older()
-    assert not client.take()
-    worker.send(result(id, b"right"))
-    assert [said.payload for _, said in client.take()] == [b"right"]
