@@ -133,7 +133,12 @@ def run(desk: Desk, batch: list[list[Write]]) -> list[str]:
 def picture(desk: Desk) -> list[object]:
     """All that can be asked."""
     store, ask = desk.store, desk.ask
-    seen: list[object] = [ask(store.counts()), ask(store.holdings()), ask(store.unfinished()), sorted(ask(store.aliases()))]
+    seen: list[object] = [
+        ask(store.counts()),
+        ask(store.holdings()),
+        ask(store.unfinished()),
+        sorted(ask(store.aliases())),
+    ]
     for known in NAMES:
         seen += [ask(store.get(known)), ask(store.result(known))]
     for number in JOBS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, NamedTuple
 
 from polydomo.deferred import confirmed
@@ -41,7 +42,7 @@ async def evict(store: Store, principal: str, size: int) -> Evicted:
                     letters.append(job.id)
             if not chosen:
                 break
-            await confirmed(lambda done, ids=tuple(chosen): store.discard(ids, done))
+            await confirmed(partial(store.discard, chosen))
             if look_for_dead:
                 dead += len(chosen)
             else:

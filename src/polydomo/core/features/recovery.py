@@ -20,7 +20,6 @@ from polydomo.core.timers import CallTimer
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.core.tracking import Tracking
 
-
 # Shadows above which those without jobs are forgotten.
 SHADOWS: Final = 1024
 
