@@ -45,8 +45,9 @@ def test_ls_shows_what_each_role_grants_and_who_has_it() -> None:
     (line,) = [line for line in shown.splitlines() if line.startswith("shop ")]
     assert (code, line.split(maxsplit=1)[1].split("  ")[0]) == (
         0,
-        "call resize, mail.*@eu-*; observe *",
+        "call: resize, mail.*@eu-*; observe: *",
     )
+    assert "observe, operate, read, cancel: *" in shown
     assert "shop-*" in line
     assert "polydomo.toml:5" in line
     rows = {row["role"]: row for row in json.loads(here("roles", "ls", "--json").stdout)}

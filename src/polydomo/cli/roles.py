@@ -23,7 +23,7 @@ OFF = "roles are off: everything is allowed to everybody"
 
 COLUMNS: common.Columns = {
     "role": lambda row: Text(row["role"], "bold"),
-    "grants": lambda row: "; ".join(f"{verb} {', '.join(names)}" for verb, names in row["grants"].items()),
+    "grants": lambda row: _grants(row["grants"]),
     "principals": lambda row: ", ".join(row["principals"]) or "–",
     "from": lambda row: Text(row["source"] or "built in", "dim"),
 }
@@ -106,6 +106,14 @@ def _row(config: Config, roles: Roles, role: str) -> dict[str, Any]:
         "principals": roles.holders(role),
         "source": sources[0] if sources else "",
     }
+
+
+def _grants(grants: dict[str, list[str]]) -> str:
+    """Return what a role grants, verbs for the same services together: `call, serve: resize; observe: *`."""
+    verbs: dict[str, list[str]] = {}
+    for verb, names in grants.items():
+        verbs.setdefault(", ".join(names), []).append(verb)
+    return "; ".join(f"{', '.join(same)}: {names}" for names, same in verbs.items())
 
 
 def _shown(config: Config, reason: Reason) -> dict[str, str]:
