@@ -194,6 +194,9 @@ class PeerConnection(Handler, Flushable):
         self.session: Session | None = None
         self.others: list[Session] = []  # of further dialects on the same connection: allowed but rare
         self.invalid = 0  # protocol violations so far
+        # Set here, too, so that Python keeps the attributes of all connections in one layout.
+        self.expected = b""
+        self.expected_receiver = None
 
     def name(self, dialect: str) -> bytes:
         """Return the peer's name as a worker: its own identity, or a printable form of the one assigned to it."""
