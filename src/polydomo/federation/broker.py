@@ -128,6 +128,9 @@ class FederationExtension(Extension):
     def uplink_message(self, number: int, message: Message) -> None:
         self.server.advance()
         request = self.worker.receive(number, message, now())
+        if self.worker.refusal:
+            self._uplinks.refused(number, self.worker.refusal)
+            self.worker.refusal = ""
         if request is not None and request.cancelled:
             self._brokers[number].cancel(request)
         elif request is not None:

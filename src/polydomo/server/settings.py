@@ -210,7 +210,8 @@ class ServiceSection(Section):
     memo_scope: Annotated[
         Literal["shared", "principal"] | None,
         Setting(
-            "shared: all principals that may call the service get the same memoised answers; principal: each has its own"
+            "shared: all principals that may call the service get the same memoised answers; "
+            "principal: each has its own"
         ),
     ] = None
     wake_rule: Annotated[
@@ -254,6 +255,13 @@ class StoreSection(Section):
     check: Annotated[
         float, seconds("how long a SQLite file is checked for damage after a start; 0: not at all", zero=True)
     ] = 10.0
+    bytes: Annotated[
+        int,
+        size(
+            "total size of all jobs; beyond that results are removed before their retention is over, the oldest of the "
+            "principal with the most first, and then its dead letters"
+        ),
+    ] = 16384 * MIB
     backlog: Annotated[
         int,
         size(

@@ -274,7 +274,9 @@ class PollingWorkers:
         services = [service for service in services if service not in offered]
         for service in services:
             if not self.server.broker.may_register(worker.core, service):
-                raise OfferRefused(f"{shown(service)} is not a name that a worker may offer")
+                raise OfferRefused(
+                    f"{shown(service)}: {self.server.broker.why_refused(worker.core, service)}"
+                )
         self._workers[worker.key] = worker
         for service in services:
             self.server.broker.register(worker.core, service)
