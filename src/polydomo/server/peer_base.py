@@ -272,6 +272,20 @@ class PeerBase(asyncio.Protocol):
         self._held = False
         self._adjust_reading()
 
+    def suspend_reading(self) -> None:
+        """Read nothing until `resume_reading`: it is not decided yet whether the peer is admitted."""
+        self._reading = False
+        self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """End what `suspend_reading` began."""
+        self._reading = True
+        self.transport.resume_reading()
+
+    def is_read(self) -> bool:
+        """Return whether the peer's bytes are read, so that its silence means something."""
+        return self._reading and self.backlog is None
+
     def count_violation(self, invalid: int, reason: str) -> None:
         """Record the peer's `invalid`th invalid message: the first is logged, `limits.invalid` of them cut the peer."""
         server = self.server

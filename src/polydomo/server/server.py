@@ -20,7 +20,7 @@ from polydomo.core.broker import Broker
 from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
-from polydomo.server import config, job_tasks, scan_tasks, tracebacks
+from polydomo.server import attempt_secret, config, job_tasks, scan_tasks, tracebacks
 from polydomo.server.admission import Admission
 from polydomo.server.authorization import Authorization, log_start
 from polydomo.server.builtin_services import BuiltinServices
@@ -116,6 +116,7 @@ class BrokerServer:
         self.value_store: Store  # the same; a store in memory if nothing is kept on disk
         self.adapter: StoreAdapter | None = None
         self.store_watch: StoreWatch | None = None
+        self.attempt_secret: bytes  # for the paths of HTTP attempts
         self.loop: asyncio.AbstractEventLoop
         self._armed = 0.0  # when the timer fires
         self._timer: asyncio.TimerHandle | None = None
@@ -136,6 +137,7 @@ class BrokerServer:
             self.security = PeerSecurity(self.settings)
         log_start(self.settings)
         await self._open_store()
+        self.attempt_secret = attempt_secret.load(self.settings.data_folder())
         try:
             self.ledger.start()
             self.builtin_services.start()
