@@ -49,7 +49,7 @@ PRINCIPAL_GAUGES: Final = (
     ("jobs", "jobs", "Unanswered jobs of the principal."),
     ("bytes", "memory", "Bytes of its unanswered jobs in memory."),
     ("stored_bytes", "stored", "Bytes of its jobs on disk, finished ones included."),
-    ("connections", "connections", "Its open connections, without HTTP."),
+    ("connections", "connections", "Its open connections."),
 )
 
 # Metrics of all result caches: name, attribute of a cache, help text.
@@ -107,7 +107,15 @@ class BrokerCollector(Collector):
         return []
 
     def collect(self) -> Iterable[MetricFamily]:
-        parts = (self._jobs, self._services, self._principals, self._peers, self._store, self._ledger, self._memos)
+        parts = (
+            self._jobs,
+            self._services,
+            self._principals,
+            self._peers,
+            self._store,
+            self._ledger,
+            self._memos,
+        )
         for metric in chain(*(part() for part in parts), *(one.figures() for one in self.server.extensions)):
             kind = CounterMetricFamily if metric.counter else GaugeMetricFamily
             family = kind(metric.name, metric.what, labels=list(metric.labels))
