@@ -167,9 +167,8 @@ class BrokerServer:
             self._stopping.add_done_callback(lambda task: self._stopped.set())  # also after an error
 
     def reload(self, settings: Settings) -> None:
-        """Apply new limits, heartbeats and service settings. The listeners stay as they are."""
-        for name in (*self.groups, "http"):
-            setattr(settings.broker, name, getattr(self.settings.broker, name))
+        """Apply new limits, heartbeats, services and roles. What needs a restart stays as it is."""
+        config.keep(self.settings, settings)
         self.settings = settings
         redaction.learn(config.secrets(settings))
         self.wire_limits = settings.wire_limits()
