@@ -379,7 +379,7 @@ class Broker:
         if isinstance(job, TrackedJob):
             job.pinned_worker = job.resource = b""  # of the service that it leaves
         hops = self.services.limits.hops
-        if not service.internal and not self.principals.may(worker.principal, CALL, name):
+        if not self._may_forward(worker, job, service):
             denial = f"{worker.principal.name}, which forwarded the job, may not call this service"
             self._scheduler.fail(job, Failure(reasons.DENIED, denial))
         elif job.client.gone and not survives_client(job):
@@ -476,6 +476,15 @@ class Broker:
         if all(self.principals.may(principal, CALL, service.name, name) for name in names):
             return None
         return Failure(reasons.DENIED, f"{principal.name} may not call {printable(service.name)}")
+
+    def _may_forward(self, worker: Worker, job: Job, service: Service) -> bool:
+        """Return whether a worker may forward a job to a service.
+
+        The broker's own services do what the job's client may do, so they take no body that another principal wrote.
+        """
+        if service.internal:
+            return self.principals.authority is None or worker.principal is job.client.principal
+        return self.principals.may(worker.principal, CALL, service.name)
 
     def _late_final(self, worker: Worker, token: bytes, body: bytes) -> int:
         """Take a reply to an attempt that this worker does not hold, unless it held it before the restart."""
