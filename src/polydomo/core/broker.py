@@ -32,7 +32,7 @@ from polydomo.core.jobs import Jobs
 from polydomo.core.model import Client, ClientPort, Job, Service, Worker, WorkerPort
 from polydomo.core.names import printable
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
-from polydomo.core.ports import JobStorePort, Publisher
+from polydomo.core.ports import ActLog, JobStorePort, Publisher
 from polydomo.core.principals import ANONYMOUS, CALL, Principals
 from polydomo.core.scheduler import CLIENT_WENT, DECLINED, DISOWNED, Scheduler
 from polydomo.core.services import Services
@@ -106,6 +106,7 @@ class Broker:
         self.store_events = StoreEvents(tracking, durability, self._dedup, self._fanout, self._recovery)
         self.control = Control(tracking, self.clients, self._cache, self._resources)
         self.publisher: Publisher | None = None
+        self.acts: ActLog | None = None
         self.on_failure: Callable[[Failure], None] | None = (
             None  # may change a worker's report of its failure
         )

@@ -7,11 +7,12 @@ one that cannot be recorded is refused. Lists get a `View`, which tells the rows
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from polydomo.core.broker import Broker
 from polydomo.core.model import Job, Worker
 from polydomo.core.names import parse_name, printable
+from polydomo.core.ports import ActLog
 from polydomo.core.principals import EVERYTHING, OBSERVE, READ, Principal, Principals
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.deferred import Deferred, deferring
@@ -35,11 +36,8 @@ class UnknownObject(ValueError):
     """A job that does not exist, or of which the caller may not know."""
 
 
-class ActRecorder(Protocol):
-    """Log of administrative acts."""
-
-    async def record(self, principal: str, verb: str, action: str, object: str, address: str) -> None:
-        """Record an act before it is done. Raises an error if it cannot be recorded."""
+class NotRecorded(ValueError):
+    """An administrative act that could not be recorded, and was not done."""
 
 
 class Authorizer:
@@ -48,7 +46,6 @@ class Authorizer:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.principals = broker.principals
-        self.recorder: ActRecorder | None = None
         # Returns the owner and the service of a stored job.
         self.find_stored: Callable[[str], Awaitable[tuple[str, bytes] | None]] | None = None
         self.advance: Callable[[], None] = lambda: None  # sets the core's time after a wait
@@ -71,14 +68,14 @@ class Authorizer:
                 return None  # all jobs have one owner
             return self._admit_to_job(caller, rule, action, str(given[rule.argument]), address)
         shown = self._require_all(caller, rule, given)
-        if self.recorder is None or not rule.is_act:
+        if self.broker.acts is None or not rule.is_act:
             return None
-        return self._admit_recorded(self.recorder, caller, rule, action, given, address, shown)
+        return self._admit_recorded(self.broker.acts, caller, rule, action, given, address, shown)
 
     @deferring
     async def _admit_recorded(
         self,
-        recorder: ActRecorder,
+        acts: ActLog,
         caller: Principal,
         rule: Rule,
         action: str,
@@ -86,8 +83,7 @@ class Authorizer:
         address: str,
         shown: str,
     ) -> None:
-        await recorder.record(caller.name, rule.verbs[0], action, shown, address)
-        self.advance()
+        await _recorded(acts, caller.name, rule.verbs[0], action, shown, address)
         self._require_all(caller, rule, given)  # workers may have come, and roles may have changed
 
     @deferring
@@ -99,10 +95,9 @@ class Authorizer:
         # The answer to both is the same: whether a job exists is nobody else's business.
         if found is None or not self.broker.jobs.may(caller, rule.verbs[0], *found):
             raise UnknownObject(f"no job {uid!r}")
-        if self.recorder is not None and rule.is_act and found[0] != caller.name:
-            shown = f"job {uid} of {found[0]}"
-            await self.recorder.record(caller.name, rule.verbs[0], action, shown, address)
-            self.advance()
+        acts = self.broker.acts
+        if acts is not None and rule.is_act and found[0] != caller.name:
+            await _recorded(acts, caller.name, rule.verbs[0], action, job_target(uid, found[0]), address)
 
     def _objects(self, caller: Principal, rule: Rule, given: Mapping[str, Any]) -> list[AccessObject]:
         """Return what the rule's verbs are asked for."""
@@ -182,6 +177,27 @@ class View:
     def body(self, owner: str, service: bytes) -> bool:
         """Return whether the principal may read the request and the result of a job of `owner`."""
         return owner == self.caller.name or self._principals.allows(self.caller, READ, service)
+
+
+def _recorded(
+    acts: ActLog, principal: str, verb: str, action: str, target: str, address: str
+) -> Deferred[None]:
+    """Record an act. Fails with NotRecorded."""
+    result: Deferred[None] = Deferred()
+
+    def then(reason: str) -> None:
+        if reason:
+            result.fail(NotRecorded(f"{action} is refused, because it cannot be recorded: {reason}"))
+        else:
+            result.settle(None)
+
+    acts.record(principal, verb, action, target, address, then)
+    return result
+
+
+def job_target(uid: str, owner: str) -> str:
+    """Return a job as it stands in records of acts."""
+    return f"job {uid} of {owner}"
 
 
 def owner_of(job: Job) -> str:

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from polydomo.core.failure import DENIED
 from polydomo.core.principals import ANONYMOUS
 from polydomo.services.access import ROUTES, Rule
-from polydomo.services.authorizer import Authorizer, Denied, UnknownObject
+from polydomo.services.authorizer import Authorizer, Denied, NotRecorded, UnknownObject
 from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.callers import caller_name, caller_of
 from polydomo.web.memodb.routing import RawPathRoute
@@ -36,11 +36,11 @@ class Authentication(Protocol):
 
 
 class NoAuthentication:
-    """Authentication of a server without credentials: nobody is known."""
+    """Authentication of a server whose requests have no credentials."""
 
     def principal_of(self, scope: Scope) -> str:
-        """Return that nobody authenticated."""
-        return ANONYMOUS
+        """Return the principal of the connection."""
+        return caller_name(scope)
 
 
 class GuardedRoute:
@@ -74,6 +74,8 @@ class GuardedRoute:
                 await admission
         except Denied as error:
             raise denied(scope, str(error)) from None
+        except NotRecorded as error:
+            raise problem("not-recorded", str(error)) from None
         except UnknownObject as error:
             raise problem("not-found", f"there is {error}, or it is no longer stored") from None
         await self._app(scope, receive, send)

@@ -61,8 +61,8 @@ _KINDS: Final[dict[str, tuple[int, str, str]]] = {
     "malformed": (400, "Malformed request", "The request is invalid; `detail` says why."),
     "unauthenticated": (
         401,
-        "Unauthenticated",
-        "The request needs a principal: send a token, or use a client certificate.",
+        "Not authenticated",
+        "The request needs credentials, or its token is not valid; `detail` says why.",
     ),
     "not-allowed": (403, "Not allowed", "The request is not allowed for this client or web page."),
     "not-found": (404, "Not found", "The path, or the object that it names, does not exist."),
@@ -97,6 +97,7 @@ _KINDS: Final[dict[str, tuple[int, str, str]]] = {
         "Too many connections",
         "The limit `http.connections` is reached; this connection was refused, or closed to make room for another.",
     ),
+    "not-recorded": (503, "Not recorded", "The act was not done, because the audit log cannot be written."),
     "not-ready": (503, "Not ready", "The broker does not accept jobs at the moment; `detail` says why."),
 }
 KINDS: Final = {reason: ProblemKind(*row) for reason, row in _KINDS.items()}
