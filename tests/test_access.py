@@ -9,13 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from polydomo.core.principals import (
-    ANONYMOUS,
-    CALL,
-    VERBS,
-)
+import pytest
+
+from polydomo.core.principals import ANONYMOUS, CALL, OBSERVE, READ, SERVE, VERBS
 from polydomo.services import access
-from polydomo.services.access import TASKS, Rule
+from polydomo.services.access import ROUTES, TASKS, Rule
 from tests.support.access import Grants
 from tests.support.access_site import (
     BURIED,
@@ -24,6 +22,7 @@ from tests.support.access_site import (
     IDLE,
     MEMO,
     OWNER,
+    PROBED,
     REACHED,
     SERVICE,
     WAITING,
@@ -156,3 +155,206 @@ async def test_every_task_for_every_principal_in_every_dialect(tmp_path: Path) -
                         wrong.append((principal, form, service, task, promised, found))
                 client.close()
     assert not wrong, f"{len(wrong)}: {wrong[:10]}"
+
+
+def sees(principal: str, task: str, rule: Rule) -> bool:
+    """Say whether a list shows what belongs to others, or what is the principal's own."""
+    if OWN_ROWS.get(task) == principal:
+        return True
+    return holds(principal, rule.verbs[:1], "*" if task == "show_clients" else SERVICE)
+
+
+async def test_lists_show_each_principal_what_it_may_see_in_every_dialect(tmp_path: Path) -> None:
+    wrong = []
+    async with site(tmp_path) as made:
+        for principal in GRANTS:
+            for form in FORMS:
+                client = made.client(form, principal)
+                for task, marker in SHOWN.items():
+                    service = "mmi.service.broker"
+                    arguments = ARGUMENTS.get(f"{service} {task}", {})
+                    body = json.dumps({"task": task, "kwargs": arguments}).encode()
+                    answer = await client.call(service, body)
+                    promised = sees(principal, task, TASKS[service][task])
+                    if (marker.encode() in answer) != promised or b"may not" in answer:
+                        wrong.append((principal, form, task, promised, answer))
+                client.close()
+    assert not wrong, f"{len(wrong)}: {wrong[:10]}"
+
+
+def test_every_list_is_tested() -> None:
+    lists = {task for task, rule in TASKS["mmi.service.broker"].items() if rule.about == access.ROWS}
+    assert lists == {*SHOWN, "scan_events"}
+
+
+@pytest.mark.parametrize("task", ["scan_jobs", "scan_endings"])
+@pytest.mark.parametrize("column", ["request", "result"])
+async def test_bodies_in_scans_need_read(tmp_path: Path, task: str, column: str) -> None:
+    async with site(tmp_path) as made:
+        for principal in GRANTS:
+            client = made.client("mdp native", principal)
+            body = json.dumps({"task": task, "kwargs": {column: True}}).encode()
+            answer = await client.call("mmi.service.broker", body)
+            promised = principal == OWNER or holds(principal, (READ,), SERVICE)
+            assert (BURIED.encode() in answer) == promised, (principal, answer)
+            assert (b"hidden-request" in answer) == (promised and column == "request"), (principal, answer)
+            client.close()
+
+
+async def test_presence_is_told_to_those_who_may_call_or_observe(tmp_path: Path) -> None:
+    async with site(tmp_path) as made:
+        for principal in GRANTS:
+            client = made.client("mdp/0.2", principal)
+            answer = await client.call("mmi.service", IDLE.encode())
+            promised = b"200" if holds(principal, (CALL, OBSERVE), IDLE) else b"404"
+            assert answer.endswith(promised), (principal, answer)
+            client.close()
+
+
+# Routes of HTTP. Those that the core decides, and lists, are asked for real: the request, and the statuses of success.
+
+PATHS = {
+    "/v1/dead/{id}": f"/v1/dead/{BURIED}",
+    "/v1/dead/{id}/resend": f"/v1/dead/{BURIED}/resend",
+    "/v1/jobs/{id}": f"/v1/jobs/{WAITING}",
+    "/v1/jobs/{id}/result": f"/v1/jobs/{WAITING}/result",
+    "/v1/jobs/{id}/events": f"/v1/jobs/{WAITING}/events",
+    "/v1/services/{service:path}/memo": f"/v1/services/{SERVICE}/memo",
+    "/v1/services/{service:path}/pause": f"/v1/services/{SERVICE}/pause",
+    "/v1/services/{service:path}/resume": f"/v1/services/{SERVICE}/resume",
+    "/v1/services/{service:service}": f"/v1/services/{SERVICE}",
+    "/v1/services/{service:path}/jobs": f"/v1/services/{SERVICE}/jobs",
+    "/v1/services/{service:path}/bulk": f"/v1/services/{SERVICE}/bulk?wait=0.001",
+    "/v1/inventory/{worker:path}": f"/v1/inventory/{WORKER}",
+    "/v1/files/{path:path}": "/v1/files/x",
+    "/v1/workers/{name:path}": f"/v1/workers/{WORKER}",
+    "/problems/{reason}": "/problems/denied",
+    "/memodb/v1/cid/{cid}": "/memodb/v1/cid/uAXEAAQI",
+    "/memodb/v1/head/{name:path}": "/memodb/v1/head/h",
+    "/memodb/v1/call/{func}": f"/memodb/v1/call/{SERVICE}",
+    "/memodb/v1/call/{func}/{args}": f"/memodb/v1/call/{SERVICE}/uAXEAAQI",
+    "/memodb/v1/call/{func}/{args}/evaluate": f"/memodb/v1/call/{SERVICE}/uAXEAAQI/evaluate",
+}
+
+NO_ROWS = {"/v1/jobs": BURIED, "/v1/dead": BURIED, "/v1/services": SERVICE, "/v1/workers": WORKER}
+NO_ROWS |= {"/v1/clients": CLIENT, "/memodb/v1/call": SERVICE}
+OWN_LISTS = {"/v1/jobs": OWNER, "/v1/dead": OWNER, "/v1/clients": OWNER, "/v1/workers": WORKER_OWNER}
+
+
+def refusals(principal: str, rule: Rule) -> tuple[int, ...]:
+    """Return the statuses of a refusal."""
+    if expected(principal, rule) == "unknown":
+        return (404,)
+    return (401,) if principal == ANONYMOUS else (403,)
+
+
+async def test_every_route_that_its_door_decides_for_every_principal(tmp_path: Path) -> None:
+    decided = {
+        key: rule for key, rule in ROUTES.items() if rule.about not in (*access.ASKED_BY_CORE, access.ROWS)
+    }
+    wrong = []
+    async with site(tmp_path) as made:
+        made.probe_routes()
+        for principal in GRANTS:
+            for (method, path), rule in decided.items():
+                status, _ = await made.http(principal, method, PATHS.get(path, path))
+                if rule.about == access.NOTHING:
+                    promised: tuple[int, ...] = (200, 307)
+                elif expected(principal, rule) == REACHED:
+                    promised = (PROBED,)
+                else:
+                    promised = refusals(principal, rule)
+                if status not in promised:
+                    wrong.append((principal, method, path, promised, status))
+    assert not wrong, f"{len(wrong)}: {wrong[:10]}"
+
+
+async def test_every_rule_has_a_route(tmp_path: Path) -> None:
+    async with site(tmp_path) as made:
+        routes = {
+            (method, route.path)
+            for route in made.app.router.routes
+            for method in route.methods
+            if method != "HEAD"
+        }
+    assert routes == set(ROUTES)
+
+
+async def test_lists_over_http_show_each_principal_what_it_may_see(tmp_path: Path) -> None:
+    assert set(NO_ROWS) == {path for (_, path), rule in ROUTES.items() if rule.about == access.ROWS}
+    wrong = []
+    async with site(tmp_path) as made:
+        await made.record_call()
+        for principal in GRANTS:
+            for path, marker in NO_ROWS.items():
+                status, body = await made.http(principal, "GET", path)
+                verbs = ROUTES["GET", path].verbs
+                promised = OWN_LISTS.get(path) == principal or holds(
+                    principal, verbs, "*" if path == "/v1/clients" else SERVICE
+                )
+                if status != 200 or (f'{marker}"'.encode() in body) != promised:
+                    wrong.append((principal, path, promised, status, body))
+    assert not wrong, f"{len(wrong)}: {wrong[:10]}"
+
+
+async def test_every_route_that_the_core_decides_for_every_principal(tmp_path: Path) -> None:
+    wrong = []
+    left = {key for key, rule in ROUTES.items() if rule.about in access.ASKED_BY_CORE}
+    async with site(tmp_path) as made:
+        attempt = await made.attempt()
+        checks: dict[tuple[str, str], tuple[str, bytes, tuple[str, ...], str, tuple[int, ...]]] = {
+            # route: path, body, verbs, who may without one, statuses of success
+            ("GET", "/v1/jobs/{id}"): ("", b"", (READ,), OWNER, (200,)),
+            ("GET", "/v1/jobs/{id}/result"): ("", b"", (READ,), OWNER, (202,)),
+            ("GET", "/v1/jobs/{id}/events"): ("", b"", (READ,), OWNER, (200,)),
+            ("POST", "/v1/services/{service:path}/jobs"): ("", b"x", (CALL,), "", (202,)),
+            ("POST", "/v1/workers/poll"): (
+                "",
+                b'{"services":["hidden-polled"],"wait":0}',
+                (SERVE,),
+                "",
+                (204,),
+            ),
+            ("DELETE", "/v1/workers/{name:path}"): ("/v1/workers/polling", b"", (), "", ()),
+            ("POST", "/v1/attempts/{token}/partials"): (
+                f"{attempt}/partials",
+                b"x",
+                (),
+                WORKER_OWNER,
+                (204,),
+            ),
+            ("POST", "/v1/attempts/{token}/events"): (f"{attempt}/events", b"x", (), WORKER_OWNER, (204,)),
+            ("POST", "/v1/attempts/{token}/heartbeat"): (
+                f"{attempt}/heartbeat",
+                b"",
+                (),
+                WORKER_OWNER,
+                (204,),
+            ),
+            ("PUT", "/v1/attempts/{token}/failure"): (f"{attempt}/failure", b"x", (), "", ()),
+            ("PUT", "/v1/attempts/{token}/result"): (f"{attempt}/result", b"x", (), "", ()),
+            ("POST", "/memodb/v1/worker"): (
+                "",
+                b'{"map":{"funcs":["hidden-polled"]}}',
+                (SERVE,),
+                "",
+                (200,),
+            ),
+        }
+        for principal in GRANTS:
+            for (method, route), (path, body, verbs, owner, fine) in checks.items():
+                if principal == WORKER_OWNER and not fine:
+                    continue  # the act itself is the end of the attempt, or of the worker
+                path = path or PATHS.get(route, route)
+                headers = {"content-type": "application/json"} if route == "/memodb/v1/worker" else {}
+                status, answer = await made.http(principal, method, path, body, **headers)
+                may = principal == owner or holds(principal, verbs, SERVICE)
+                if (status in fine) != may or (not may and status < 400):
+                    wrong.append((principal, method, route, may, status, answer))
+        for principal in GRANTS:
+            path = PATHS["/v1/services/{service:path}/bulk"]
+            _, answer = await made.http(principal, "POST", path, b'{"body":1}\n')
+            if (b'"denied"' in answer) == holds(principal, (CALL,), SERVICE):
+                wrong.append((principal, "POST", path, False, 200, answer))
+    assert not wrong, f"{len(wrong)}: {wrong[:10]}"
+    assert left == {*checks, ("POST", "/v1/services/{service:path}/bulk")}

@@ -168,6 +168,31 @@ class Site:
         finally:
             writer.close()
 
+    async def attempt(self) -> str:
+        """Return the path of an attempt that a polling worker of `WORKER_OWNER` holds."""
+        self.authority.grants[WORKER_OWNER] = {"serve": ["polled"]}
+        self.authority.grants["helper"] = {"call": ["polled"]}
+        await self.http("helper", "POST", "/v1/services/polled/jobs", b"x")
+        poll = b'{"services":["polled"],"worker":"polling","wait":5}'
+        host, _, port = self.server.extensions[0].bound[0].rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = f"POST /v1/workers/poll HTTP/1.1\r\nhost: 127.0.0.1\r\n{CALLER}: {WORKER_OWNER}\r\n"
+        writer.write(f"{head}content-length: {len(poll)}\r\n\r\n".encode() + poll)
+        async with asyncio.timeout(PATIENCE):
+            answer = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        assert b" 200 " in answer.splitlines()[0], answer
+        return answer.lower().partition(b"location: ")[2].partition(b"\r\n")[0].decode()
+
+    async def record_call(self) -> None:
+        """Store a result of a call of `SERVICE`, so that it is among MemoDB's functions."""
+        self.authority.grants["recorder"] = {"serve": [SERVICE]}
+        path = f"/memodb/v1/call/{SERVICE}/uAXEAAQI"
+        body = b'{"cid":"uAXEAAQQ"}'
+        headers = {"content-type": "application/json"}
+        status, answer = await self.http("recorder", "PUT", path, body, **headers)
+        assert status == 201, answer
+
     def client(self, form: str, caller: str) -> Conversation:
         """Return a client of this form that acts for a principal."""
         return FORMS[form](self, caller)
