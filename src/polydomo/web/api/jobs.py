@@ -51,6 +51,7 @@ _SUBMITTING: Final = (
     "queue-full",
     "broker-full",
     "too-many-jobs",
+    "quota",
     "worker-error",
     "retries-exhausted",
     "draining",
@@ -60,6 +61,7 @@ _SUBMITTING: Final = (
     "cancelled",
     "too-many-hops",
     "duplicate-id",
+    "key-reused",
 )
 
 _JOB_CONTENT: Final = {JSON: {"schema": views.JOB, "example": views.EXAMPLE}}
