@@ -3,6 +3,7 @@ dialect (services/access)."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,9 +12,15 @@ from typing import Any
 
 import pytest
 
-from polydomo.core.principals import ANONYMOUS, CALL, OBSERVE, READ, SERVE, VERBS
+from polydomo.core.principals import ANONYMOUS, CALL, CANCEL, OBSERVE, OPERATE, READ, SERVE, VERBS
+from polydomo.server.events import Subscriber
 from polydomo.services import access
 from polydomo.services.access import ROUTES, TASKS, Rule
+from polydomo.services.authorizer import Authorizer
+from polydomo.services.builtin import Tasks
+from polydomo.services.management import ManagementService
+from polydomo.web.access import guard
+from polydomo.wire.frames import frame
 from tests.support.access import Grants
 from tests.support.access_site import (
     BURIED,
@@ -30,6 +37,7 @@ from tests.support.access_site import (
     WORKER_OWNER,
     Site,
 )
+from tests.support.core import Bench, FakeClient, make_broker
 
 # Every verb at everything, and at what the tests are about; all verbs elsewhere; nothing.
 GRANTS: dict[str, dict[str, list[str]]] = {
@@ -358,3 +366,132 @@ async def test_every_route_that_the_core_decides_for_every_principal(tmp_path: P
                 wrong.append((principal, "POST", path, False, 200, answer))
     assert not wrong, f"{len(wrong)}: {wrong[:10]}"
     assert left == {*checks, ("POST", "/v1/services/{service:path}/bulk")}
+
+
+# Commands of the dialects.
+
+
+async def test_every_client_may_call_what_it_is_granted(tmp_path: Path) -> None:
+    wrong = []
+    async with site(tmp_path) as made:
+        refused = made.server.broker.accounting.totals
+        for principal in GRANTS:
+            for form in FORMS:
+                client = made.client(form, principal)
+                before = refused.refused
+                made.server.advance()
+                client.request(SERVICE, b'{"task":"x"}')
+                may = refused.refused == before
+                if may != holds(principal, (CALL,), SERVICE):
+                    wrong.append((principal, form, may))
+                client.close()
+    assert not wrong, f"{len(wrong)}: {wrong[:10]}"
+
+
+NFP_COMMANDS = {
+    # command: word, verb for others' jobs, what those hear who may not
+    "GET": (b"\x06", READ, b"there is no job with this UUID"),
+    "DELETE": (b"\x07", CANCEL, b"no job with this UUID can be cancelled"),
+    "PUT": (b"\x10", CANCEL, b"no worker that has a job with this UUID takes input"),
+}
+
+
+@pytest.mark.parametrize("name", NFP_COMMANDS)
+async def test_nfp_commands_reach_jobs_of_others_only_with_a_grant(tmp_path: Path, name: str) -> None:
+    word, verb, unknown = NFP_COMMANDS[name]
+    async with site(tmp_path) as made:
+        reached: list[str] = []
+        broker = made.server.broker
+        broker.cancel = lambda job, failure=None: bool(reached.append(job.uid))  # type: ignore[method-assign]
+        broker.put = lambda job, names, body: reached.append(job.uid) or 0  # type: ignore[method-assign,func-returns-value]
+        for principal in GRANTS:
+            reached.clear()
+            client = made.client("nfp", principal)
+            made.server.advance()
+            client.command(word, SERVICE, WAITING)  # type: ignore[attr-defined]
+            answer = await client.answer()
+            may = principal == OWNER or holds(principal, (verb,), SERVICE)
+            if name == "GET":
+                assert (b"PENDING" in answer) == may, (principal, answer)
+            else:
+                assert reached == [WAITING] * may, principal
+            assert may or unknown in answer, (principal, answer)
+            client.close()
+
+
+@pytest.mark.parametrize(("word", "verb"), [(b"\x11", OPERATE), (b"\x06", READ)])
+async def test_nfp_queries_reach_workers_only_with_a_grant(tmp_path: Path, word: bytes, verb: str) -> None:
+    async with site(tmp_path) as made:
+        worker = made.client("nfp", "serve-all")
+        made.server.advance()
+        worker.seat.send(b"", b"NFPW01", b"\x00", b"{}")  # it can be asked for more than jobs
+        worker.seat.send(b"", b"NFPW01", b"\x01", b"hidden-queried")
+        assert made.server.broker.services[b"hidden-queried"].workers
+        worker.received()
+        for principal in GRANTS:
+            client = made.client("nfp", principal)
+            made.server.advance()
+            service = "mmi.service.worker" if verb == OPERATE else "hidden-queried"
+            client.seat.send(b"", b"NFPC01", word, service.encode(), b"all", b"unknown-uuid", b"{}")
+            for _ in range(100):  # the store is asked first
+                await asyncio.sleep(0)
+            made.desk.settle()
+            asked = worker.received()
+            assert (b"unknown-uuid" in asked) == holds(principal, (verb,), "hidden-queried"), (
+                principal,
+                asked,
+            )
+            client.close()
+
+
+async def test_events_are_told_to_those_who_may_observe(tmp_path: Path) -> None:
+    async with site(tmp_path) as made:
+        events = made.server.events
+        heard: dict[str, list[bytes]] = {}
+        for principal in GRANTS:
+            subscriber = Subscriber(events, "")
+            subscriber.principal = principal
+            subscriber.subscriptions.change(b"", True)
+            subscriber.send = heard.setdefault(principal, []).append  # type: ignore[method-assign]
+            events.listening[subscriber] = None
+        events.published(SERVICE.encode(), WORKER.encode(), "progress", b"x")
+        events.listening.clear()
+    assert {principal for principal, data in heard.items() if data} == {"observe-all", "observe-hidden"}
+
+
+# What would make the table useless.
+
+
+def test_a_task_without_a_rule_cannot_be_added() -> None:
+    tasks = Tasks(Authorizer(make_broker()), "mmi.service.broker")
+    with pytest.raises(LookupError, match="the task new_task has no rule"):
+        tasks.add({"new_task": lambda: None})
+
+
+async def test_a_route_without_a_rule_cannot_be_added(tmp_path: Path) -> None:
+    async with site(tmp_path) as made:
+
+        @made.app.get("/v1/new")
+        async def new() -> None: ...
+
+        with pytest.raises(LookupError, match="the route GET /v1/new has no rule"):
+            guard(made.app.router.routes[-1:], made.server.management.authorizer)
+
+
+async def test_a_worker_cannot_forward_a_job_to_the_brokers_own_services() -> None:
+    """It would do there what the job's client may do."""
+    bench = Bench()
+    management = ManagementService(bench.broker, "house")
+    bench.broker.principals.use(Grants(admin={"administer": ["*"], "call": ["*"], "observe": ["*"]}))
+    bench.broker.principals.authority.grants["anonymous"] = {"serve": ["*"], "call": ["*"]}  # type: ignore[union-attr]
+    performed: list[str] = []
+    management.tasks.add({"show_broker": lambda: performed.append("show_broker")})
+    client = FakeClient(bench.broker, b"admin")
+    client.core.principal = bench.broker.principals.get("admin")
+    worker = bench.worker(b"svc")
+    client.ask(b"svc")
+    bench.broker.forward(worker.core, worker.holds[0], b"mmi.service.broker", frame(b"show_broker"))
+    assert performed == []
+    assert client.heard[-1][::2] == ("failed", "denied")
+    client.ask(b"mmi.service.broker", frame(b"show_broker"))
+    assert performed == ["show_broker"]

@@ -16,7 +16,7 @@ MEANINGS = {
     "read": "read requests and results of others' jobs",
     "cancel": "cancel others' jobs, and add input to them",
     "observe": "see services, workers, clients, jobs without their bodies, metrics and events",
-    "operate": "pause services, send dead letters again or remove them, dismiss and manage workers, change stored values",
+    "operate": "pause services, resend or remove dead letters, dismiss and manage workers, change stored values",
     "administer": "stop the broker, read its log and its inventory",
     "delegate": "act for another principal",
 }
@@ -43,8 +43,9 @@ def access_page() -> list[str]:
     parts += [
         "## Tasks of the broker's own services",
         flow("""
-            They are the same in every dialect. A task that is *recorded* is in the audit log before it is done; what
-            one does to a job is, if the job is another principal's.
+            They are the same in every dialect. What is *recorded* is in the audit log before it is done, and refused
+            if it cannot be recorded, except where it only reads. Acts on jobs are recorded if the job is another
+            principal's; a worker that reads its own inventory is not.
         """),
     ]
     for service, tasks in TASKS.items():
@@ -78,7 +79,7 @@ def _verbs() -> str:
 
 def _rules(what: str, rules: Iterable[tuple[str, Rule]]) -> str:
     rows = [
-        [f"`{name}`" if name else "(any request)", _verb(rule), rule.describe(), "yes" if rule.is_act else ""]
+        [f"`{name}`" if name else "(any request)", _verb(rule), rule.describe(), _recorded(rule)]
         for name, rule in rules
     ]
     return table([what, "verb", "object", "recorded"], rows)
@@ -86,6 +87,10 @@ def _rules(what: str, rules: Iterable[tuple[str, Rule]]) -> str:
 
 def _routes() -> str:
     return _rules("route", ((f"{method} {path}", rule) for (method, path), rule in ROUTES.items()))
+
+
+def _recorded(rule: Rule) -> str:
+    return ("if possible" if rule.reads else "yes") if rule.is_act else ""
 
 
 def _verb(rule: Rule) -> str:

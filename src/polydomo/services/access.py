@@ -52,6 +52,7 @@ class Rule(NamedTuple):
     fixed: bytes = b""  # the service, if it is always the same
     name: str = ""  # argument with the name that the verb is asked for, as for a service's worker
     act: bool = False  # an administrative act although its verb is none
+    reads: bool = False  # it changes nothing: it is recorded if that can be, and done in any case
 
     @property
     def is_act(self) -> bool:
@@ -94,6 +95,7 @@ def _rows(*verbs: str) -> Rule:
     return Rule(verbs, ROWS)
 
 
+_READS_ALL: Final = Rule((ADMINISTER,), BROKER, reads=True)
 _CALLS_FILES: Final = Rule((CALL,), SERVICE, fixed=FILES)
 _SUBMITS: Final = Rule((CALL,), SUBMIT)
 _USES_VALUES: Final = Rule((CALL, SERVE), SERVICE, fixed=MEMODB)
@@ -116,9 +118,9 @@ TASKS: Final[dict[str, dict[str, Rule]]] = {
         "disconnect": Rule((OPERATE,), WORKERS),
         "get_stats": _broker(OBSERVE),
         "get_status": _broker(OBSERVE),
-        "get_logs": _broker(ADMINISTER),
+        "get_logs": _READS_ALL,
         "show_broker_version": _broker(OBSERVE),
-        "show_broker_inventory": _broker(ADMINISTER),
+        "show_broker_inventory": _READS_ALL,
         "show_resources": _rows(OBSERVE),
         "set_resources": Rule((OPERATE,), WORKERS),
         "share_out": _service(OPERATE, "service"),
@@ -135,9 +137,9 @@ TASKS: Final[dict[str, dict[str, Rule]]] = {
         "trace_jobs": _rows(OBSERVE),
     },
     "sid.service.broker": {
-        "get_inventory": Rule((ADMINISTER,), INVENTORY, "name"),
-        "show_inventory": Rule((ADMINISTER,), INVENTORY, "name"),
-        "list_inventory": _broker(ADMINISTER),
+        "get_inventory": Rule((ADMINISTER,), INVENTORY, "name", reads=True),
+        "show_inventory": Rule((ADMINISTER,), INVENTORY, "name", reads=True),
+        "list_inventory": _READS_ALL,
         "reload": _broker(ADMINISTER),
     },
     "fss.service.broker": {
@@ -198,9 +200,9 @@ ROUTES: Final[dict[tuple[str, str], Rule]] = {
     ("GET", "/metrics"): _broker(OBSERVE),
     ("GET", "/healthz"): OPEN,
     ("GET", "/readyz"): OPEN,
-    ("GET", "/v1/inventory"): _broker(ADMINISTER),
+    ("GET", "/v1/inventory"): _READS_ALL,
     ("POST", "/v1/inventory"): _broker(ADMINISTER),
-    ("GET", "/v1/inventory/{worker:path}"): Rule((ADMINISTER,), INVENTORY, "worker"),
+    ("GET", "/v1/inventory/{worker:path}"): Rule((ADMINISTER,), INVENTORY, "worker", reads=True),
     ("GET", "/v1/files"): _CALLS_FILES,
     ("GET", "/v1/files/{path:path}"): _CALLS_FILES,
     # Documentation

@@ -68,7 +68,7 @@ class Authorizer:
                 return None  # all jobs have one owner
             return self._admit_to_job(caller, rule, action, str(given[rule.argument]), address)
         shown = self._require_all(caller, rule, given)
-        if self.broker.acts is None or not rule.is_act:
+        if self.broker.acts is None or not rule.is_act or not shown:
             return None
         return self._admit_recorded(self.broker.acts, caller, rule, action, given, address, shown)
 
@@ -83,7 +83,11 @@ class Authorizer:
         address: str,
         shown: str,
     ) -> None:
-        await _recorded(acts, caller.name, rule.verbs[0], action, shown, address)
+        try:
+            await _recorded(acts, caller.name, rule.verbs[0], action, shown, address)
+        except NotRecorded:
+            if not rule.reads:
+                raise
         self._require_all(caller, rule, given)  # workers may have come, and roles may have changed
 
     @deferring
