@@ -6,7 +6,6 @@ The rules are in `services.access`. A route without one cannot be added.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 from urllib.parse import unquote_to_bytes
@@ -21,9 +20,6 @@ from polydomo.services.authorizer import Authorizer, Denied, NotRecorded, Unknow
 from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.callers import caller_name, caller_of
 from polydomo.web.memodb.routing import RawPathRoute
-
-# A parameter of a path with its convertor.
-_CONVERTOR: Final = re.compile(r":\w+}")
 
 _CHALLENGE: Final = {"www-authenticate": "Bearer"}
 
@@ -95,11 +91,6 @@ def rule_of(method: str, path: str) -> Rule:
     if rule is None:
         raise LookupError(f"the route {method} {path} has no rule in services.access")
     return rule
-
-
-def documented_rules() -> dict[tuple[str, str], Rule]:
-    """Return the rules by method and path as in the OpenAPI document, where parameters have no convertors."""
-    return {(method.lower(), _CONVERTOR.sub("}", path)): rule for (method, path), rule in ROUTES.items()}
 
 
 def denied(scope: Scope, detail: str) -> HttpProblem:
