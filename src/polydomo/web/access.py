@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from polydomo.core.failure import DENIED
 from polydomo.core.principals import ANONYMOUS
-from polydomo.services.access import ROUTES, Rule
+from polydomo.services.access import NOT_ASKED, ROUTES, Rule
 from polydomo.services.authorizer import Authorizer, Denied, NotRecorded, UnknownObject
 from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.callers import caller_name, caller_of
@@ -49,19 +49,24 @@ class GuardedRoute:
         self._rules = {
             method: rule_of(method, route.path) for method in sorted(route.methods or ()) if method != "HEAD"
         }
-        self._path = route.path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        rule = self._rules[scope["method"]]
+        if rule.about not in NOT_ASKED:
+            await self._admit(rule, scope)
+        await self._app(scope, receive, send)
+
+    async def _admit(self, rule: Rule, scope: Scope) -> None:
+        """Return when the request may be handled; raise HttpProblem if it may not."""
         given: dict[str, Any] = scope["path_params"]
         if self._is_raw:
             given = {name: unquote_to_bytes(text) for name, text in given.items()}
-        method = scope["method"]
-        action = f"{method} {scope['path']}"
+        action = f"{scope['method']} {scope['path']}"
         peer = scope.get("client")
         try:
             admission = self._authorizer.admit(
                 caller_of(self._authorizer.broker, scope),
-                self._rules[method],
+                rule,
                 action,
                 given,
                 "" if peer is None else str(peer[0]),
@@ -74,7 +79,6 @@ class GuardedRoute:
             raise problem("not-recorded", str(error)) from None
         except UnknownObject as error:
             raise problem("not-found", f"there is {error}, or it is no longer stored") from None
-        await self._app(scope, receive, send)
 
 
 def guard(routes: Iterable[BaseRoute], authorizer: Authorizer) -> None:
