@@ -107,7 +107,15 @@ class BrokerCollector(Collector):
         return []
 
     def collect(self) -> Iterable[MetricFamily]:
-        parts = (self._jobs, self._services, self._principals, self._peers, self._store, self._ledger, self._memos)
+        parts = (
+            self._jobs,
+            self._services,
+            self._principals,
+            self._peers,
+            self._store,
+            self._ledger,
+            self._memos,
+        )
         for metric in chain(*(part() for part in parts), *(one.figures() for one in self.server.extensions)):
             kind = CounterMetricFamily if metric.counter else GaugeMetricFamily
             family = kind(metric.name, metric.what, labels=list(metric.labels))
