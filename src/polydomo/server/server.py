@@ -95,7 +95,8 @@ class BrokerServer:
         self.only_devices = False  # the server only forwards messages (`polydomo.federation`)
         self.wire_limits = settings.wire_limits()
         self.management = ManagementService(self.broker, settings.broker.name)
-        self.management.tasks["show_broker"] = self._show_broker
+        self.management.tasks.add({"show_broker": self._show_broker})
+        self.management.authorizer.advance = self.advance
         # Connections of all kinds, in their handshake and after it.
         self.handshakes: Admission[PeerBase] = Admission(settings.limits.unauthenticated)
         self.seats: Admission[PeerBase] = Admission(settings.limits.connections, newest_first=True)
@@ -174,9 +175,8 @@ class BrokerServer:
             self._stopping.add_done_callback(lambda task: self._stopped.set())  # also after an error
 
     def reload(self, settings: Settings) -> None:
-        """Apply new limits, heartbeats and service settings. The listeners stay as they are."""
-        for name in (*self.groups, "http"):
-            setattr(settings.broker, name, getattr(self.settings.broker, name))
+        """Apply new limits, heartbeats, services and roles. What needs a restart stays as it is."""
+        config.keep(self.settings, settings)
         self.settings = settings
         redaction.learn(config.secrets(settings))
         self.wire_limits = settings.wire_limits()
