@@ -21,6 +21,7 @@ from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
 from polydomo.server import config, job_tasks, scan_tasks, tracebacks
 from polydomo.server.admission import Admission
+from polydomo.server.auditing import Auditing
 from polydomo.server.builtin_services import BuiltinServices
 from polydomo.server.clock import ServerClock
 from polydomo.server.descriptors import Descriptors
@@ -104,6 +105,7 @@ class BrokerServer:
         self.groups: dict[str, PeerGroup[Any]] = {"zmq": self.zmq, "events": self.events, "nng": self.nng}
         self.builtin_services = BuiltinServices(self)
         self.ledger = LedgerService(self)
+        self.audit = Auditing(self)
         self.peer_log = PeerLog(self.ledger.denied)
         self.store: Store | None = None
         self.value_store: Store  # the same; a store in memory if nothing is kept on disk
@@ -128,6 +130,7 @@ class BrokerServer:
             self.security = PeerSecurity(self.settings)
         await self._open_store()
         try:
+            self.audit.start()
             self.ledger.start()
             self.builtin_services.start()
             if self.settings.broker.events:
@@ -142,6 +145,7 @@ class BrokerServer:
             self.listeners.close()
             await self.ledger.close()
             await self._close_store()
+            await self.audit.close()
             raise
         self.broker.timers.on_sooner = self._rearm
         self._fire()
@@ -349,6 +353,7 @@ class BrokerServer:
         self.peer_log.end_period()
         await self.ledger.close()
         await self._close_store()
+        await self.audit.close()
         totals = self.management.show_broker()
         log.info("stopped", unfinished=unfinished, done=totals["done"], failed=totals["failed"])
 
@@ -364,6 +369,8 @@ class BrokerServer:
             shown["store"] = self.store.show() | self.store_watch.show()
         if self.ledger.on:
             shown["ledger"] = self.ledger.show()
+        if self.audit.on:
+            shown["audit"] = self.audit.show()
         return shown
 
 

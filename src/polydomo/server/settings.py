@@ -330,6 +330,18 @@ class LedgerSection(Section):
     )
 
 
+class AuditSection(Section):
+    """The audit log: administrative acts and denials."""
+
+    folder: Annotated[
+        str,
+        Setting(
+            "folder of the audit log; auto: the folder `audit` in broker.data; empty: no audit log",
+            restart=True,
+        ),
+    ] = "auto"
+
+
 class SparkSection(Section):
     """The pipeline (`polydomo spark …`, `polydomo.spark`). The broker does not use this section."""
 
@@ -409,6 +421,7 @@ class Settings(Section):
     services: dict[str, ServiceSection] = {}
     store: StoreSection = msgspec.field(default_factory=StoreSection)
     ledger: LedgerSection = msgspec.field(default_factory=LedgerSection)
+    audit: AuditSection = msgspec.field(default_factory=AuditSection)
     spark: SparkSection = msgspec.field(default_factory=SparkSection)
     inventory: InventorySection = msgspec.field(default_factory=InventorySection)
     files: FilesSection = msgspec.field(default_factory=FilesSection)
@@ -425,6 +438,12 @@ class Settings(Section):
         if self.ledger.folder != AUTO:
             return self.ledger.folder
         return "" if self.broker.data in ("", AUTO) else f"{self.broker.data}/ledger"
+
+    def audit_folder(self) -> str:
+        """Return the folder of the audit log; empty if there is none."""
+        if self.audit.folder != AUTO:
+            return self.audit.folder
+        return "" if self.broker.data in ("", AUTO) else f"{self.broker.data}/audit"
 
     def keys_folder(self) -> str:
         """Return the folder of the keys; empty if there is none."""
