@@ -10,7 +10,6 @@ import asyncio
 from pathlib import Path
 from typing import Any, Final
 
-from polydomo.core.names import printable
 from polydomo.core.principals import ANONYMOUS
 from polydomo.deferred import Deferred
 from polydomo.errors import ConfigError
@@ -97,9 +96,9 @@ class Auditing:
         done.settle(None)
         return done
 
-    def denied(self, principal: str, verb: str, service: bytes, name: bytes) -> None:
-        """Record that the authority denied something (`core.principals.Authority.denied`)."""
-        target = printable(service) + (f"@{printable(name)}" if name else "")
+    def denied(self, principal: str, verb: str, service: str, name: str) -> None:
+        """Record that the authority denied something. `name`: the worker concerned; empty: any."""
+        target = f"{service}@{name}" if name else service
         self._deny(AuditEntry(DENIED, principal, verb, target=target))
 
     def refused(self, address: str, reason: str, principal: str = ANONYMOUS) -> None:

@@ -17,6 +17,7 @@ from polydomo.core.principals import ANONYMOUS
 from polydomo.errors import ProtocolError
 from polydomo.server import endpoints
 from polydomo.server.admission import Admission, site_of
+from polydomo.server.auditing import Auditing
 from polydomo.server.backlog import Backlog
 from polydomo.server.descriptors import Descriptors
 from polydomo.server.host import ServerHost
@@ -50,6 +51,7 @@ class PeerHost(ServerHost, Protocol):
     descriptors: Descriptors
     budget: MemoryBudget
     security: PeerSecurity | None  # None: without CURVE
+    audit: Auditing
     violations: int  # invalid messages of all peers
 
     def log_peer(self, event: str, peer: PeerAddress, reason: str) -> None:
@@ -132,6 +134,7 @@ class PeerBase(asyncio.Protocol):
         self.site = ""  # group of addresses that counts as one
         self.key = b""  # the peer's public key; empty: it has none
         self.principal = ANONYMOUS  # on whose behalf the peer acts
+        self.authenticating = False  # the handshake, which has not ended, is to show who the peer is
         self.high_water = HIGH_WATER
         self.heard = self.server.clock.read()  # when the last bytes arrived
         self.backlog: Backlog | None = None  # while the peer reads slower than it is written to
@@ -184,6 +187,7 @@ class PeerBase(asyncio.Protocol):
 
     def end_handshake(self) -> None:
         """Stop the handshake's timeout, after success or failure."""
+        self.authenticating = False
         self.server.handshakes.leave(self)
         if self._handshake_timer is not None:
             self._handshake_timer.cancel()
@@ -271,6 +275,7 @@ class PeerBase(asyncio.Protocol):
     def refuse(self, reason: str) -> None:
         """Close after a breach of the protocol; pending output is sent first."""
         self.server.log_peer("peer refused", self, reason)
+        self._audit_refusal(reason)
         self._close()
 
     # The server's side
@@ -371,7 +376,13 @@ class PeerBase(asyncio.Protocol):
             self.parser.resume()
 
     def _handshake_expired(self) -> None:
-        self.cut(f"no handshake within {self.server.settings.limits.handshake:g} s")
+        reason = f"no handshake within {self.server.settings.limits.handshake:g} s"
+        self._audit_refusal(reason)
+        self.cut(reason)
+
+    def _audit_refusal(self, reason: str) -> None:
+        if self.authenticating:
+            self.server.audit.refused(self.address, reason)
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:
