@@ -6,13 +6,14 @@ The check goes on after a problem, so that each one is named, and named once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from polydomo.errors import PolydomoError
-from polydomo.security.audit_folder import HEAD, locked, read_head, segments
+from polydomo.security.audit_folder import HEAD, locked_for_reading, read_head, segments
 from polydomo.security.audit_record import NOTHING, AuditRecord, BrokenRecord, decode_line
 
 # Kinds of problems.
@@ -75,10 +76,28 @@ class AuditReport(msgspec.Struct):
 
 def check(folder: Path, anchors: Sequence[Anchor] = ()) -> AuditReport:
     """Check the log as it is now; it is locked only while its end is noted. Raises PolydomoError if there is none."""
-    _check_exists(folder)
+    with _readable(folder):
+        return _check(folder, anchors)
+
+
+def read(folder: Path) -> Iterator[AuditRecord | None]:
+    """Yield all records, the oldest first, and None for each line that is no record."""
+    with _readable(folder):
+        for name in segments(folder):
+            with (folder / name).open("rb") as file:
+                for line in file:
+                    try:
+                        record = decode_line(line)
+                    except BrokenRecord:
+                        yield None
+                    else:
+                        yield record
+
+
+def _check(folder: Path, anchors: Sequence[Anchor]) -> AuditReport:
     report = AuditReport()
     expected = list(anchors)
-    with locked(folder):
+    with locked_for_reading(folder):
         try:
             head = read_head(folder)
         except ValueError as error:
@@ -99,18 +118,6 @@ def check(folder: Path, anchors: Sequence[Anchor] = ()) -> AuditReport:
     chain.finish()
     report.segments = len(sizes)
     return report
-
-
-def read(folder: Path) -> Iterator[AuditRecord | None]:
-    """Yield all records, the oldest first, and None for each line that is no record."""
-    _check_exists(folder)
-    for name in segments(folder):
-        with (folder / name).open("rb") as file:
-            for line in file:
-                try:
-                    yield decode_line(line)
-                except BrokenRecord:
-                    yield None
 
 
 class _Gap(msgspec.Struct):
@@ -227,6 +234,17 @@ def _records(first: int, last: int) -> str:
     return f"record {first} is" if first == last else f"records {first} to {last} are"
 
 
-def _check_exists(folder: Path) -> None:
-    if not folder.is_dir():
-        raise PolydomoError(f"there is no audit log in {folder}", hint="name the broker's folder with --data")
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """Turn errors of the disk into a PolydomoError."""
+    try:
+        if not folder.is_dir():
+            raise PolydomoError(
+                f"there is no audit log in {folder}", hint="name the broker's folder with --data"
+            )
+        yield
+    except OSError as error:
+        raise PolydomoError(
+            f"cannot read the audit log in {folder}: {error.strerror}",
+            hint="run this as the user that runs the broker",
+        ) from error

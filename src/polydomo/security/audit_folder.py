@@ -36,10 +36,22 @@ class Head(msgspec.Struct, frozen=True):
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock. It ends with the process."""
-    handle = os.open(folder / LOCK, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, private_files.FILE)
+    """Hold the folder's lock for an append. It ends with the process."""
+    private_files.make_file(folder / LOCK)
+    give_to_owner(folder / LOCK)
+    with locked_for_reading(folder):
+        yield
+
+
+@contextmanager
+def locked_for_reading(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock if there is one: not in a copy on a read-only disk."""
     try:
-        give_to_owner(folder / LOCK)
+        handle = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:

@@ -19,9 +19,11 @@ from polydomo.core.broker import Broker
 from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
+from polydomo.security.roles import Denial
 from polydomo.server import config, job_tasks, scan_tasks, tracebacks
 from polydomo.server.admission import Admission
 from polydomo.server.auditing import Auditing
+from polydomo.server.authorization import Authorization, log_start
 from polydomo.server.builtin_services import BuiltinServices
 from polydomo.server.clock import ServerClock
 from polydomo.server.descriptors import Descriptors
@@ -107,6 +109,8 @@ class BrokerServer:
         self.ledger = LedgerService(self)
         self.audit = Auditing(self)
         self.peer_log = PeerLog(self.ledger.denied)
+        self.authorization = Authorization(self.broker, self._log_denial)
+        self.authorization.configure(settings)
         self.store: Store | None = None
         self.value_store: Store  # the same; a store in memory if nothing is kept on disk
         self.store_watch: StoreWatch | None = None
@@ -128,6 +132,7 @@ class BrokerServer:
         self.management.call_later = lambda step: self.loop.call_soon(self.run, step)
         if self.settings.security.curve == "on":
             self.security = PeerSecurity(self.settings)
+        log_start(self.settings)
         await self._open_store()
         try:
             self.audit.start()
@@ -184,6 +189,7 @@ class BrokerServer:
         self.nng.configure(settings)
         if self.security is not None:
             self.security.configure(settings)
+        self.authorization.configure(settings)
         self.builtin_services.reload(settings)
         log.info("settings reloaded", services=len(settings.services))
 
@@ -212,6 +218,10 @@ class BrokerServer:
     def log_peer(self, event: str, peer: PeerAddress, reason: str) -> None:
         """Log an event of one peer and record it in the ledger."""
         self.peer_log.add(event, peer, reason)
+
+    def _log_denial(self, denial: Denial, advice: Callable[[], str]) -> None:
+        self.peer_log.add_denial(denial, advice)
+        self.audit.denied(*denial)
 
     def _set_context(self, settings: Settings) -> None:
         self.context.beat = settings.beat()
@@ -360,6 +370,7 @@ class BrokerServer:
     def _show_broker(self) -> dict[str, Any]:
         """Return the catalogue's `show_broker` with the state of the server's parts."""
         shown = self.management.show_broker() | {"zmq": list(self.zmq.bound), "events": self.events.show()}
+        shown["roles"] = self.authorization.show()
         shown["memory_budget"] = self.budget.show()
         if self.nng.bound:
             shown["nng"] = self.nng.show()
