@@ -26,6 +26,7 @@ from polydomo.server.memory_budget import MemoryBudget
 from polydomo.server.pace import Pace
 from polydomo.server.peer_log import PeerAddress
 from polydomo.server.peer_security import PeerSecurity
+from polydomo.wire.stream import GREETING, HANDSHAKE
 from polydomo.wire.zmtp.connection import ConnectionLimits
 
 # Seconds that a peer that broke the protocol has to read its pending output, which ends with the reason.
@@ -38,6 +39,9 @@ HIGH_WATER = 256 * 1024
 # A read of this size ends its peer's turn: libuv would read 32 times from a socket that has more data, which is 8 MB of
 # one peer before the next peer's first byte.
 TURN = 64 * 1024
+
+# Reason if a peer with a key to show disconnects before it has.
+ABANDONED = "the peer disconnected in its handshake; does it use CURVE, with this broker's key?"
 
 PeerT = TypeVar("PeerT", bound="PeerBase")
 
@@ -70,6 +74,7 @@ class PeerOutput(Protocol):
 class Parser(Protocol):
     """Pure protocol connection that a peer feeds."""
 
+    phase: int  # of `wire.stream`
     spanned: int  # messages that arrived in more than one chunk
 
     def start(self) -> None:
@@ -224,6 +229,10 @@ class PeerBase(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.advance()
+        if self.authenticating and self._has_begun():
+            # libzmq sends no ERROR and no reason if the mechanisms differ.
+            self.server.log_peer("handshake not finished", self, ABANDONED)
+            self._audit_refusal(ABANDONED)
         self.end_handshake()
         self.parser.close()
         self.server.seats.leave(self)
@@ -380,8 +389,15 @@ class PeerBase(asyncio.Protocol):
         self._audit_refusal(reason)
         self.cut(reason)
 
+    def _has_begun(self) -> bool:
+        """Return whether the peer has sent a part of its handshake: a probe of the port has not."""
+        phase = self.parser.phase
+        return phase == HANDSHAKE or (phase == GREETING and self.parser.kept() > 0)
+
     def _audit_refusal(self, reason: str) -> None:
+        """Record that the peer could not show who it is, once."""
         if self.authenticating:
+            self.authenticating = False
             self.server.audit.refused(self.address, reason)
 
 

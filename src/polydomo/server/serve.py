@@ -68,7 +68,7 @@ async def serve(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.stop)
-        loop.add_signal_handler(signal.SIGHUP, _reload, server, reread)
+        loop.add_signal_handler(signal.SIGHUP, reload, server, reread)
         loop.set_exception_handler(server.descriptors.handle_exception)
         gc.freeze()
         if folder is not None:
@@ -110,7 +110,7 @@ def _with_former_ports(settings: Settings) -> Settings:
     return settings
 
 
-def _reload(server: BrokerServer, reread: Callable[[], Settings | None] | None) -> None:
+def reload(server: BrokerServer, reread: Callable[[], Settings | None] | None) -> None:
     """Apply changed settings, after that was recorded in the audit log."""
 
     def apply(_: None) -> None:
