@@ -58,6 +58,7 @@ COMMANDS = [
     ["config", "check"],
     ["config", "show"],
     *[["keys", word] for word in ("new", "ls", "accept", "reject", "revoke", "show")],
+    *[["audit", word] for word in ("ls", "verify")],
     ["store", "backup"],
     ["store", "check"],
     ["doctor"],

@@ -109,9 +109,8 @@ def ls(
         elif chosen.matches(record):
             newest.append(record)
     if unreadable:
-        common.print_error(
-            f"{unreadable} lines of the log are no records", "'polydomo audit verify' names them"
-        )
+        lines = "1 line" if unreadable == 1 else f"{unreadable} lines"
+        common.print_error(f"not listed: {lines} that are no record", "'polydomo audit verify' names them")
     rows = [msgspec.structs.asdict(record) for record in newest]
     common.print_result(rows, as_json, lambda: common.listing(COLUMNS, rows, "no records"))
 
