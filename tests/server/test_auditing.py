@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import zmq
 
+from polydomo import Client, Worker
 from polydomo.core.principals import ADMINISTER, CALL, OPERATE
-from polydomo.errors import ConfigError
+from polydomo.errors import ConfigError, JobFailed
 from polydomo.security.audit_check import check, read
 from polydomo.security.audit_log import AuditUnavailable
 from polydomo.security.audit_record import ACT, DENIED, EVENT, AuditRecord
@@ -91,7 +92,7 @@ async def test_start_and_stop_are_recorded(folder: Path) -> None:
 
 @patient
 async def test_an_act_is_on_disk_when_it_may_be_done(server: BrokerServer, folder: Path) -> None:
-    await server.audit.record("ann", OPERATE, "pause_service", "resize", "10.0.0.1:5")
+    await server.audit.act("ann", OPERATE, "pause_service", "resize", "10.0.0.1:5")
     (record,) = records(folder, ACT)
     assert (record.principal, record.verb, record.action) == ("ann", OPERATE, "pause_service")
     assert (record.target, record.address) == ("resize", "10.0.0.1:5")
@@ -101,7 +102,7 @@ async def test_an_act_is_on_disk_when_it_may_be_done(server: BrokerServer, folde
 async def test_acts_that_come_together_are_recorded_together_in_order(
     server: BrokerServer, folder: Path
 ) -> None:
-    recorded = [server.audit.record("ann", OPERATE, "pause_service", f"{number}") for number in range(200)]
+    recorded = [server.audit.act("ann", OPERATE, "pause_service", f"{number}") for number in range(200)]
     for one in recorded:
         await one
     assert [record.target for record in records(folder, ACT)] == [f"{number}" for number in range(200)]
@@ -111,18 +112,18 @@ async def test_acts_that_come_together_are_recorded_together_in_order(
 async def test_an_act_fails_if_it_cannot_be_recorded_and_can_be_done_again_later(
     server: BrokerServer, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await server.audit.record("ann", OPERATE, "first")
+    await server.audit.act("ann", OPERATE, "first")
     aside = block(folder)
     for _ in range(2):
         with pytest.raises(AuditUnavailable, match="cannot be written: Not a directory") as raised:
-            await server.audit.record("ann", OPERATE, "refused")
+            await server.audit.act("ann", OPERATE, "refused")
     assert raised.value.advice
     server.audit.denied("ann", CALL, "mail", "")
     shown = await until(lambda: server.audit.show()["lost"] and server.audit.show())
     assert (shown["lost"], "Not a directory" in shown["trouble"]) == (1, True)
     assert caplog.text.count("administration is refused") == 1
     unblock(folder, aside)
-    await server.audit.record("ann", OPERATE, "second")
+    await server.audit.act("ann", OPERATE, "second")
     assert actions(folder) == ["started", "first", "lost", "second"]
     lost = records(folder)[2]
     assert (lost.count, "Not a directory" in lost.reason) == (1, True)
@@ -136,7 +137,7 @@ async def test_nothing_is_recorded_and_nothing_refused_without_an_audit_log(tmp_
     server = BrokerServer(settings_with("auto"))
     await server.start()
     assert not server.audit.on
-    await server.audit.record("ann", OPERATE, "pause_service")
+    await server.audit.act("ann", OPERATE, "pause_service")
     server.audit.denied("ann", CALL, "mail", "")
     assert server.audit.show() == {}
     await stop(server)
@@ -185,7 +186,7 @@ async def test_denials_beyond_the_budget_are_counted_and_those_of_strangers_apar
     for _ in range(BURST + 50):
         server.audit.refused("10.0.0.1:5", "no key")
     server.audit.denied("ann", CALL, "mail", "host-1")
-    await server.audit.record("ann", OPERATE, "pause_service")
+    await server.audit.act("ann", OPERATE, "pause_service")
     found = records(folder, DENIED)
     assert len(found) == BURST + 1
     assert (found[-1].principal, found[-1].target) == ("ann", "mail@host-1")
@@ -207,6 +208,36 @@ async def test_counted_denials_are_recorded_after_their_period(
         server.audit.denied("ann", CALL, "mail", "")
     assert await until(lambda: [one.count for one in records(folder, DENIED) if one.count]) == [7]
     await stop(server)
+
+
+@patient
+async def test_a_task_of_the_catalogue_is_recorded_or_refused(server: BrokerServer, folder: Path) -> None:
+    url = server.zmq.bound[0].replace("tcp", "mdp")
+    worker = Worker(url)
+    worker.add("resize", str)
+    async with worker, Client(url) as client:
+        await client.call("mmi.service.broker", {"task": "pause_service", "kwargs": {"name": "resize"}})
+        (record,) = records(folder, ACT)
+        assert (record.principal, record.verb, record.action) == ("anonymous", OPERATE, "pause_service")
+        assert record.target == "resize"
+        aside = block(folder)
+        for _ in range(2):
+            with pytest.raises(JobFailed, match="cannot be recorded: the audit log in") as raised:
+                await client.call(
+                    "mmi.service.broker", {"task": "resume_service", "kwargs": {"name": "resize"}}
+                )
+            assert "administration is possible again" in raised.value.message
+        assert server.broker.services[b"resize"].paused
+        unblock(folder, aside)
+        await client.call("mmi.service.broker", {"task": "resume_service", "kwargs": {"name": "resize"}})
+        assert not server.broker.services[b"resize"].paused
+
+
+@patient
+async def test_no_act_is_recorded_after_the_stop(server: BrokerServer) -> None:
+    await stop(server)
+    with pytest.raises(AuditUnavailable, match="is closed"):
+        await server.audit.act("ann", OPERATE, "pause_service")
 
 
 # Peers that do not get in
@@ -277,7 +308,7 @@ async def test_a_probe_of_the_port_is_not_a_denial(guarded: BrokerServer, folder
         writer.close()
         await writer.wait_closed()
     await until(lambda: not len(guarded.handshakes))
-    await guarded.audit.record("ann", OPERATE, "pause_service")
+    await guarded.audit.act("ann", OPERATE, "pause_service")
     assert not records(folder, DENIED)
 
 
@@ -296,7 +327,7 @@ async def test_a_peer_that_breaks_a_protocol_without_keys_is_not_a_denial(
     reader, writer = await opened(server)
     writer.write(b"GET / HTTP/1.1\r\n\r\n" + bytes(64))
     await reader.read()
-    await server.audit.record("ann", OPERATE, "pause_service")
+    await server.audit.act("ann", OPERATE, "pause_service")
     assert not records(folder, DENIED)
     writer.close()
 
@@ -320,7 +351,7 @@ async def test_a_reload_is_recorded_before_it_is_done(server: BrokerServer, fold
 async def test_settings_stay_as_they_are_if_a_reload_cannot_be_recorded(
     server: BrokerServer, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await server.audit.record("ann", OPERATE, "first")
+    await server.audit.act("ann", OPERATE, "first")
     aside = block(folder)
     serve.reload(server, lambda: pytest.fail("the configuration was read"))
     await until(lambda: "not reloaded: the old settings stay" in caplog.text)

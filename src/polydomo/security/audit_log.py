@@ -29,8 +29,8 @@ class AuditUnavailable(PolydomoError):
     code = "audit-unavailable"
     hint = "administration is possible again as soon as the audit log can be written"
 
-    def __init__(self, message: str, *, passing: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, hint: str | None = None, passing: bool = False) -> None:
+        super().__init__(message, hint=hint)
         self.passing = passing
 
 

@@ -40,6 +40,7 @@ class AuditWriter:
         self._failed = failed
         self._passed = passed
         self._unrecorded = 0  # lost, and that is not recorded yet
+        self._closed = False
         self._queue: SimpleQueue[_Write | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name="audit", daemon=True)
         self._thread.start()
@@ -51,11 +52,15 @@ class AuditWriter:
     def write(self, entry: AuditEntry) -> Deferred[None]:
         """Write a record; the deferred value arrives when it is on disk, or fails with AuditUnavailable."""
         done: Deferred[None] = Deferred()
-        self._queue.put(_Write(entry, done))
+        if self._closed:
+            done.fail(AuditUnavailable("the audit log is closed", hint="the broker is stopping"))
+        else:
+            self._queue.put(_Write(entry, done))
         return done
 
     def close(self, timeout: float) -> bool:
         """Write what is queued and stop the thread; return False if that took longer, or a record was lost."""
+        self._closed = True
         self._queue.put(None)
         self._thread.join(timeout)
         return not self._thread.is_alive() and not self._unrecorded

@@ -7,9 +7,12 @@ recorded as soon as the disk can be written to again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from polydomo.core.ports import ActLog
 from polydomo.core.principals import ANONYMOUS
 from polydomo.deferred import Deferred
 from polydomo.errors import ConfigError
@@ -30,10 +33,17 @@ COLLECT: Final = 5.0
 CLOSE_TIMEOUT: Final = 10.0
 
 
-class Auditing:
+class AuditHost(ServerHost, Protocol):
+    """Server as its audit log sees it."""
+
+    def run(self, step: Callable[[], object]) -> None:
+        """Call `step` with the core's time set."""
+
+
+class Auditing(ActLog):
     """Audit log of one server. Without a folder for it nothing is recorded, and nothing is refused."""
 
-    def __init__(self, server: ServerHost) -> None:
+    def __init__(self, server: AuditHost) -> None:
         self.server = server
         self._writer: AuditWriter | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -67,6 +77,7 @@ class Auditing:
             lambda error: log.error("administration is refused", reason=error.message),
             lambda lost: log.warning("audit log written again", lost=lost),
         )
+        self.server.broker.acts = self
         self.note("started", settings.broker.name)
         self._collect()
 
@@ -83,12 +94,20 @@ class Auditing:
             log.error("last records of the audit log not written", lost=writer.lost, reason=writer.trouble)
 
     def record(
+        self, principal: str, verb: str, action: str, target: str, address: str, then: Callable[[str], None]
+    ) -> None:
+        """Record an administrative act, then call `then` with why it is to be refused; empty: it is on disk."""
+        self.act(principal, verb, action, target, address).then(
+            lambda _: self.server.run(partial(then, "")),
+            lambda error: self.server.run(partial(then, str(error))),
+        )
+
+    def act(
         self, principal: str, verb: str, action: str, target: str = "", address: str = ""
     ) -> Deferred[None]:
-        """Record an administrative act. To be called, and awaited, before the act is done.
+        """Record an administrative act, which may be done when the deferred value has arrived.
 
         Fails with AuditUnavailable if the record is not on disk; the act is to be refused then.
-        `action`: the task, or the route with its method. `target`: the service, worker, job or key concerned.
         """
         if self._writer is not None:
             return self._writer.write(AuditEntry(ACT, principal, verb, action, target, address))

@@ -119,7 +119,7 @@ def reload(server: BrokerServer, reread: Callable[[], Settings | None] | None) -
             server.reload(settings)
         server.builtin_services.sid.refresh()
 
-    server.audit.record("signal:SIGHUP", ADMINISTER, "reload").then(
+    server.audit.act("signal:SIGHUP", ADMINISTER, "reload").then(
         apply, lambda error: log.error("not reloaded: the old settings stay", reason=str(error))
     )
 
