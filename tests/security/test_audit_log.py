@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from polydomo.security.audit_check import MISSING, UNFINISHED, check, read
 from polydomo.security.audit_folder import HEAD, segment_name, segments
 from polydomo.security.audit_log import AuditLog, AuditUnavailable
 from polydomo.security.audit_record import ACT, EVENT, LONGEST, AuditEntry, AuditRecord
+from polydomo.security.audit_retention import REMOVED
 from tests.store.disks import small_disk
 
 
@@ -231,6 +233,47 @@ def test_the_log_goes_on_after_its_last_record_if_the_head_file_is_missing_or_da
     assert len(damage) == 1
     assert damage[0].startswith(f"{HEAD} is ")
     assert targets(folder) == ["one", "two", "three", "four"]
+    assert not check(folder).problems
+
+
+def test_old_segments_are_removed_when_one_begins_and_that_is_recorded(folder: Path) -> None:
+    now = time.time()
+    log = AuditLog(folder, pytest.fail, segment_bytes=500)
+    for number in range(1, 7):
+        log.append([act(str(number))])
+    assert segments(folder) == [segment_name(number) for number in (1, 3, 5)]
+    for number, age in ((1, 30), (3, 20), (5, 10)):
+        os.utime(folder / segment_name(number), (now - age, now - age))
+    AuditLog(folder, pytest.fail, keep=15.0).append([act("7")])
+    assert len(segments(folder)) == 3, "no segment began"
+    AuditLog(folder, pytest.fail, segment_bytes=500, keep=15.0).append([act("8")])
+    assert segments(folder) == [segment_name(5), segment_name(8)]
+    assert targets(folder) == ["5", "6", "7", "8"]
+    assert [reason for action, reason in events(folder) if action == REMOVED] == [
+        f"{segment_name(1)} is old",
+        f"{segment_name(3)} is old",
+    ]
+    assert not check(folder).problems
+    (folder / segment_name(5)).unlink()
+    assert [problem.message for problem in check(folder).problems] == [
+        f"records 1 to 7 are missing before {segment_name(8)} line 1"
+    ]
+
+
+def test_a_segment_whose_removal_was_recorded_and_not_done_is_removed_later(folder: Path) -> None:
+    log = AuditLog(folder, pytest.fail, segment_bytes=1, keep=10.0)
+    for number in range(1, 4):
+        log.append([act(str(number))])
+    second = (folder / segment_name(2)).read_bytes()
+    for number in (1, 2):
+        os.utime(folder / segment_name(number), (0, 0))
+    log.append([act("4")])
+    assert segments(folder) == [segment_name(3), segment_name(4)]
+    (folder / segment_name(2)).write_bytes(second)
+    os.utime(folder / segment_name(2), (0, 0))
+    assert not check(folder).problems
+    log.append([act("5")])
+    assert segments(folder) == [segment_name(3), segment_name(4), segment_name(7)]
     assert not check(folder).problems
 
 

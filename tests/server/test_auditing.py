@@ -80,13 +80,15 @@ def unblock(folder: Path, aside: Path) -> None:
 
 
 @patient
-async def test_start_and_stop_are_recorded(folder: Path) -> None:
+async def test_start_and_stop_are_recorded(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     for _ in range(2):
         server = BrokerServer(settings_with(folder))
         await server.start()
         await stop(server)
     assert actions(folder) == ["started", "stopped"] * 2
     assert {record.kind for record in records(folder)} == {EVENT}
+    assert f"audit log closed latest=4:{records(folder)[-1].hash}" in caplog.text
     assert not check(folder).problems
 
 
@@ -278,6 +280,18 @@ async def test_a_peer_whose_key_waits_for_approval_is_recorded(
     assert (record.action, record.principal) == ("authentication", "anonymous")
     assert "waits for approval" in record.reason
     assert record.address.startswith("127.0.0.1:")
+
+
+@patient
+async def test_a_key_that_is_accepted_at_once_is_recorded(guarded: BrokerServer, folder: Path) -> None:
+    settings = settings_with(
+        folder, security=SecuritySection(curve="on", auto_accept=True, keys=guarded.settings.security.keys)
+    )
+    guarded.reload(settings)
+    async with zmq_socket(zmq.DEALER, routing_id=b"anna", **keys_of(guarded)) as peer:
+        peer.connect(guarded.zmq.bound[0])
+        record = await until(lambda: [one for one in records(folder) if one.action == "unknown key accepted"])
+    assert record[0].target.startswith("anna ")
 
 
 @patient

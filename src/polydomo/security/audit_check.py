@@ -14,7 +14,8 @@ import msgspec
 
 from polydomo.errors import PolydomoError
 from polydomo.security.audit_folder import HEAD, locked_for_reading, read_head, segments
-from polydomo.security.audit_record import NOTHING, AuditRecord, BrokenRecord, decode_line
+from polydomo.security.audit_record import EVENT, NOTHING, AuditRecord, BrokenRecord, decode_line
+from polydomo.security.audit_retention import REMOVED
 
 # Kinds of problems.
 CHANGED: Final = "changed"  # a line is not as it was written
@@ -137,6 +138,8 @@ class _Chain:
         self._wanted = {anchor.number for anchor in anchors}
         self._hashes: dict[int, str] = {}  # of the wanted records
         self._gaps: list[_Gap] = []
+        self._begin = ""  # NUMBER:HASH of the record before the first one
+        self._removed: set[str] = set()  # the same, of records after which the log may begin
         self._latest = 0
         self._previous = NOTHING  # hash of the latest record; empty: its line was changed
         self._broken: list[Problem] = []  # lines after the latest record that are no records
@@ -159,6 +162,10 @@ class _Chain:
         except BrokenRecord as error:
             self._broken.append(Problem(CHANGED, self._place(), str(error)))
             return
+        if not self._report.records:
+            self._begin = f"{record.number - 1}:{record.previous}"
+        if record.kind == EVENT and record.action == REMOVED:
+            self._removed.add(record.target)
         self._report.records += 1
         if record.number in self._wanted:
             self._hashes[record.number] = record.hash
@@ -173,6 +180,8 @@ class _Chain:
         report.number, report.hash = self._latest, self._previous
         self._take_broken(len(self._broken))
         for gap in self._gaps:
+            if gap.first == 1 and self._begin in self._removed:
+                continue
             report.add(MISSING, gap.where, f"{_records(gap.first, gap.last)} missing before {gap.where}")
         for anchor in self._anchors:
             self._check_anchor(anchor)

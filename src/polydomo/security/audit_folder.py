@@ -33,6 +33,11 @@ class Head(msgspec.Struct, frozen=True):
     segment: str = ""  # empty: the next record begins one
     size: int = 0
 
+    @property
+    def anchor(self) -> str:
+        """Number and hash as text, to be noted elsewhere (`audit_check.Anchor`)."""
+        return f"{self.number}:{self.hash}"
+
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:

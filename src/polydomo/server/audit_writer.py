@@ -35,6 +35,7 @@ class AuditWriter:
         self.written = 0  # records
         self.lost = 0  # records that nobody waited for and that could not be written
         self.trouble = ""
+        self.latest = ""  # number and hash of the latest record
         self._log = opened
         self._call_soon = call_soon
         self._failed = failed
@@ -92,7 +93,7 @@ class AuditWriter:
         if self._unrecorded:
             entries.insert(0, AuditEntry(EVENT, action="lost", reason=self.trouble, count=self._unrecorded))
         try:
-            self._log.append(entries)
+            self.latest = self._log.append(entries).anchor
         except Exception as problem:  # of any kind: the thread must not end
             error = problem if isinstance(problem, AuditUnavailable) else AuditUnavailable(repr(problem))
             lost = sum(write.done is None for write in batch)

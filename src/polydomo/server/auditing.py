@@ -63,14 +63,19 @@ class Auditing(ActLog):
         folder = settings.audit_folder()
         if not folder:
             return
-        opened = AuditLog(Path(folder), lambda damage: log.error("audit log damaged", reason=damage))
+        opened = AuditLog(
+            Path(folder),
+            lambda damage: log.error("audit log damaged", reason=damage),
+            keep=settings.audit.keep,
+        )
         try:
-            opened.open()
+            latest = opened.open().anchor
         except AuditUnavailable as error:
             if not error.passing:
                 raise ConfigError(error.message, hint="change its owner, or audit.folder") from error
         else:
             warn_if_open(opened.path)
+            log.info("recording acts and denials", audit=folder, latest=latest)
         self._writer = AuditWriter(
             opened,
             self.server.loop.call_soon_threadsafe,
@@ -92,6 +97,7 @@ class Auditing(ActLog):
         self.note("stopped", self.server.settings.broker.name)
         if not await asyncio.to_thread(writer.close, CLOSE_TIMEOUT):
             log.error("last records of the audit log not written", lost=writer.lost, reason=writer.trouble)
+        log.info("audit log closed", latest=writer.latest)
 
     def record(
         self, principal: str, verb: str, action: str, target: str, address: str, then: Callable[[str], None]

@@ -95,3 +95,11 @@ class AuditSection(Section):
             restart=True,
         ),
     ] = "auto"
+    keep: Annotated[
+        float,
+        Setting(
+            "age at which segments are removed; 0: never. The removal is recorded",
+            "duration",
+            restart=True,
+        ),
+    ] = 365 * 86400.0

@@ -132,7 +132,7 @@ class BrokerServer:
         self.loop = asyncio.get_running_loop()
         self.management.call_later = lambda step: self.loop.call_soon(self.run, step)
         if self.settings.security.curve == "on":
-            self.security = PeerSecurity(self.settings)
+            self.security = PeerSecurity(self.settings, self.audit.note)
         log_start(self.settings)
         await self._open_store()
         try:
