@@ -50,6 +50,7 @@ COMMANDS = {
     "config": CommandSpec(TOOLS, "config", "app"),
     "keys": CommandSpec(TOOLS, "keys", "app"),
     "audit": CommandSpec(TOOLS, "audit", "app"),
+    "roles": CommandSpec(TOOLS, "roles", "app"),
     "store": CommandSpec(TOOLS, "store", "app"),
 }
 
