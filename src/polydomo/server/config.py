@@ -54,7 +54,7 @@ _PARSERS: dict[str, Callable[[object], float]] = {
 
 # Checks of a list's items, by unit: they return None or raise an error for an invalid item.
 _CHECKS: dict[str, Callable[[str], object]] = {
-    "endpoint": partial(endpoints.parse, binding=True),
+    "endpoint": endpoints.parse_listener,
     "address": endpoints.parse_address,
     "host": re.compile(r"\*|(\*\.)?[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?").fullmatch,
     "origin": re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#@\s]+").fullmatch,
@@ -282,7 +282,7 @@ def _parse_list(key: Key, raw: object) -> list[str]:
             raise _Rejected(error.message) from error
         if checked is None:
             raise ValueError
-        if found.count(item) > 1 and not item.endswith((":*", ":0")):
+        if found.count(item) > 1 and not endpoints.is_any_port(item):
             raise _Rejected(f"{redaction.redact_option(item)} is listed twice")
     return found
 

@@ -20,6 +20,7 @@ from polydomo.server.admission import Admission, site_of
 from polydomo.server.backlog import Backlog
 from polydomo.server.descriptors import Descriptors
 from polydomo.server.host import ServerHost
+from polydomo.server.identification import BY_KEY, Identification
 from polydomo.server.listeners import Listeners
 from polydomo.server.memory_budget import MemoryBudget
 from polydomo.server.pace import Pace
@@ -90,9 +91,9 @@ class Parser(Protocol):
 
 
 class PeerGroup(Generic[PeerT]):
-    """All peers of one kind. `new_peer` makes one for a connection to a listener."""
+    """All peers of one kind. `new_peer` makes one for a connection to a listener, whose text it is given."""
 
-    def __init__(self, server: PeerHost, new_peer: Callable[[str], PeerT]) -> None:
+    def __init__(self, server: PeerHost, new_peer: Callable[[str, Identification], PeerT]) -> None:
         self.server = server
         self.new_peer = new_peer
         self.bound: list[str] = []
@@ -100,8 +101,9 @@ class PeerGroup(Generic[PeerT]):
 
     async def listen(self, text: str, listeners: Listeners) -> None:
         """Listen on an endpoint, or raise ConfigError."""
-        endpoint = endpoints.parse(text, binding=True)
-        self.bound.append(await listeners.listen(text, endpoint, partial(self.new_peer, text)))
+        endpoint, identification = endpoints.parse_listener(text)
+        new_peer = partial(self.new_peer, text, identification)
+        self.bound.append(await listeners.listen(text, endpoint, new_peer))
 
     def inspect(self, now: float) -> None:
         """Check all peers for silence and slow reading."""
@@ -121,10 +123,13 @@ class PeerGroup(Generic[PeerT]):
 class PeerBase(asyncio.Protocol):
     """One connection. `connection_made` of the subclass sets `output` and `parser`."""
 
-    def __init__(self, group: PeerGroup[Any], listener: str) -> None:
+    def __init__(self, group: PeerGroup[Any], listener: str, identification: Identification = BY_KEY) -> None:
         self.group = group
         self.server = group.server
         self.listener = listener
+        self.identification = identification
+        # The keys that the peer must have one of; None: it needs no key.
+        self.security = None if identification.is_given else self.server.security
         self.transport: asyncio.Transport
         self.output: PeerOutput
         self.parser: Parser
@@ -167,6 +172,7 @@ class PeerBase(asyncio.Protocol):
         """Set up the transport; the first step of `connection_made`."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transports have other base classes
         self.address = address_of(transport)
+        self.principal = self.identification.principal_of(transport)
         self.site = site_of(transport.get_extra_info("peername"), self.listener)
         keep_alive(transport)
         self.transport.set_write_buffer_limits(self.high_water, 0)

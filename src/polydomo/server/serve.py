@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from polydomo.server import endpoints
 from polydomo.server.data_dir import DataDir, folder_for
 from polydomo.server.server import BrokerServer, ExtensionFactory
 from polydomo.server.settings import AUTO, Settings
@@ -100,9 +101,7 @@ def _with_former_ports(settings: Settings) -> Settings:
     for name, bound in msgspec.json.decode(before).items():
         wanted = getattr(settings.broker, name)
         if len(wanted) == len(bound):
-            wanted[:] = [
-                old if text.endswith((":*", ":0")) else text for text, old in zip(wanted, bound, strict=True)
-            ]
+            wanted[:] = map(endpoints.with_port_of, wanted, bound)
     return settings
 
 

@@ -54,10 +54,10 @@ def _without(detail: bytes) -> bytes:
 
 def _is_local(settings: Settings) -> bool:
     broker = settings.broker
-    bound = [endpoints.parse(text, binding=True) for text in [*broker.zmq, *broker.nng, *broker.events]]
-    bound += [endpoints.parse_address(text) for text in broker.http]
+    listeners = [endpoints.parse_listener(text) for text in [*broker.zmq, *broker.nng, *broker.events]]
+    listeners += [endpoints.parse_address(text) for text in broker.http]
     joined = [urlsplit(one) for url in settings.join.up for one in _urls(url)]
-    return all(endpoint.is_ipc or is_loopback(endpoint.host) for endpoint in bound) and all(
+    return all(endpoint.is_ipc or is_loopback(endpoint.host) for endpoint, _ in listeners) and all(
         url.scheme.endswith(("+ipc", "+local")) or is_loopback(url.hostname or "") for url in joined
     )
 

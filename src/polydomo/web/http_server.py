@@ -69,8 +69,16 @@ class HttpServer(Extension):
 
     async def _listen(self, text: str, config: Config) -> None:
         """Listen on HOST:PORT; port 0 or `*` means any free one."""
-        endpoint = endpoints.parse_address(text)
-        connection = partial(HttpConnection, config, self.state, {}, self.server.loop, listener=text)
+        endpoint, identification = endpoints.parse_address(text)
+        connection = partial(
+            HttpConnection,
+            config,
+            self.state,
+            {},
+            self.server.loop,
+            listener=text,
+            identification=identification,
+        )
         bound = await self._listeners.listen(text, endpoint, connection)
         self.bound.append(bound.removeprefix("tcp://"))
 
