@@ -114,7 +114,7 @@ def test_an_address_for_http(text: str, host: str, port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["8080", "localhost", "https://x:1", "x:99999", "tcp://127.0.0.1:1", ":80", ""]
+    "text", ["8080", "localhost", "https://x", "ftp://x:1", "x:99999", "tcp://127.0.0.1:1", ":80", ""]
 )
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ConfigError, match="not an address"):
@@ -191,3 +191,15 @@ def test_a_port_that_the_system_chose_keeps_the_options() -> None:
     assert with_port_of("tcp://h:*", "tcp://h:7") == "tcp://h:7"
     assert not is_any_port("tcp://h:1?principal=x:0")
     assert with_port_of("tcp://h:1?principal=x", "tcp://h:1") == "tcp://h:1?principal=x"
+
+
+def test_tls_is_for_http_and_nng() -> None:
+    assert parse_address("https://*:8443") == Listener(Endpoint("", 8443, "", tls=True), BY_KEY)
+    endpoint, identification = parse_listener("tls+tcp://[::1]:1?principal=x", tls=True)
+    assert endpoint == Endpoint("::1", 1, "", tls=True)
+    assert identification.principal == "x"
+    assert str(endpoint) == "tls+tcp://[::1]:1"
+    assert not parse_listener("tcp://h:1", tls=True).endpoint.tls
+    with pytest.raises(ConfigError, match="ZeroMQ has no TLS") as caught:
+        parse_listener("tls+tcp://*:1")
+    assert "security.curve" in caught.value.advice

@@ -1,4 +1,5 @@
-"""Endpoints: `tcp://HOST:PORT` and `ipc://PATH` for ZeroMQ and NNG, `HOST:PORT` for HTTP.
+"""Endpoints: `tcp://HOST:PORT` and `ipc://PATH` for ZeroMQ and NNG, `HOST:PORT` for HTTP; with TLS `tls+tcp://HOST:PORT`
+for NNG and `https://HOST:PORT` for HTTP.
 
 What a broker listens on may have options, which say how peers are identified that have no key:
 
@@ -21,6 +22,9 @@ _TCP = re.compile(r"^tcp://(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:\[\]/]+
 # Names of principals that the operator gives. Those of other origin have a prefix and a colon.
 _PRINCIPAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}")
 
+# NNG's TCP with TLS.
+TLS_SCHEME = "tls+tcp"
+
 # Options of a listener.
 PRINCIPAL = "principal"
 AUTH = "auth"
@@ -33,6 +37,7 @@ class Endpoint(NamedTuple):
     host: str
     port: int
     path: str
+    tls: bool = False
 
     @property
     def is_ipc(self) -> bool:
@@ -47,7 +52,7 @@ class Endpoint(NamedTuple):
         if self.path:
             return f"ipc://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"tcp://{host}:{self.port}"
+        return f"{TLS_SCHEME if self.tls else 'tcp'}://{host}:{self.port}"
 
 
 class Listener(NamedTuple):
@@ -74,14 +79,14 @@ def parse(text: str, *, binding: bool = False) -> Endpoint:
     return Endpoint("" if host == "*" else host, port, "")
 
 
-def parse_listener(text: str) -> Listener:
-    """Return what a text in `broker.zmq`, `broker.nng` or `broker.events` means, or raise ConfigError."""
-    return _parse_listener(text, lambda place: parse(place, binding=True))
+def parse_listener(text: str, *, tls: bool = False) -> Listener:
+    """Return what a text in `broker.zmq`, `broker.events` or (with `tls`) `broker.nng` means, or raise ConfigError."""
+    return _parse_listener(text, _parse_tls_place if tls else _parse_plain_place)
 
 
 def parse_address(text: str) -> Listener:
-    """Return what a text in `broker.http` means: HOST:PORT, also as a URL; `*` is for all interfaces or any port."""
-    return _parse_listener(text, _parse_place)
+    """Return what a text in `broker.http` means: HOST:PORT or a URL; `*` is for all interfaces or any port."""
+    return _parse_listener(text, _parse_http_place)
 
 
 def endpoint_part(text: str) -> str:
@@ -100,13 +105,27 @@ def is_any_port(text: str) -> bool:
     return endpoint_part(text).endswith((":*", ":0"))
 
 
-def _parse_place(place: str) -> Endpoint:
-    bare = place.removeprefix("http://").removesuffix("/")
+def _parse_plain_place(place: str) -> Endpoint:
+    if place.startswith(f"{TLS_SCHEME}://"):
+        raise ConfigError(f"{place!r}: ZeroMQ has no TLS", hint='set security.curve = "on" to encrypt')
+    return parse(place, binding=True)
+
+
+def _parse_tls_place(place: str) -> Endpoint:
+    bare = place.removeprefix(f"{TLS_SCHEME}://")
+    if bare == place:
+        return parse(place, binding=True)
+    return parse(f"tcp://{bare}", binding=True)._replace(tls=True)
+
+
+def _parse_http_place(place: str) -> Endpoint:
+    bare = place.removeprefix("http://").removeprefix("https://").removesuffix("/")
     try:
-        return parse(f"tcp://{bare}", binding=True)
+        return parse(f"tcp://{bare}", binding=True)._replace(tls=place.startswith("https://"))
     except ConfigError as error:
         raise ConfigError(
-            f"{place!r} is not an address to listen on", hint="write 127.0.0.1:8080, [::1]:8080 or *:8080"
+            f"{place!r} is not an address to listen on",
+            hint="write 127.0.0.1:8080, [::1]:8080, *:8080 or https://*:8443",
         ) from error
 
 

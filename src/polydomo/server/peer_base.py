@@ -18,14 +18,13 @@ from polydomo.errors import ProtocolError
 from polydomo.server import endpoints
 from polydomo.server.admission import Admission, site_of
 from polydomo.server.backlog import Backlog
-from polydomo.server.descriptors import Descriptors
-from polydomo.server.host import ServerHost
 from polydomo.server.identification import BY_KEY, Identification
 from polydomo.server.listeners import Listeners
 from polydomo.server.memory_budget import MemoryBudget
 from polydomo.server.pace import Pace
-from polydomo.server.peer_log import PeerAddress
+from polydomo.server.peer_log import address_of
 from polydomo.server.peer_security import PeerSecurity
+from polydomo.server.tls import TlsHost, accepting
 from polydomo.wire.zmtp.connection import ConnectionLimits
 
 # Seconds that a peer that broke the protocol has to read its pending output, which ends with the reason.
@@ -42,19 +41,14 @@ TURN = 64 * 1024
 PeerT = TypeVar("PeerT", bound="PeerBase")
 
 
-class PeerHost(ServerHost, Protocol):
+class PeerHost(TlsHost, Protocol):
     """Server as its peers see it: the limits that all connections share, and the log of peers."""
 
     wire_limits: ConnectionLimits
-    handshakes: Admission[PeerBase]  # connections in their handshake
     seats: Admission[PeerBase]  # connections after it
-    descriptors: Descriptors
     budget: MemoryBudget
     security: PeerSecurity | None  # None: without CURVE
     violations: int  # invalid messages of all peers
-
-    def log_peer(self, event: str, peer: PeerAddress, reason: str) -> None:
-        """Log an event of one peer and record it in the ledger."""
 
 
 class PeerOutput(Protocol):
@@ -101,8 +95,10 @@ class PeerGroup(Generic[PeerT]):
 
     async def listen(self, text: str, listeners: Listeners) -> None:
         """Listen on an endpoint, or raise ConfigError."""
-        endpoint, identification = endpoints.parse_listener(text)
-        new_peer = partial(self.new_peer, text, identification)
+        endpoint, identification = endpoints.parse_listener(text, tls=True)
+        new_peer: Callable[[], asyncio.Protocol] = partial(self.new_peer, text, identification)
+        if endpoint.tls:
+            new_peer = accepting(self.server, text, new_peer)
         self.bound.append(await listeners.listen(text, endpoint, new_peer))
 
     def inspect(self, now: float) -> None:
@@ -378,14 +374,6 @@ class PeerBase(asyncio.Protocol):
 
     def _handshake_expired(self) -> None:
         self.cut(f"no handshake within {self.server.settings.limits.handshake:g} s")
-
-
-def address_of(transport: asyncio.BaseTransport) -> str:
-    """Return the peer's address as text."""
-    peername = transport.get_extra_info("peername")
-    if isinstance(peername, tuple):
-        return f"{peername[0]}:{peername[1]}"
-    return "ipc"
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:

@@ -20,11 +20,12 @@ from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
 from polydomo.server import config, job_tasks, scan_tasks, tracebacks
-from polydomo.server.admission import Admission
+from polydomo.server.admission import Admission, Entrant
 from polydomo.server.builtin_services import BuiltinServices
 from polydomo.server.clock import ServerClock
 from polydomo.server.descriptors import Descriptors
 from polydomo.server.events import Events
+from polydomo.server.exposure import has_tls
 from polydomo.server.extensions import Extension
 from polydomo.server.heap import Heap
 from polydomo.server.job_tasks import JobTasks, refuse_tasks
@@ -40,6 +41,7 @@ from polydomo.server.scan_tasks import ScanTasks
 from polydomo.server.settings import Settings
 from polydomo.server.store_adapter import StoreAdapter
 from polydomo.server.store_watch import StoreWatch
+from polydomo.server.tls import ServerTls
 from polydomo.server.uuid7 import Uuid7Source
 from polydomo.server.zmq_peer import ZmqPeers
 from polydomo.services.management import ManagementService
@@ -92,10 +94,11 @@ class BrokerServer:
         self.management = ManagementService(self.broker, settings.broker.name)
         self.management.tasks["show_broker"] = self._show_broker
         # Connections of all kinds, in their handshake and after it.
-        self.handshakes: Admission[PeerBase] = Admission(settings.limits.unauthenticated)
+        self.handshakes: Admission[Entrant] = Admission(settings.limits.unauthenticated)
         self.seats: Admission[PeerBase] = Admission(settings.limits.connections, newest_first=True)
         self.descriptors = Descriptors(self.handshakes)
         self.security: PeerSecurity | None = None  # without CURVE
+        self.tls: ServerTls | None = None  # no listener has TLS
         self.violations = 0
         self.listeners = Listeners()
         self.zmq = ZmqPeers(self, self.context)
@@ -126,6 +129,8 @@ class BrokerServer:
         self.management.call_later = lambda step: self.loop.call_soon(self.run, step)
         if self.settings.security.curve == "on":
             self.security = PeerSecurity(self.settings)
+        if has_tls(self.settings.broker):
+            self.tls = ServerTls(self.settings.tls)
         await self._open_store()
         try:
             self.ledger.start()
@@ -180,6 +185,8 @@ class BrokerServer:
         self.nng.configure(settings)
         if self.security is not None:
             self.security.configure(settings)
+        if self.tls is not None:
+            self.tls.configure(settings)
         self.builtin_services.reload(settings)
         log.info("settings reloaded", services=len(settings.services))
 

@@ -76,8 +76,15 @@ class BrokerSection(Section):
     zmq: Annotated[list[str], listeners("endpoints for ZeroMQ peers: tcp://HOST:PORT, ipc://PATH")] = (
         msgspec.field(default_factory=lambda: ["tcp://127.0.0.1:5555"])
     )
-    nng: Annotated[list[str], listeners("endpoints for NNG peers (MemoDB): tcp://HOST:PORT, ipc://PATH")] = []
-    http: Annotated[list[str], listeners("addresses of the REST API: HOST:PORT", "address")] = []
+    nng: Annotated[
+        list[str],
+        listeners(
+            "endpoints for NNG peers (MemoDB): tcp://HOST:PORT, tls+tcp://HOST:PORT, ipc://PATH", "nng"
+        ),
+    ] = []
+    http: Annotated[
+        list[str], listeners("addresses of the REST API: HOST:PORT, https://HOST:PORT", "address")
+    ] = []
     events: Annotated[
         list[str],
         listeners("endpoints where ZeroMQ SUB sockets receive workers' events: tcp://HOST:PORT, ipc://PATH"),
@@ -97,6 +104,14 @@ class BrokerSection(Section):
             "connect"
         ),
     ] = "loopback"
+    insecure: Annotated[
+        bool,
+        Setting(
+            "listen where other machines can connect even though anybody there could use the broker",
+            "flag",
+            restart=True,
+        ),
+    ] = False
     drain: Annotated[
         float, seconds("time that running jobs have to finish when the broker stops", zero=True)
     ] = 10.0
@@ -172,6 +187,21 @@ class SecuritySection(Section):
     pending_keys: Annotated[
         int, count("keys that wait for approval; beyond that the oldest one is removed")
     ] = 100
+
+
+class TlsSection(Section):
+    """Certificates of the listeners with TLS. SIGHUP reads the files again, for new connections."""
+
+    certificate: Annotated[str, Setting("PEM file with the broker's certificate and its chain")] = ""
+    key: Annotated[str, Setting("PEM file with its private key; empty: it is in the certificate's file")] = ""
+    client_ca: Annotated[
+        str,
+        Setting("PEM file with the authorities that sign clients' certificates; empty: clients have none"),
+    ] = ""
+    clients: Annotated[
+        Literal["optional", "required"],
+        Setting("required: only clients with a certificate are admitted to listeners with TLS"),
+    ] = "optional"
 
 
 class NfpSection(Section):
@@ -401,6 +431,7 @@ class Settings(Section):
     limits: LimitsSection = msgspec.field(default_factory=LimitsSection)
     zmq: ZmqSection = msgspec.field(default_factory=ZmqSection)
     security: SecuritySection = msgspec.field(default_factory=SecuritySection)
+    tls: TlsSection = msgspec.field(default_factory=TlsSection)
     nfp: NfpSection = msgspec.field(default_factory=NfpSection)
     memodb: MemodbSection = msgspec.field(default_factory=MemodbSection)
     http: HttpSection = msgspec.field(default_factory=HttpSection)

@@ -28,7 +28,7 @@ from polydomo.core.principals import ANONYMOUS
 from polydomo.server.admission import site_of
 from polydomo.server.identification import BY_KEY, Identification
 from polydomo.server.pace import Pace
-from polydomo.server.peer_base import address_of
+from polydomo.server.peer_log import address_of
 from polydomo.web.api.origin_guard import AUTHORITY
 from polydomo.web.api.problems import problem
 from polydomo.web.callers import PRINCIPAL
