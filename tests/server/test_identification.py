@@ -21,8 +21,9 @@ from polydomo.sdk.transport import ConnectionLost, open_transport
 from polydomo.sdk.url import parse
 from polydomo.server.endpoints import parse_listener
 from polydomo.server.identification import BY_KEY, Identification, user_name
+from polydomo.server.security_settings import SecuritySection
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import BrokerSection, LimitsSection, SecuritySection, Settings
+from polydomo.server.settings import BrokerSection, LimitsSection, Settings
 from polydomo.wire.curve.keys import encode_key
 from tests.support import memo
 from tests.support.curve import CLIENT, SERVER
@@ -66,7 +67,7 @@ class Broker(BrokerServer):
             events=["tcp://127.0.0.1:*", "tcp://127.0.0.1:*?principal=watcher"],
             data="",
         )
-        security = SecuritySection(curve="on", keys=str(folder), auto_accept=True)
+        security = SecuritySection(curve="on", keys=str(folder), auto_accept=True, roles="off")
         limits = LimitsSection(handshake=1.0)
         super().__init__(Settings(broker=broker, security=security, limits=limits), [web.join])
         calls = Calls()

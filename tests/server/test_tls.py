@@ -20,8 +20,9 @@ from polydomo.core.principals import CALL, Authority
 from polydomo.errors import ConfigError, Unreachable
 from polydomo.sdk.worker import Worker
 from polydomo.server.identification import certificate_error
+from polydomo.server.security_settings import SecuritySection, TlsSection
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import BrokerSection, LimitsSection, Settings, TlsSection
+from polydomo.server.settings import BrokerSection, LimitsSection, Settings
 from polydomo.server.tls_contexts import server_context
 from tests.support import memo, tls
 from tests.support.broker import BrokerProcess, wait_for
@@ -44,7 +45,8 @@ def files(authority: tls.Authority) -> tls.Issued:
 
 @pytest.fixture(scope="module")
 def broker(authority: tls.Authority, files: tls.Issued) -> Iterator[BrokerProcess]:
-    toml = f'[tls]\ncertificate = "{files.certificate}"\nkey = "{files.key}"\nclient_ca = "{authority.ca}"'
+    toml = f'[tls]\ncertificate = "{files.certificate}"\nkey = "{files.key}"\nclient_ca = "{authority.ca}"\n'
+    toml += '[security]\nroles = "off"'
     with BrokerProcess(toml=toml, http=ANY_HTTPS, nng=ANY_NNG) as process:
         yield process
         assert "Traceback" not in process.log(), process.log()
@@ -194,7 +196,12 @@ async def start(authority: tls.Authority, files: tls.Issued) -> AsyncIterator[St
         )
         places = BrokerSection(zmq=["tcp://127.0.0.1:*"], nng=[ANY_NNG], http=[ANY_HTTPS], data="")
         places.nng.append(f"{ANY_NNG}?principal=legacy")
-        settings = Settings(broker=places, tls=section, limits=LimitsSection(**limits))
+        settings = Settings(
+            broker=places,
+            tls=section,
+            limits=LimitsSection(**limits),
+            security=SecuritySection(roles="off"),
+        )
         server = BrokerServer(settings, [web.join])
         await server.start()
         started.append(server)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from polydomo.server.settings import TlsSection
+from polydomo.server.security_settings import TlsSection
 from polydomo.server.tls_contexts import server_context
 from polydomo.server.tls_transport import PIECE, TlsTransport
 from tests.support.tls import Authority

@@ -221,6 +221,10 @@ class Broker:
         """Return whether `worker` may offer the service `name`."""
         return self.workers.may_register(worker, name)
 
+    def why_refused(self, worker: Worker, name: bytes) -> str:
+        """Return why `worker` may not offer the service `name`."""
+        return self.workers.why_refused(worker, name)
+
     def register(self, worker: Worker, name: bytes) -> bool:
         """Let `worker` offer the service `name`, and give it what waits there. False: it may not."""
         return self.workers.register(worker, name)

@@ -15,6 +15,8 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from polydomo.core.policy import FOREVER
+
 # The name of a peer that did not authenticate.
 ANONYMOUS: Final = "anonymous"
 
@@ -38,6 +40,27 @@ REMEMBERED: Final = 10_000
 # Principals above which those without peers and jobs are forgotten.
 KNOWN: Final = 1_000
 
+# More than any amount that is counted, and still a machine word where the core is compiled.
+UNLIMITED: Final = (1 << 62) - 1
+
+
+class Quota:
+    """What one principal may take of a broker. FOREVER and UNLIMITED turn a limit off."""
+
+    def __init__(
+        self,
+        rate: float = FOREVER,
+        jobs: int = UNLIMITED,
+        memory: int = UNLIMITED,
+        stored: int = UNLIMITED,
+        connections: int = UNLIMITED,
+    ) -> None:
+        self.rate = rate  # jobs per second; as many at once, and at least one
+        self.jobs = jobs  # unanswered ones
+        self.memory = memory  # bytes of their requests; `bytes` in the configuration
+        self.stored = stored  # bytes on disk: unfinished durable jobs, results, dead letters
+        self.connections = connections
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Authority(ABC):
@@ -49,6 +72,13 @@ class Authority(ABC):
 
         The answer is remembered until `Principals.use`.
         """
+
+    def quota(self, principal: str) -> Quota | None:
+        """Return what a principal may take; None: as much as the broker's own limits allow.
+
+        The answer is remembered until `Principals.use`.
+        """
+        return None
 
     def denied(self, principal: str, verb: str, service: bytes, name: bytes) -> None:  # noqa: B027
         """Hear that something was refused."""

@@ -14,7 +14,7 @@ import msgspec
 
 from polydomo.core import failure as reasons
 from polydomo.dialects.native_failure import MARK_HEAD
-from polydomo.errors import JobFailed, PolydomoError, Refused, WorkerError, encodable
+from polydomo.errors import Denied, JobFailed, PolydomoError, Refused, WorkerError, encodable
 from polydomo.redaction import mask
 from polydomo.wire.frames import frame, split
 
@@ -29,6 +29,7 @@ REFUSALS: Final = frozenset(
         reasons.STORE,
         reasons.DUPLICATE,
         reasons.BAD_TARGET,
+        reasons.DENIED,
     }
 )
 
@@ -65,6 +66,8 @@ def read(body: bytes) -> FailureInfo:
 
 def error_of(info: FailureInfo, service: str) -> PolydomoError:
     """Return the error to raise to the caller."""
+    if info.reason == reasons.DENIED:
+        return Denied(info.message)
     hint = HINTS.get(info.reason, "")
     if info.reason in REFUSALS:
         return Refused(f"{service}: {info.message} [{info.reason}]", hint=hint)

@@ -76,4 +76,4 @@ def _is_guarded(settings: Settings, kind: str, listener: Listener) -> bool:
         return True
     if kind in KEYED:
         return settings.security.curve == "on"
-    return listener.endpoint.tls and settings.tls.clients == "required"
+    return settings.roles_apply() or (listener.endpoint.tls and settings.tls.clients == "required")

@@ -21,6 +21,7 @@ from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
 from polydomo.server import config, job_tasks, scan_tasks, tracebacks
 from polydomo.server.admission import Admission, Entrant
+from polydomo.server.authorization import Authorization, log_start
 from polydomo.server.builtin_services import BuiltinServices
 from polydomo.server.clock import ServerClock
 from polydomo.server.descriptors import Descriptors
@@ -108,6 +109,8 @@ class BrokerServer:
         self.builtin_services = BuiltinServices(self)
         self.ledger = LedgerService(self)
         self.peer_log = PeerLog(self.ledger.denied)
+        self.authorization = Authorization(self.broker, self.peer_log.add_denial)
+        self.authorization.configure(settings)
         self.store: Store | None = None
         self.value_store: Store  # the same; a store in memory if nothing is kept on disk
         self.store_watch: StoreWatch | None = None
@@ -131,6 +134,7 @@ class BrokerServer:
             self.security = PeerSecurity(self.settings)
         if has_tls(self.settings.broker):
             self.tls = ServerTls(self.settings.tls)
+        log_start(self.settings)
         await self._open_store()
         try:
             self.ledger.start()
@@ -187,6 +191,7 @@ class BrokerServer:
             self.security.configure(settings)
         if self.tls is not None:
             self.tls.configure(settings)
+        self.authorization.configure(settings)
         self.builtin_services.reload(settings)
         log.info("settings reloaded", services=len(settings.services))
 
@@ -362,6 +367,7 @@ class BrokerServer:
     def _show_broker(self) -> dict[str, Any]:
         """Return the catalogue's `show_broker` with the state of the server's parts."""
         shown = self.management.show_broker() | {"zmq": list(self.zmq.bound), "events": self.events.show()}
+        shown["roles"] = self.authorization.show()
         shown["memory_budget"] = self.budget.show()
         if self.nng.bound:
             shown["nng"] = self.nng.show()

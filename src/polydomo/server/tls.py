@@ -17,7 +17,8 @@ from polydomo.server.host import ServerHost
 from polydomo.server.identification import certificate_error
 from polydomo.server.log import Log
 from polydomo.server.peer_log import PeerAddress, address_of
-from polydomo.server.settings import Settings, TlsSection
+from polydomo.server.security_settings import TlsSection
+from polydomo.server.settings import Settings
 from polydomo.server.tls_contexts import server_context
 from polydomo.server.tls_transport import TlsTransport
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from polydomo.errors import ConfigError
-from polydomo.server.settings import TlsSection
+from polydomo.server.security_settings import TlsSection
 
 # The protocol of HTTP clients that ask (RFC 7301). NNG peers do not.
 PROTOCOLS: Final = ["http/1.1"]
