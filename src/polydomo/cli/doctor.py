@@ -181,6 +181,9 @@ def check_broker(url: str, given: bool) -> list[Finding]:
         trouble = row.get(name, {}).get("trouble")
         if trouble:
             checks.append(Finding(name, WRONG, trouble))
+    if row.get("insecure"):
+        found = f"anybody who reaches its machine may use {', '.join(row['insecure'])}"
+        checks.append(Finding("security", WARNING, found, "docs/how-to/tls.md and docs/how-to/keys.md"))
     damage = row.get("store", {}).get("damage")
     if damage:
         checks.append(Finding("store", WRONG, f"jobs were lost: {damage}", "look for disk errors"))

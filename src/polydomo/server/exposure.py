@@ -13,7 +13,10 @@ from typing import Final
 from polydomo.errors import ConfigError
 from polydomo.server import endpoints
 from polydomo.server.endpoints import Endpoint, Listener
+from polydomo.server.log import Log
 from polydomo.server.settings import BrokerSection, Settings
+
+log = Log()
 
 # Kinds of listeners whose peers have keys if CURVE is on; requests of the others have other credentials.
 KEYED: Final = ("zmq", "events")
@@ -59,10 +62,12 @@ def open_to_others(settings: Settings) -> list[str]:
     ]
 
 
-def refuse_exposure(settings: Settings) -> None:
-    """Raise ConfigError if other machines can reach a listener that anybody may use, unless that is wanted."""
+def check(settings: Settings) -> None:
+    """Raise ConfigError if other machines can reach a listener that anybody may use; if that is wanted, log it."""
     found = open_to_others(settings)
-    if found and not settings.broker.insecure:
+    if found and settings.broker.insecure:
+        log.warning("anybody who reaches this machine can use the broker", listeners=found)
+    elif found:
         raise ConfigError(
             f"anybody who reaches this machine could use {', '.join(found)}",
             hint="authenticate peers (security.curve, [principals], tls.clients), name their principal "

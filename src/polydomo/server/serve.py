@@ -14,10 +14,14 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from polydomo.errors import ConfigError
 from polydomo.server import endpoints
 from polydomo.server.data_dir import DataDir, folder_for
+from polydomo.server.log import Log
 from polydomo.server.server import BrokerServer, ExtensionFactory
 from polydomo.server.settings import AUTO, Settings
+
+log = Log()
 
 # Jobs are short-lived and freed by reference counting, so the garbage collector need not run after every 700 objects.
 GC_THRESHOLDS = (50_000, 50, 100)
@@ -108,7 +112,10 @@ def _with_former_ports(settings: Settings) -> Settings:
 def _reload(server: BrokerServer, reread: Callable[[], Settings | None] | None) -> None:
     settings = reread() if reread is not None else None
     if settings is not None:
-        server.reload(settings)
+        try:
+            server.reload(settings)
+        except ConfigError as error:
+            log.error("not reloaded: the old settings stay", reason=error.message, hint=error.advice)
     server.builtin_services.sid.refresh()
 
 

@@ -19,14 +19,13 @@ from polydomo.core.broker import Broker
 from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
-from polydomo.server import config, job_tasks, scan_tasks, tracebacks
+from polydomo.server import config, exposure, job_tasks, scan_tasks, tracebacks
 from polydomo.server.admission import Admission, Entrant
 from polydomo.server.authorization import Authorization, log_start
 from polydomo.server.builtin_services import BuiltinServices
 from polydomo.server.clock import ServerClock
 from polydomo.server.descriptors import Descriptors
 from polydomo.server.events import Events
-from polydomo.server.exposure import has_tls
 from polydomo.server.extensions import Extension
 from polydomo.server.heap import Heap
 from polydomo.server.job_tasks import JobTasks, refuse_tasks
@@ -129,10 +128,11 @@ class BrokerServer:
     async def start(self) -> None:
         """Open the store and listen on all endpoints; raise ConfigError and close everything if one cannot be bound."""
         self.loop = asyncio.get_running_loop()
+        exposure.check(self.settings)
         self.management.call_later = lambda step: self.loop.call_soon(self.run, step)
         if self.settings.security.curve == "on":
             self.security = PeerSecurity(self.settings)
-        if has_tls(self.settings.broker):
+        if exposure.has_tls(self.settings.broker):
             self.tls = ServerTls(self.settings.tls)
         log_start(self.settings)
         await self._open_store()
@@ -172,9 +172,13 @@ class BrokerServer:
             self._stopping.add_done_callback(lambda task: self._stopped.set())  # also after an error
 
     def reload(self, settings: Settings) -> None:
-        """Apply new limits, heartbeats and service settings. The listeners stay as they are."""
+        """Apply new limits, heartbeats and service settings. The listeners stay as they are.
+
+        Raises ConfigError, and changes nothing, if that would let anybody in.
+        """
         for name in (*self.groups, "http"):
             setattr(settings.broker, name, getattr(self.settings.broker, name))
+        exposure.check(settings)
         self.settings = settings
         redaction.learn(config.secrets(settings))
         self.wire_limits = settings.wire_limits()
@@ -377,6 +381,9 @@ class BrokerServer:
             shown["store"] = self.store.show() | self.store_watch.show()
         if self.ledger.on:
             shown["ledger"] = self.ledger.show()
+        exposed = exposure.open_to_others(self.settings)
+        if exposed:
+            shown["insecure"] = exposed
         return shown
 
 

@@ -63,11 +63,7 @@ class BrokerSection(Section):
     ] = "loopback"
     insecure: Annotated[
         bool,
-        Setting(
-            "listen where other machines can connect even though anybody there could use the broker",
-            "flag",
-            restart=True,
-        ),
+        flag("listen where other machines can connect, although anybody there could use the broker"),
     ] = False
     drain: Annotated[
         float, seconds("time that running jobs have to finish when the broker stops", zero=True)
