@@ -37,8 +37,11 @@ EVERYTHING: Final = b"*"
 # Remembered answers per principal; service names come from peers.
 REMEMBERED: Final = 10_000
 
-# Principals above which those without peers and jobs are forgotten.
+# Principals above which those without peers, jobs and records are forgotten.
 KNOWN: Final = 1_000
+
+# A time at which every bucket of tokens began to fill.
+LONG_AGO: Final = -1e9
 
 # More than any amount that is counted, and still a machine word where the core is compiled.
 UNLIMITED: Final = (1 << 62) - 1
@@ -85,13 +88,26 @@ class Authority(ABC):
 
 
 class Principal:
-    """One principal, and the answers that the authority gave about it."""
+    """One principal, what it takes of the broker, and the answers that the authority gave about it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.quota: Quota | None = None
+        self.jobs = 0  # unanswered
+        self.memory = 0  # bytes they take, as in `Accounting.memory`
+        self.stored = 0  # bytes on disk: unfinished durable jobs, results, dead letters
+        self.connections = 0
+        self.refused = 0  # jobs, for a quota
+        self.throttled = False  # some of its clients are held for a quota (`quotas.Quotas`)
+        self.tokens = 0.0  # jobs that its rate allows, at the time `refilled`
+        self.refilled = LONG_AGO
         self.callable: set[bytes] = set()  # services that it may call at any worker
         self.decisions: dict[tuple[str, bytes, bytes], bool] = {}
         self.peers = 0  # clients and workers that act for it
+
+    def is_needed(self) -> bool:
+        """Return whether anything refers to the principal, or is counted for it."""
+        return bool(self.peers or self.jobs or self.stored or self.connections)
 
     def forget(self) -> None:
         """Ask again from now on."""
@@ -100,7 +116,7 @@ class Principal:
 
 
 class Principals:
-    """All principals of a broker that have peers."""
+    """All principals of a broker that have peers, jobs or records."""
 
     def __init__(self) -> None:
         self.authority: Authority | None = None
@@ -111,15 +127,22 @@ class Principals:
         self.authority = authority
         for principal in self.known.values():
             principal.forget()
+            principal.quota = None if authority is None else authority.quota(principal.name)
+
+    def several(self) -> bool:
+        """Return whether there may be others that a principal has to leave room for."""
+        return self.authority is not None or len(self.known) > 1
 
     def get(self, name: str) -> Principal:
         """Return the principal of this name."""
         found = self.known.get(name)
         if found is None:
             if len(self.known) >= KNOWN:
-                for idle in [one for one in self.known.values() if not one.peers]:
+                for idle in [one for one in self.known.values() if not one.is_needed()]:
                     del self.known[idle.name]
             found = self.known[name] = Principal(name)
+            if self.authority is not None:
+                found.quota = self.authority.quota(name)
         return found
 
     def may(self, principal: Principal, verb: str, service: bytes, name: bytes = b"") -> bool:

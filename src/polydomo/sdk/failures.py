@@ -28,7 +28,9 @@ REFUSALS: Final = frozenset(
         reasons.TOO_MANY_SERVICES,
         reasons.STORE,
         reasons.DUPLICATE,
+        reasons.KEY_REUSED,
         reasons.BAD_TARGET,
+        reasons.QUOTA,
         reasons.DENIED,
     }
 )
@@ -37,6 +39,8 @@ HINTS: Final = {
     reasons.EXPIRED: "does any worker offer the service? 'polydomo services ls' shows it",
     reasons.EXHAUSTED: "look at the workers: they were lost, or took longer than the service's timeout",
     reasons.QUEUE_FULL: "send less at once, or raise the service's queue",
+    reasons.QUOTA: "send less at once, or raise the principal's quota",
+    reasons.KEY_REUSED: "give each request a key of its own",
     reasons.DRAINING: "give the client a second endpoint to go on with",
 }
 

@@ -216,6 +216,12 @@ class ServiceSection(Section):
     memo: Annotated[bool | None, flag("memoise answers: repeat the answer to an equal request")] = None
     memo_ttl: Annotated[float | None, seconds("how long a memoised answer is valid", endless=True)] = None
     memo_bytes: Annotated[int | None, size("total size of the service's memoised answers")] = None
+    memo_scope: Annotated[
+        Literal["shared", "principal"] | None,
+        Setting(
+            "shared: all principals that may call the service get the same memoised answers; principal: each has its own"
+        ),
+    ] = None
     wake_rule: Annotated[
         Literal["idle", "least-loaded", "weighted"] | None,
         Setting(
