@@ -68,10 +68,13 @@ def check(settings: Settings) -> None:
     if found and settings.broker.insecure:
         log.warning("anybody who reaches this machine can use the broker", listeners=found)
     elif found:
+        keyed = any(listener.startswith(KEYED) for listener in found)
+        close = (
+            'set security.curve = "on"' if keyed else 'set security.roles = "on" or tls.clients = "required"'
+        )
         raise ConfigError(
             f"anybody who reaches this machine could use {', '.join(found)}",
-            hint="authenticate peers (security.curve, [principals], tls.clients), name their principal "
-            "(?principal=NAME), listen on 127.0.0.1, or say --insecure",
+            hint=f"{close}, name the peers' principal (?principal=NAME), listen on 127.0.0.1, or say --insecure",
         )
 
 
