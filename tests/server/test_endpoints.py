@@ -189,6 +189,7 @@ def test_a_port_that_the_system_chose_keeps_the_options() -> None:
         assert is_any_port(text)
     assert with_port_of("tcp://h:*?principal=x", "tcp://h:7") == "tcp://h:7?principal=x"
     assert with_port_of("tcp://h:*", "tcp://h:7") == "tcp://h:7"
+    assert with_port_of("https://h:*?principal=x", "https://h:7") == "https://h:7?principal=x"
     assert not is_any_port("tcp://h:1?principal=x:0")
     assert with_port_of("tcp://h:1?principal=x", "tcp://h:1") == "tcp://h:1?principal=x"
 

@@ -127,8 +127,23 @@ async def test_our_own_client_and_worker_meet_over_tls(
     async with Client(url) as client:
         body = b"x" * size
         assert await client.call(f"echo{size}", body, codec="raw", timeout=20) == body
+    if size:
+        assert await echoed(broker, authority, f"echo{size}", body) == body
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def echoed(broker: BrokerProcess, authority: tls.Authority, service: str, body: bytes) -> bytes:
+    """Return the answer to a job that curl submits."""
+    need_curl()
+    curl = await asyncio.create_subprocess_exec(
+        *("curl", "-sS", "-m", "20", "--cacert", authority.ca, "-H", "Prefer: wait", "--data-binary", "@-"),
+        *("-H", "content-type: application/octet-stream", f"{broker.http}/v1/services/{service}/jobs"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    answer, _ = await curl.communicate(body)
+    return answer
 
 
 async def test_our_own_client_says_why_it_gets_no_connection(broker: BrokerProcess, tmp_path: Path) -> None:

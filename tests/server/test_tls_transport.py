@@ -12,7 +12,7 @@ import pytest
 
 from polydomo.server.security_settings import TlsSection
 from polydomo.server.tls_contexts import server_context
-from polydomo.server.tls_transport import PIECE, TlsTransport
+from polydomo.server.tls_transport import PIECE, UNREAD_REPLIES_MAX, TlsTransport
 from tests.support.tls import Authority
 
 
@@ -347,6 +347,34 @@ def test_a_client_certificate_is_known_after_the_handshake(authority: Authority,
     pair.carry()
     subject = pair.server.tls.get_extra_info("peercert")["subject"]
     assert (("commonName", "worker-1"),) in subject
+
+
+class Chatty:
+    """An SSLContext and its SSLObject, which answer a kilobyte to whatever is read. Python cannot send KeyUpdate."""
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **options: Any) -> Chatty:
+        self.incoming, self.outgoing = incoming, outgoing
+        return self
+
+    def do_handshake(self) -> None: ...
+
+    def read(self, size: int) -> bytes:
+        if self.incoming.read():
+            self.outgoing.write(bytes(1024))
+        raise ssl.SSLWantReadError
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_peer_that_never_reads_the_answers_of_tls_is_cut(reads: bool) -> None:
+    server = Side(Chatty())  # type: ignore[arg-type]
+    server.tls.connection_made(server.raw)
+    for _ in range(UNREAD_REPLIES_MAX // 1024):
+        server.tls.data_received(b"KeyUpdate")
+        if reads:
+            server.raw.take()
+    assert not server.raw.closed
+    server.tls.data_received(b"KeyUpdate")
+    assert server.raw.closed == ("" if reads else "aborted")
 
 
 def test_old_versions_of_tls_are_refused(authority: Authority, section: TlsSection) -> None:

@@ -20,6 +20,9 @@ RECORD: Final = 16 * 1024
 # Plain bytes that are encrypted before the result is taken out of OpenSSL's buffer, which never shrinks.
 PIECE: Final = 16 * RECORD
 
+# Bytes that TLS itself may answer to a peer that does not read them: each KeyUpdate causes one (RFC 8446 §4.6.3).
+UNREAD_REPLIES_MAX: Final = 64 * 1024
+
 # What OpenSSL calls the usual mistakes, for people.
 _REASONS: Final = {
     "HTTP_REQUEST": "the peer speaks HTTP without TLS",
@@ -69,6 +72,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._established = False  # the protocol above is connected
         self._shut = False  # nothing is written any more
         self._error = ""  # what ended the connection
+        self._unread_replies = 0  # bytes of TLS's own answers since the peer had read everything
 
     # The TCP transport's protocol
 
@@ -211,27 +215,35 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         except ssl.SSLError as error:  # an alert or a broken record; what came before it is valid
             self._error = reason_of(error)
             self._shut = True
-        self._flush()  # an alert, or the answer to a KeyUpdate
+        self._reply()
+        if self._raw.is_closing():
+            return
         inner = cast(asyncio.Protocol, self._inner)
-        broken = self._shut
         if received:
             inner.data_received(received[0] if len(received) == 1 else b"".join(received))
-        if broken:
+        if self._error:
             self._raw.close()
         elif ended and not self._shut and not inner.eof_received():
             self.close()
 
     def _shut_down(self) -> None:
-        """Send close_notify."""
+        """Send close_notify, if there is a session to end. The peer's is not awaited."""
         if self._shut:
             return
         self._shut = True
         try:
             self._tls.unwrap()
-        except (
-            ssl.SSLError
-        ):  # the peer's close_notify is not awaited; in the handshake there is nothing to end
+        except ssl.SSLError:
             pass
+        self._flush()
+
+    def _reply(self) -> None:
+        """Send what reading has caused: an alert, or the answer to a KeyUpdate."""
+        if not self._raw.get_write_buffer_size():
+            self._unread_replies = 0
+        self._unread_replies += self._outgoing.pending
+        if self._unread_replies > UNREAD_REPLIES_MAX:
+            self.abort()
         self._flush()
 
     def _flush(self) -> None:
