@@ -8,11 +8,17 @@ wmp://a:5555,b:5556              WMP, for workers: all managers (brokers, device
 mdp://a:5555,b:5556              two brokers: the second takes over when the first is lost
 mdp+ipc:///run/polydomo.sock     a Unix socket (several: separated by commas)
 mdp+local://name                 a broker in the same process (`polydomo.sdk.testing.LocalBroker`)
+memo+tls://a:12703               MemoDB over TLS
 
 A broker with CURVE needs two more parts, in the query or in the environment's `POLYDOMO_SERVER_KEY` and `POLYDOMO_KEY`:
 
 mdp://a:5555?server_key=KEY&key=FILE     the broker's public key, and the file with the own key pair
 mdp://a:5555?server_key=KEY              the process makes a key pair for itself
+
+TLS uses the system's certificate authorities and no certificate of its own, unless the query or the environment's
+`POLYDOMO_CA`, `POLYDOMO_CERTIFICATE` and `POLYDOMO_CERTIFICATE_KEY` name PEM files:
+
+memo+tls://a:12703?ca=FILE&certificate=FILE&certificate_key=FILE
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ from polydomo.server import endpoints
 
 if TYPE_CHECKING:
     from polydomo.sdk.curve_keys import CurveKeys
+    from polydomo.sdk.tls import TlsFiles
 
 DEFAULT_URL = "mdp://127.0.0.1:5555"
 DEFAULT_PORT = 5555
@@ -42,6 +49,14 @@ SERVER_KEY = "server_key"
 KEY = "key"
 KEY_TEXT = 40
 
+# The files for TLS: parameters of a query, and their environment variables.
+TLS_VARIABLES = {
+    "ca": "POLYDOMO_CA",
+    "certificate": "POLYDOMO_CERTIFICATE",
+    "certificate_key": "POLYDOMO_CERTIFICATE_KEY",
+}
+TLS_DIALECTS = ("memo",)
+
 
 class Address(NamedTuple):
     """A broker's ZeroMQ or NNG endpoint, or its name in this process."""
@@ -49,6 +64,7 @@ class Address(NamedTuple):
     endpoint: endpoints.Endpoint | None
     local: str = ""
     keys: CurveKeys | None = None  # None: without CURVE
+    tls: TlsFiles | None = None  # None: without TLS
 
     def __str__(self) -> str:
         return f"local://{self.local}" if self.endpoint is None else str(self.endpoint)
@@ -74,6 +90,12 @@ def parse(text: str | None = None) -> Url:
             hint=f"write mdp://127.0.0.1:5555 or mdp+ipc:///run/x.sock; dialects: {', '.join(DIALECTS)}",
         )
     parameters = _parse_query(query)
+    if transport == "tls" and dialect in TLS_DIALECTS:
+        return _with_tls(dialect, parts, parameters)
+    if not TLS_VARIABLES.keys().isdisjoint(parameters):
+        raise ConfigError(
+            f"{text!r}: a URL without TLS has no certificates", hint="write memo+tls://HOST:PORT"
+        )
     if transport == "local":
         return Url(dialect, tuple(Address(None, part) for part in parts))
     keys = _find_keys(dialect, parameters)
@@ -82,7 +104,25 @@ def parse(text: str | None = None) -> Url:
         return Url(dialect, tuple(Address(_tcp(part, port), keys=keys) for part in parts))
     if transport == "ipc":
         return Url(dialect, tuple(Address(endpoints.parse(f"ipc://{part}"), keys=keys) for part in parts))
-    raise ConfigError(f"{text!r}: no transport {transport!r}", hint="use tcp, ipc or local")
+    raise ConfigError(
+        f"{text!r}: no transport {transport!r}", hint="use tcp, ipc or local, for memo also tls"
+    )
+
+
+def _with_tls(dialect: str, parts: list[str], parameters: dict[str, str]) -> Url:
+    """Return a URL with TLS and the files that its parameters or the environment name."""
+    if SERVER_KEY in parameters or KEY in parameters:
+        raise ConfigError(f"{dialect}+tls:// has no CURVE keys", hint="write ?ca=FILE&certificate=FILE")
+    from polydomo.sdk.tls import TlsFiles  # here, because few programs need it
+
+    names = TLS_VARIABLES.items()
+    files = TlsFiles(*(parameters.get(name) or os.environ.get(variable, "") for name, variable in names))
+    if files.key and not files.certificate:
+        raise ConfigError(
+            "a certificate's key is of no use without the certificate", hint="add ?certificate=FILE"
+        )
+    places = [_tcp(part, DEFAULT_PORTS[dialect])._replace(tls=True) for part in parts]
+    return Url(dialect, tuple(Address(place, tls=files) for place in places))
 
 
 def _tcp(part: str, port: int) -> endpoints.Endpoint:
@@ -96,9 +136,10 @@ def _parse_query(query: str) -> dict[str, str]:
     found: dict[str, str] = {}
     while query:
         name, _, query = query.partition("=")
-        if name not in (SERVER_KEY, KEY):
+        if name not in (SERVER_KEY, KEY, *TLS_VARIABLES):
             raise ConfigError(
-                f"a broker's URL has no parameter {name!r}", hint="write ?server_key=KEY&key=FILE"
+                f"a broker's URL has no parameter {name!r}",
+                hint="write ?server_key=KEY&key=FILE, or ?ca=FILE for TLS",
             )
         if name == SERVER_KEY and len(query) >= KEY_TEXT and query[KEY_TEXT : KEY_TEXT + 1] in ("", "&"):
             found[name], query = query[:KEY_TEXT], query[KEY_TEXT + 1 :]

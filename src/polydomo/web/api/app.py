@@ -105,7 +105,7 @@ class HttpApp(FastAPI):
     def _configure(self, settings: Settings) -> None:
         """Apply settings, which change when the broker reloads them."""
         self._settings = settings
-        listening = [endpoints.parse_address(text).host for text in settings.broker.http]
+        listening = [endpoints.parse_address(text).endpoint.host for text in settings.broker.http]
         self.guard = OriginGuard(
             settings.http.hosts, settings.http.origins, [host for host in listening if host]
         )
