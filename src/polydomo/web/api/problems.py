@@ -58,6 +58,11 @@ _KINDS: Final[dict[str, tuple[int, str, str]]] = {
     reasons.TOO_MANY_HOPS: (508, "Too many hops", "The job was forwarded between services too often."),
     # Failed requests.
     "malformed": (400, "Malformed request", "The request is invalid; `detail` says why."),
+    "unauthenticated": (
+        401,
+        "Not authenticated",
+        "The request needs credentials, or its token is not valid; `detail` says why.",
+    ),
     "not-allowed": (403, "Not allowed", "The request is not allowed for this client or web page."),
     "not-found": (404, "Not found", "The path, or the object that it names, does not exist."),
     "method-not-allowed": (405, "Method not allowed", "`Allow` lists the methods of this path."),

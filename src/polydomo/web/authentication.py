@@ -1,0 +1,72 @@
+"""Who sent a request: the principal of its bearer token, else of its connection.
+
+A connection's principal is that of the client certificate, else the listener's, else `anonymous`. A token that is not
+valid is always refused: a client that sends one would not expect to be somebody else. Authorization of another scheme
+than Bearer is for a proxy, and ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from polydomo.core.principals import ANONYMOUS
+from polydomo.security.tokens import TokenChecker, TokenFolder, TokenRefused
+from polydomo.web.api.problems import HttpProblem, problem
+from polydomo.web.connection import SCOPE, HttpConnection
+
+if TYPE_CHECKING:
+    from polydomo.server.server import BrokerServer
+
+# The longest header that is looked at: tokens of identity providers have some kilobytes.
+HEADER_MAX: Final = 16 * 1024
+
+_BEARER: Final = b"bearer"
+
+
+class Authentication:
+    """Authentication of the requests to one server."""
+
+    def __init__(self, server: BrokerServer) -> None:
+        self._server = server
+        folder = server.settings.keys_folder()
+        self._tokens = TokenChecker(TokenFolder(Path(folder))) if folder else None
+
+    def principal_of(self, scope: MutableMapping[str, Any]) -> str:
+        """Return the name of a request's principal; raise HttpProblem (401) if its token is not valid."""
+        connection: HttpConnection | None = scope.get(SCOPE)
+        token = None
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                scheme, _, rest = value.partition(b" ")
+                if scheme.lower() == _BEARER:
+                    if token is not None:
+                        raise self._refusal(connection, "the request has two tokens")
+                    token = rest.strip()
+        if token is None:
+            return ANONYMOUS if connection is None else connection.principal
+        try:
+            return self._check(token)
+        except TokenRefused as refused:
+            raise self._refusal(connection, refused.message) from None
+
+    def _check(self, token: bytes) -> str:
+        """Return the principal of a token; raise TokenRefused if it is not valid."""
+        if len(token) > HEADER_MAX or not token.isascii():
+            raise TokenRefused("the token is malformed")
+        if self._tokens is None:
+            raise TokenRefused("this broker has no tokens")
+        return self._tokens.principal_of(token.decode("ascii"))
+
+    def _refusal(self, connection: HttpConnection | None, reason: str) -> HttpProblem:
+        """Log a refused token and return the problem."""
+        if connection is not None:
+            self._server.log_peer("HTTP request refused", connection, reason)
+        return unauthenticated(reason, refused=True)
+
+
+def unauthenticated(detail: str, *, refused: bool = False) -> HttpProblem:
+    """Return the problem of a request without valid credentials; `refused`: it had a token (RFC 6750 §3)."""
+    challenge = 'Bearer realm="polydomo"' + (', error="invalid_token"' if refused else "")
+    return problem("unauthenticated", detail, {"www-authenticate": challenge})

@@ -1,0 +1,93 @@
+"""The principal of a request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from polydomo.core.principals import ANONYMOUS
+from polydomo.security.tokens import TokenFolder
+from polydomo.server.settings import Settings
+from polydomo.web.api.problems import HttpProblem
+from polydomo.web.authentication import HEADER_MAX, Authentication
+from polydomo.web.connection import SCOPE
+
+
+class Server:
+    """As much of a server as authentication sees."""
+
+    def __init__(self, keys: Path | str) -> None:
+        self.settings = Settings()
+        self.settings.broker.data = ""
+        self.settings.security.keys = str(keys)
+        self.logged: list[tuple[str, str]] = []
+
+    def log_peer(self, event: str, peer: Any, reason: str) -> None:
+        self.logged.append((event, reason))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    return Server(tmp_path)
+
+
+def authentication(server: Server) -> Authentication:
+    return Authentication(server)  # type: ignore[arg-type]
+
+
+def scope(*credentials: bytes, principal: str | None = None) -> dict[str, Any]:
+    headers = [(b"host", b"x"), *((b"authorization", one) for one in credentials)]
+    if principal is None:
+        return {"headers": headers}
+    return {
+        "headers": headers,
+        SCOPE: SimpleNamespace(principal=principal, address="1.2.3.4:5", listener="x"),
+    }
+
+
+def refusal(server: Server, *credentials: bytes) -> HttpProblem:
+    with pytest.raises(HttpProblem) as caught:
+        authentication(server).principal_of(scope(*credentials, principal="local"))
+    assert caught.value.status == 401
+    assert caught.value.headers["www-authenticate"] == 'Bearer realm="polydomo", error="invalid_token"'
+    return caught.value
+
+
+def test_a_request_without_a_token_is_its_connections(server: Server) -> None:
+    assert authentication(server).principal_of(scope()) == ANONYMOUS
+    assert authentication(server).principal_of(scope(principal="local")) == "local"
+
+
+def test_a_token_stands_for_its_principal_whatever_the_connection(server: Server, tmp_path: Path) -> None:
+    text, _ = TokenFolder(tmp_path).new("shop-1", None)
+    found = authentication(server)
+    for scheme in (b"Bearer ", b"bearer ", b"BEARER  "):
+        assert found.principal_of(scope(scheme + text.encode(), principal="local")) == "shop-1"
+
+
+def test_a_bad_token_is_refused_and_logged_also_where_none_is_needed(server: Server, tmp_path: Path) -> None:
+    text, token = TokenFolder(tmp_path).new("shop-1", None)
+    TokenFolder(tmp_path).revoke(token)
+    assert "was revoked" in refusal(server, b"Bearer " + text.encode()).detail
+    assert refusal(server, b"Bearer pdm_" + b"x" * 40).detail == "the token is unknown"
+    for malformed in (b"Bearer", b"Bearer ", b"Bearer \xff", b"Bearer " + b"x" * (HEADER_MAX + 1)):
+        assert refusal(server, malformed).detail == "the token is malformed"
+    assert len(server.logged) == 6
+    assert text not in str(server.logged)
+
+
+def test_a_request_has_one_token_at_most(server: Server, tmp_path: Path) -> None:
+    text, _ = TokenFolder(tmp_path).new("shop-1", None)
+    bearer = b"Bearer " + text.encode()
+    assert refusal(server, bearer, bearer).detail == "the request has two tokens"
+
+
+def test_credentials_of_other_schemes_are_not_ours(server: Server) -> None:
+    assert authentication(server).principal_of(scope(b"Basic eDp5", principal="local")) == "local"
+
+
+def test_without_a_key_folder_every_token_is_refused() -> None:
+    assert refusal(Server(""), b"Bearer pdm_" + b"x" * 40).detail == "this broker has no tokens"
