@@ -12,8 +12,17 @@ from polydomo.cli import common
 from polydomo.cli.config import ConfigFile, load
 from polydomo.cli.inspect import ListingGroup
 from polydomo.errors import ConfigError, PolydomoError
+from polydomo.security.invitations import Invitation, Invitations
 from polydomo.security.key_files import create_key_pair, fingerprint
-from polydomo.security.keys import ACCEPTED, BROKER_KEY, PENDING, REJECTED, ClientKey, KeyFolder
+from polydomo.security.keys import (
+    ACCEPTED,
+    BROKER_KEY,
+    PENDING,
+    REJECTED,
+    ClientKey,
+    KeyFolder,
+    check_name,
+)
 from polydomo.server.config import Flag
 from polydomo.server.data_dir import folder_for
 from polydomo.server.settings import AUTO
@@ -21,11 +30,14 @@ from polydomo.wire.curve.keys import encode_key
 
 app = typer.Typer(cls=ListingGroup, help="Keys of clients and of the broker. Without a command: ls.")
 
-STYLES = {ACCEPTED: "green", PENDING: "yellow", REJECTED: "red"}
+# The state of a name whose join token was not used yet.
+INVITED = "invited"
+
+STYLES = {ACCEPTED: "green", PENDING: "yellow", REJECTED: "red", INVITED: "cyan"}
 COLUMNS: common.Columns = {
     "name": lambda row: Text(row["name"], "bold"),
     "state": lambda row: Text(row["state"], STYLES[row["state"]]),
-    "fingerprint": "fingerprint",
+    "fingerprint": lambda row: row["fingerprint"] or "–",
     "seen": lambda row: common.local_time(row["seen"]),
     "from": lambda row: row["address"] or "–",
 }
@@ -46,16 +58,21 @@ Key = Annotated[
 @app.command("ls")
 def ls(
     state: Annotated[
-        str | None, typer.Option("--state", help="Only those that are accepted, pending or rejected.")
+        str | None,
+        typer.Option("--state", help="Only those that are accepted, pending, rejected or invited."),
     ] = None,
     data: Data = None,
     keys: Keys = None,
     configuration: ConfigFile = None,
     as_json: common.Json = False,
 ) -> None:
-    """List the clients' keys."""
+    """List the clients' keys, and the join tokens that were not used yet."""
     common.check_choice(state, list(STYLES), "--state")
-    rows = [_row(key) for key in _folder(data, keys, configuration).entries(*([state] if state else []))]
+    folder = _folder(data, keys, configuration)
+    states = [state] if state else list(STYLES)
+    rows = [_row(key) for key in folder.entries(*(one for one in states if one != INVITED))]
+    if INVITED in states:
+        rows += [_row_of_invitation(one) for one in Invitations(folder.path).open()]
     nothing = "no keys: a client's key appears here when the client connects"
     common.print_result(rows, as_json, lambda: common.listing(COLUMNS, rows, nothing))
 
@@ -127,8 +144,47 @@ def new(
     _print_public(pair.public, file, as_json)
 
 
+@app.command("invite")
+def invite(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the key that will be accepted.")],
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="DURATION", help="How long the token can be used.")
+    ] = "1h",
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Remove the unused tokens for NAME instead.")
+    ] = False,
+    data: Data = None,
+    keys: Keys = None,
+    configuration: ConfigFile = None,
+    as_json: common.Json = False,
+) -> None:
+    """Print a join token: the first peer that presents it gets its key accepted as NAME."""
+    folder = _folder(data, keys, configuration)
+    invitations = Invitations(folder.path)
+    if withdraw:
+        number = invitations.withdraw(name)
+        if not number:
+            raise PolydomoError(f"there is no join token for {name!r}", hint="'polydomo keys ls' lists them")
+        common.print_done({"name": name, "withdrawn": number}, as_json, "withdrawn ", (name, "bold"))
+        return
+    check_name(name)
+    if any(key.name == name for key in folder.entries(ACCEPTED)):
+        raise PolydomoError(
+            f"an accepted key has the name {name!r}", hint="choose another name, or revoke that key first"
+        )
+    text, invitation = invitations.new(name, common.lifetime(expires, "--expires"))
+    value = {"token": text, "id": invitation.id, "name": name, "expires": invitation.expires}
+    shown = {"join token": text, "for": name, "expires": common.local_time(invitation.expires)}
+    common.print_result(value, as_json, lambda: common.properties(shown))
+
+
 def _folder(data: str | None, keys: str | None, file: str | None) -> KeyFolder:
     """Return the key folder of a broker with these settings."""
+    return KeyFolder(folder_path(data, keys, file))
+
+
+def folder_path(data: str | None, keys: str | None, file: str | None) -> Path:
+    """Return the path of the key folder of a broker with these settings."""
     given = {"--data": ("broker.data", data), "--keys": ("security.keys", keys)}
     flags = [Flag(flag, key, value) for flag, (key, value) in given.items() if value is not None]
     settings = load(file, flags).settings
@@ -137,7 +193,7 @@ def _folder(data: str | None, keys: str | None, file: str | None) -> KeyFolder:
     folder = settings.keys_folder()
     if not folder:
         raise ConfigError("this broker has no key folder", hint="give --data or --keys")
-    return KeyFolder(Path(folder))
+    return Path(folder)
 
 
 def _row(key: ClientKey) -> dict[str, Any]:
@@ -149,6 +205,11 @@ def _row(key: ClientKey) -> dict[str, Any]:
         "seen": key.seen,
         "address": key.address,
     }
+
+
+def _row_of_invitation(invitation: Invitation) -> dict[str, Any]:
+    empty = {"fingerprint": "", "key": "", "address": ""}
+    return {"name": invitation.name, "state": INVITED, "seen": invitation.created, **empty}
 
 
 def _report(key: ClientKey, as_json: bool) -> None:

@@ -136,6 +136,16 @@ class KeyFolder:
         self._write(entry)
         return entry
 
+    def describe(self, public: bytes, address: str) -> ClientKey:
+        """Return an unknown key as it may be moved to a state."""
+        shown = safe_line(address, ADDRESS_MAX)
+        return ClientKey(fingerprint(public), encode_key(public), self._clock(), shown)
+
+    def is_free(self, name: str, public: bytes) -> bool:
+        """Return whether no accepted key but this one has the name."""
+        key = encode_key(public)
+        return not any(other.name == name and other.key != key for other in self.entries(ACCEPTED))
+
     # What the operator asks
 
     def entries(self, *states: str) -> list[ClientKey]:
@@ -158,7 +168,7 @@ class KeyFolder:
         """
         with suppress(ValueError):
             public = decode_key(text)
-            return self.find(public) or ClientKey(fingerprint(public), text, self._clock(), "")
+            return self.find(public) or self.describe(public, "")
         found = [entry for entry in self.entries() if text == entry.name or _begins(entry.fingerprint, text)]
         if not found:
             raise PolydomoError(f"there is no key {text!r}", hint="'polydomo keys ls' lists them")
@@ -171,13 +181,12 @@ class KeyFolder:
         """Give a key a state, and a name if one is given, and return it. Raises PolydomoError if an accepted key has
         the name."""
         name = name or entry.name
-        if not _is_name(name) and name != entry.fingerprint:
+        if name != entry.fingerprint:
+            check_name(name)
+        if state == ACCEPTED and not self.is_free(name, decode_key(entry.key)):
             raise PolydomoError(
-                f"{name!r} cannot be a key's name",
-                hint=f"1 to {NAME_MAX} letters, digits and . _ @ -; it must not look like a key or a fingerprint",
+                f"another accepted key has the name {name!r}", hint="give this one another with --name"
             )
-        if state == ACCEPTED:
-            self._check_unused(name, entry.key)
         moved = msgspec.structs.replace(entry, name=name, state=state)
         try:
             self._write(moved, durable=True)
@@ -190,12 +199,6 @@ class KeyFolder:
                 hint="run this as the user that runs the broker",
             ) from error
         return moved
-
-    def _check_unused(self, name: str, key: str) -> None:
-        if any(other.name == name and other.key != key for other in self.entries(ACCEPTED)):
-            raise PolydomoError(
-                f"another accepted key has the name {name!r}", hint="give this one another with --name"
-            )
 
     # Files
 
@@ -243,6 +246,15 @@ def suggested_name(name: str, public: bytes) -> str:
     """Return a name for a key from the text that its owner sent: cleaned, truncated, or replaced by the fingerprint."""
     cleaned = _NOT_IN_NAMES.sub("_", name[:NAME_MAX])
     return cleaned if _is_name(cleaned) else fingerprint(public)
+
+
+def check_name(name: str) -> None:
+    """Raise PolydomoError if a key cannot be given this name."""
+    if not _is_name(name):
+        raise PolydomoError(
+            f"{name!r} cannot be a key's name",
+            hint=f"1 to {NAME_MAX} letters, digits and . _ @ -; it must not look like a key or a fingerprint",
+        )
 
 
 def _is_name(text: str) -> bool:
