@@ -138,10 +138,8 @@ def test_a_file_that_others_can_read_is_reported(
     assert "can be read by all users: chmod 600" in caplog.text
 
 
-def test_a_folder_that_cannot_be_used_is_explained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_used_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
-    with pytest.raises(ConfigError, match="cannot (read|write) the profiles"):
+    with pytest.raises(ConfigError, match=r"cannot (read|write) the profiles"):
         profile_file().set("lab", Profile())

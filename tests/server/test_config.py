@@ -323,6 +323,9 @@ def test_variables_of_others_are_left_alone() -> None:
         "POLYDOMO_URL",
         "POLYDOMO_DEBUG",
         "POLYDOMO_COMPILE",
+        "POLYDOMO_JOIN_TOKEN",
+        "POLYDOMO_PROFILE",
+        "POLYDOMO_TOKEN",
     ]
     assert not gather(environ=dict.fromkeys(names, "x")).problems
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -167,12 +168,15 @@ def invite(
             raise PolydomoError(f"there is no join token for {name!r}", hint="'polydomo keys ls' lists them")
         common.print_done({"name": name, "withdrawn": number}, as_json, "withdrawn ", (name, "bold"))
         return
+    lifetime = common.lifetime(expires, "--expires")
+    if lifetime == math.inf:
+        raise typer.BadParameter("'forever' is no duration such as 30m, 12h", param_hint="--expires")
     check_name(name)
     if any(key.name == name for key in folder.entries(ACCEPTED)):
         raise PolydomoError(
             f"an accepted key has the name {name!r}", hint="choose another name, or revoke that key first"
         )
-    text, invitation = invitations.new(name, common.lifetime(expires, "--expires"))
+    text, invitation = invitations.new(name, lifetime)
     value = {"token": text, "id": invitation.id, "name": name, "expires": invitation.expires}
     shown = {"join token": text, "for": name, "expires": common.local_time(invitation.expires)}
     common.print_result(value, as_json, lambda: common.properties(shown))
