@@ -8,6 +8,7 @@ from polydomo.core import failure as reasons
 from polydomo.core.failure import Failure
 from polydomo.core.model import Job
 from polydomo.core.policy import Policy
+from polydomo.core.principals import ANONYMOUS
 from polydomo.core.result_history import JobResult, ResultHistory
 from polydomo.core.tracked_job import Options, TrackedJob
 from tests.core.listening import Asked, Keeping, Listener
@@ -22,7 +23,7 @@ def bench() -> Bench:
 
 def recall(bench: Bench, uid: str) -> JobResult | None:
     found: list[JobResult | None] = []
-    bench.broker.jobs.recall(uid, found.append)
+    bench.broker.jobs.recall(bench.broker.principals.get(ANONYMOUS), uid, found.append)
     return found[0]
 
 
@@ -30,10 +31,10 @@ def test_a_living_job_is_found_by_its_id_and_an_ended_one_recalled(bench: Bench)
     worker = bench.worker(b"s", name=b"w")
     client = Listener(bench.broker, b"c")
     job = client.send(b"s", Options(uid="mine"))
-    assert bench.broker.jobs.find("mine") is job
+    assert bench.broker.jobs.known.get("mine") is job
     assert recall(bench, "mine") is None
     worker.answer(b"done")
-    assert bench.broker.jobs.find("mine") is None
+    assert bench.broker.jobs.known.get("mine") is None
     ended = recall(bench, "mine")
     assert ended is not None
     assert (ended.body, ended.failure, ended.worker, ended.gathered) == (b"done", None, b"w", False)
@@ -177,10 +178,10 @@ def test_a_job_that_its_worker_does_not_come_back_for_goes_to_another(bench: Ben
 
 def restored(bench: Bench, token: bytes, holder: bytes) -> TrackedJob:
     broker = bench.broker
-    gone = broker.store_events.absent_client(b"c", "fake")
+    gone = broker.store_events.absent_client(b"c", "fake", ANONYMOUS)
     job = broker.store_events.revive(gone, b"s", b"body", b"", Options(uid="u"), "u", 0)
     job.number = 1
-    broker.store_events.restore(job, token, holder)
+    broker.store_events.restore(job, token, holder, ANONYMOUS)
     return job
 
 
@@ -213,14 +214,14 @@ def test_a_job_may_be_detached_while_it_waits_and_cancelled_afterwards(bench: Be
         client.send(b"s", Options(uid=f"u{number}", priority=number % 2))
     keeper.commit()
     for number in range(3):
-        job = bench.broker.jobs.find(f"u{number}")
+        job = bench.broker.jobs.known.get(f"u{number}")
         assert job is not None
         bench.broker.jobs.detach(job)
         check(bench.broker)
     assert client.core.jobs == 0
     assert bench.broker.services[b"s"].queue.waiting == 3
     for number in range(3):
-        job = bench.broker.jobs.find(f"u{number}")
+        job = bench.broker.jobs.known.get(f"u{number}")
         assert job is not None
         assert bench.broker.cancel(job)
     keeper.commit()

@@ -53,7 +53,7 @@ class ModelBatch:
     def __init__(self) -> None:
         self.jobs: dict[int, JobRecord] = {}
         self.seqs: dict[str, int] = {}
-        self.keys: dict[tuple[bytes, str], int] = {}
+        self.keys: dict[tuple[str, bytes, str], int] = {}
         self.attempts: dict[int, list[AttemptRecord]] = {}
         self.partials: dict[int, list[PartialRecord]] = {}
         self.events: dict[int, list[EventRecord]] = {}
@@ -66,8 +66,8 @@ class ModelBatch:
         seq = self.seqs.get(job_id)
         return None if seq is None else self.jobs[seq]
 
-    def find_by_key(self, service: bytes, key: str) -> JobRecord | None:
-        seq = self.keys.get((service, key))
+    def find_by_key(self, principal: str, service: bytes, key: str) -> JobRecord | None:
+        seq = self.keys.get((principal, service, key))
         return None if seq is None else self.jobs[seq]
 
     def find_by_name(self, name: str) -> JobRecord | None:
@@ -79,7 +79,7 @@ class ModelBatch:
         self.jobs[job.seq] = job
         self.seqs[job.id] = job.seq
         if job.key is not None:
-            self.keys[job.service, job.key] = job.seq
+            self.keys[job.principal, job.service, job.key] = job.seq
 
     def save_progress(self, job: JobProgress) -> None:
         """Do nothing: the operation changed the record itself."""
@@ -123,7 +123,7 @@ class ModelBatch:
 
     def _release_key(self, job: JobRecord) -> None:
         if job.key is not None:
-            del self.keys[job.service, job.key]
+            del self.keys[job.principal, job.service, job.key]
 
 
 class ModelStore(Store):
@@ -137,8 +137,8 @@ class ModelStore(Store):
     def get(self, job_id: str) -> Deferred[JobRecord | None]:
         return self._read(lambda: _copy(self._repository.find_by_name(job_id)))
 
-    def by_key(self, service: bytes, key: str) -> Deferred[JobRecord | None]:
-        return self._read(lambda: _copy(self._repository.find_by_key(service, key)))
+    def by_key(self, service: bytes, key: str, principal: str = "anonymous") -> Deferred[JobRecord | None]:
+        return self._read(lambda: _copy(self._repository.find_by_key(principal, service, key)))
 
     def result(self, job_id: str) -> Deferred[ResultRecord | None]:
         def query() -> ResultRecord | None:

@@ -164,8 +164,8 @@ def _check_held(broker: Broker) -> list[Job]:
     for uid, job in tracked.items():
         assert job.uid == uid
         assert job.state not in ENDS, "an ended job is kept"
-    for (name, key), job in broker._dedup.keys.items():
-        assert (job.requested_service, job.key) == (name, key)
+    for (owner, name, key), job in broker._dedup.keys.items():
+        assert (job.owner(), job.requested_service, job.key) == (owner, name, key)
         assert tracked[job.uid] is job, "a key belongs to a job that has ended"
         assert all(follower.state == STORING for follower in job.followers)
     for one in found:

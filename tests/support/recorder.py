@@ -7,11 +7,23 @@ from collections.abc import Callable, Iterable
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message, split
 from polydomo.wire.stream import TRAFFIC
-from polydomo.wire.zmtp.connection import Connection, ConnectionLimits, Handler, PeerInfo
+from polydomo.wire.zmtp.connection import Connection, ConnectionLimits, ExpectedReceiver, Handler, PeerInfo
 from polydomo.wire.zmtp.mechanism import Mechanism
 from tests.support import zmtp
 
 Call = tuple[object, ...]
+
+
+class _Expected(ExpectedReceiver):
+    """Records predicted messages like any other: whether a message was predicted must make no difference."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def receive_expected(self, body: bytes) -> None:
+        recorder = self._recorder
+        recorder.guessed += 1
+        recorder.calls.append(("message", *split(recorder.expected), *Message(body, 0, len(body)).frames()))
 
 
 class Recorder(Handler):
@@ -25,6 +37,7 @@ class Recorder(Handler):
         self.on_message = on_message
         self.on_ready: Callable[[], None] | None = None
         self.on_subscription: Callable[[bytes, bool], None] | None = None
+        self.expected_receiver = _Expected(self)
 
     def transmit(self, data: bytes) -> None:
         assert type(data) is bytes
@@ -42,11 +55,6 @@ class Recorder(Handler):
         self.calls.append(("message", *frames))
         if self.on_message is not None:
             self.on_message(frames)
-
-    def expected_message(self, data: bytes, rest: int, end: int) -> None:
-        """Record the message like any other: whether it was expected must make no difference."""
-        self.guessed += 1
-        self.calls.append(("message", *split(self.expected), *Message(data, rest, end).frames()))
 
     def failed(self, error: ProtocolError) -> None:
         self.calls.append(("failed", error.message))

@@ -299,7 +299,7 @@ class Disk(QuietKeeper):
     def led(self, job: Job) -> bool:
         """Does it only follow another with its key or id?"""
         assert isinstance(job, TrackedJob)
-        leader = self.world.broker.jobs.find(job.uid)
+        leader = self.world.broker.jobs.known.get(job.uid)
         return (bool(job.key) or leader is not job) and job.uid not in self.added
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from polydomo.core.failure import CANCELLED
 from polydomo.core.policy import BrokerLimits
+from polydomo.core.principals import ANONYMOUS
 from polydomo.core.tracked_job import Options
 from polydomo.web import job_events
 from polydomo.web.clients import IDLE, TOO_MANY, WebClients
@@ -20,7 +21,7 @@ class Room:
         self.server: Any = StubServer(bounds)
         self.broker = self.server.broker
         self.clients = WebClients(self.server)
-        self.worker = PollingWorkers(self.server).get(b"w", [b"s"])
+        self.worker = PollingWorkers(self.server).get(b"w", [b"s"], ANONYMOUS)
 
     def take(self) -> bytes:
         """Return the next job's token."""
@@ -31,7 +32,7 @@ class Room:
 
 async def test_the_answer_wakes_whoever_waits() -> None:
     room = Room()
-    pending = room.clients.get(b"c").submit(b"s", frame(b"x"))
+    pending = room.clients.get(b"c", ANONYMOUS).submit(b"s", frame(b"x"))
     token = room.take()
     room.server.loop.call_soon(room.worker.result, token, frame(b"y"))
     outcome = await pending.outcome(10)
@@ -47,23 +48,23 @@ async def test_the_answer_wakes_whoever_waits() -> None:
 
 async def test_a_wait_that_is_over_gives_nothing_and_the_job_goes_on() -> None:
     room = Room()
-    client = room.clients.get(b"c")
+    client = room.clients.get(b"c", ANONYMOUS)
     pending = client.submit(b"s", frame(b"x"))
     assert await pending.outcome(0.01) is None
     pending.detach()
     assert not client.pending
     room.worker.result(room.take(), frame(b"y"))
-    assert room.broker.jobs.remembered(pending.uid) is not None
+    assert room.broker.jobs.result_for(client.core.principal, pending.uid) is not None
 
 
 async def test_who_leaves_takes_the_job_along_unless_somebody_else_wants_it() -> None:
     room = Room()
-    client = room.clients.get(b"c")
+    client = room.clients.get(b"c", ANONYMOUS)
     alone = client.submit(b"s", frame(b"x"))
     alone.abandon()
     assert room.broker.accounting.active == 0
     shared = client.submit(b"s", frame(b"x"), Options(key=b"k"))
-    other = room.clients.get(b"d").submit(b"s", frame(b"x"), Options(key=b"k"))
+    other = room.clients.get(b"d", ANONYMOUS).submit(b"s", frame(b"x"), Options(key=b"k"))
     shared.abandon()
     other_end = asyncio.ensure_future(other.outcome(10))
     await asyncio.sleep(0)
@@ -75,7 +76,7 @@ async def test_who_leaves_takes_the_job_along_unless_somebody_else_wants_it() ->
 
 async def test_a_full_client_is_refused_and_may_wait_for_room() -> None:
     room = Room(BrokerLimits(client_jobs=2))
-    client = room.clients.get(b"c")
+    client = room.clients.get(b"c", ANONYMOUS)
     for _ in range(3):
         client.submit(b"s", frame(b"x"))
     refused = client.submit(b"s", frame(b"x"))
@@ -92,8 +93,8 @@ async def test_a_full_client_is_refused_and_may_wait_for_room() -> None:
 
 async def test_somebody_s_job_is_watched_and_unwatched() -> None:
     room = Room()
-    own = room.clients.get(b"c").submit(b"s", frame(b"x"))
-    watcher = room.clients.get(b"d")
+    own = room.clients.get(b"c", ANONYMOUS).submit(b"s", frame(b"x"))
+    watcher = room.clients.get(b"d", ANONYMOUS)
     assert own.job is not None
     watching, leaving = watcher.watch(own.job), watcher.watch(own.job)
     listener = watching.listen()
@@ -115,7 +116,7 @@ async def test_somebody_s_job_is_watched_and_unwatched() -> None:
 
 async def test_the_end_of_anybody_s_job_is_waited_for() -> None:
     room = Room()
-    pending = room.clients.get(b"c").submit(b"s", frame(b"x"))
+    pending = room.clients.get(b"c", ANONYMOUS).submit(b"s", frame(b"x"))
     assert pending.job is not None
     assert not await room.clients.wait_ended(pending.job, 0.01)
     waits = [asyncio.ensure_future(room.clients.wait_ended(pending.job, 10)) for _ in range(3)]
@@ -130,7 +131,7 @@ async def test_the_end_of_anybody_s_job_is_waited_for() -> None:
 
 async def test_clients_without_a_job_are_forgotten() -> None:
     room = Room()
-    busy, idle = room.clients.get(b"busy"), room.clients.get(b"idle")
+    busy, idle = room.clients.get(b"busy", ANONYMOUS), room.clients.get(b"idle", ANONYMOUS)
     busy.submit(b"s", frame(b"x"))
     room.clients.inspect()
     assert len(room.clients) == 2
@@ -138,21 +139,21 @@ async def test_clients_without_a_job_are_forgotten() -> None:
     room.clients.inspect()
     assert len(room.clients) == 1
     assert idle.core.gone
-    assert room.clients.get(b"idle") is not idle
-    assert room.clients.get(b"busy") is busy
+    assert room.clients.get(b"idle", ANONYMOUS) is not idle
+    assert room.clients.get(b"busy", ANONYMOUS) is busy
 
 
 async def test_a_crowd_of_clients_is_thinned_out_at_once() -> None:
     room = Room()
     for number in range(5000):
-        room.clients.get(b"%d" % number)
+        room.clients.get(b"%d" % number, ANONYMOUS)
     assert len(room.clients) <= 1024
     assert len(room.broker.clients) <= 1024
 
 
 async def test_the_broker_s_end_wakes_everybody() -> None:
     room = Room()
-    client = room.clients.get(b"c")
+    client = room.clients.get(b"c", ANONYMOUS)
     pending = client.submit(b"s", frame(b"x"))
     assert pending.job is not None
     waits = [

@@ -10,6 +10,7 @@ import pytest
 
 from polydomo.core.failure import WORKER_ERROR, Failure
 from polydomo.core.model import Job
+from polydomo.core.principals import ANONYMOUS
 from polydomo.web.clients import WebClients
 from polydomo.web.pending import PendingJob
 from polydomo.web.polling import OfferRefused, Poll, PollingWorker, PollingWorkers, TooManyPolls
@@ -27,10 +28,10 @@ class Room:
         self.workers = PollingWorkers(self.server)
 
     def submit(self, body: bytes = b"x", service: bytes = b"s") -> PendingJob:
-        return self.clients.get(b"c").submit(service, frame(body))
+        return self.clients.get(b"c", ANONYMOUS).submit(service, frame(body))
 
     def worker(self, name: bytes = b"w", services: tuple[bytes, ...] = (b"s",)) -> PollingWorker:
-        return self.workers.get(name, list(services))
+        return self.workers.get(name, list(services), ANONYMOUS)
 
 
 async def next_job(worker: PollingWorker, wait: float) -> Job | None:
@@ -125,7 +126,7 @@ async def test_services_that_may_not_be_offered() -> None:
     room = Room()
     for services in ([], [b""], [b"mmi.x"], [b"x"] * 1 + [b"mmi.y"], [b"%d" % n for n in range(1001)]):
         with pytest.raises(OfferRefused):
-            room.workers.get(b"w", services)
+            room.workers.get(b"w", services, ANONYMOUS)
     assert len(room.workers) == 0
     assert not room.broker.workers
 
@@ -180,12 +181,12 @@ async def test_nobody_is_given_what_he_did_not_ask_for_and_every_job_ends_once(s
         elif what == 6:
             room.server.pass_time(chance.choice([0.1, 1, 20, 70]))
         elif what == 7 and chance.random() < 0.2:
-            leaving = room.workers.find(chance.choice(names))
+            leaving = room.workers.find(chance.choice(names), ANONYMOUS)
             if leaving is not None:
                 leaving.leave()
         collect()
         for name in names:
-            known = room.workers.find(name)
+            known = room.workers.find(name, ANONYMOUS)
             if known is not None:
                 core = known.core
                 assert core.credit == len(core.running) + len(core.revoked) + known.polls

@@ -12,7 +12,19 @@ from polydomo.core.failure import Failure
 from polydomo.core.model import JOB_COST, Client, Job, Service
 from polydomo.core.ports import Journal
 from polydomo.core.services import SERVICE_NAME_MAX, Services, is_good_name, is_question
-from polydomo.core.states import BURY, DEAD, DONE, FAIL, FINISH, NEXT, REFUSE, REFUSED, WITHDRAW, WITHDRAWN
+from polydomo.core.states import (
+    BURY,
+    DEAD,
+    DONE,
+    FAIL,
+    FINISH,
+    FINISHED,
+    NEXT,
+    REFUSE,
+    REFUSED,
+    WITHDRAW,
+    WITHDRAWN,
+)
 from polydomo.core.timers import Clock
 from polydomo.core.tracked_job import TRACKED_COST, TrackedJob
 
@@ -115,7 +127,7 @@ class Accounting:
             self.memory -= TRACKED_COST
             usual = usual and job.accepted and not job.repeats
         if usual:
-            job.state = NEXT[job.state][FINISH]
+            job.state = FINISHED[job.state]
             self.totals.done += 1
             service.counts.done += 1
         else:

@@ -12,7 +12,7 @@ from polydomo.core.model import Job, Service, Worker
 from polydomo.core.policy import FOREVER
 from polydomo.core.queue import FairQueue
 from polydomo.core.services import Services
-from polydomo.core.states import DISPATCH, NEXT, QUEUE, RELEASE
+from polydomo.core.states import DISPATCHED, NEXT, QUEUED, RELEASE
 from polydomo.core.timers import Clock, TimerHeap
 from polydomo.core.tracked_job import TrackedJob, is_durable, survives_client
 
@@ -99,7 +99,7 @@ class Scheduler:
         token = b"%08x" % self._token
         job.token = token
         job.worker = worker
-        job.state = NEXT[job.state][DISPATCH]
+        job.state = DISPATCHED[job.state]
         job.attempt += 1
         if job.attempt == 1:
             job.started = now
@@ -225,7 +225,7 @@ class Scheduler:
 
     def queue(self, service: Service, job: Job, first: bool = False) -> None:
         """Queue a job after its client's others; before all others if it has waited already (`first`)."""
-        job.state = NEXT[job.state][QUEUE]
+        job.state = QUEUED[job.state]
         if job.tracked:
             queue = self._queue_of(service, job)
             job.expires = self.expiry(job)

@@ -6,7 +6,7 @@ message of the connection. A session has a client, a worker, or both.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final
 
@@ -17,7 +17,7 @@ from polydomo.core.policy import Heartbeat
 from polydomo.core.principals import ANONYMOUS
 from polydomo.errors import ProtocolError
 from polydomo.wire.frames import Message
-from polydomo.wire.zmtp.connection import Handler, PeerInfo
+from polydomo.wire.zmtp.connection import ExpectedReceiver, Handler, PeerInfo
 
 # ZMTP metadata property by which our own SDK and broker announce that they understand failure replies
 # (dialects/native_failure.py). This property is all that foreign peers see of it.
@@ -197,6 +197,9 @@ class PeerConnection(Handler, Flushable):
         self.session: Session | None = None
         self.others: list[Session] = []  # of further dialects on the same connection: allowed but rare
         self.invalid = 0  # protocol violations so far
+        # Set here, too, so that Python keeps the attributes of all connections in one layout.
+        self.expected = b""
+        self.expected_receiver = None
 
     def name(self, dialect: str) -> bytes:
         """Return the peer's name as a worker: its own identity, or a printable form of the one assigned to it."""
@@ -207,11 +210,6 @@ class PeerConnection(Handler, Flushable):
         session of a connection can expect messages."""
         if session is self.session:
             self.expected = head
-
-    def expected_message(self, data: bytes, rest: int, end: int) -> None:
-        session = self.session
-        if session is not None:
-            session.receive_expected(data[rest:end])
 
     def message(self, message: Message) -> None:
         session = self.session
@@ -273,7 +271,7 @@ class PeerConnection(Handler, Flushable):
 
     def replace_transport(self, transport: Transport, write: Callable[[bytes], object]) -> None:
         """Release the closed connection's socket and sessions; `transport` and `write` replace the socket."""
-        self.session = None
+        self.session = self.expected_receiver = None
         self.others = []
         self.transport = transport
         self.write = self.write_large = write
@@ -317,13 +315,13 @@ class PeerConnection(Handler, Flushable):
 
     def _add(self, session: Session) -> None:
         if self.session is None:
-            self.session = session
+            self.session = self.expected_receiver = session
         else:
             self.others.append(session)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Session(ABC):
+class Session(ExpectedReceiver):
     """One dialect on one connection."""
 
     def __init__(self, context: SessionContext, link: PeerConnection) -> None:
@@ -331,8 +329,8 @@ class Session(ABC):
         self.context = context
         self.link = link
 
-    def receive_expected(self, body: bytes) -> None:  # noqa: B027 (for dialects that predict messages)
-        """Process a message that began with the expected head; `body` is the rest of it."""
+    def receive_expected(self, body: bytes) -> None:
+        """Process a message that began with the head given to `PeerConnection.expect`."""
 
     @abstractmethod
     def receive(self, message: Message) -> bool:
@@ -342,17 +340,17 @@ class Session(ABC):
     def lost(self) -> bool:
         """Handle the end of the connection. Return True if the session must be kept for its client's grace period."""
 
-    def reattach(self, link: PeerConnection) -> None:  # noqa: B027 (for dialects with clients)
+    def reattach(self, link: PeerConnection) -> None:
         """Continue on the client's new connection."""
 
-    def abandon(self) -> None:  # noqa: B027 (for dialects with clients)
+    def abandon(self) -> None:
         """Drop a client that was kept for its grace period."""
 
     @abstractmethod
     def is_worker(self) -> bool:
         """Return whether a worker is registered on this connection."""
 
-    def set_reading_paused(self, reading_paused: bool) -> None:  # noqa: B027 (for dialects with heartbeats)
+    def set_reading_paused(self, reading_paused: bool) -> None:
         """Record whether the connection is read: the silence of a worker that is not read proves nothing."""
 
 

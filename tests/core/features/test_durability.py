@@ -8,6 +8,7 @@ from polydomo.core import failure as reasons
 from polydomo.core.failure import Failure
 from polydomo.core.model import Job
 from polydomo.core.policy import Policy
+from polydomo.core.principals import ANONYMOUS
 from polydomo.core.tracked_job import Options
 from tests.support.core import Bench, FakeClient, QuietKeeper, check_empty
 
@@ -342,8 +343,8 @@ def test_and_goes_to_another_when_its_grace_time_is_over(bench: Bench, keeper: F
 def _restored(bench: Bench, uid: str, token: bytes = b"") -> Job:
     """As the server does it for every unfinished record."""
     broker = bench.broker
-    client = broker.store_events.absent_client(b"gone", "fake")
+    client = broker.store_events.absent_client(b"gone", "fake", ANONYMOUS)
     job = broker.store_events.revive(client, b"safe", b"body", b"", Options(), uid, 0)
     job.number = 1 if token else 0
-    broker.store_events.restore(job, token, b"before")
+    broker.store_events.restore(job, token, b"before", ANONYMOUS)
     return job

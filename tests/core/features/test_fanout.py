@@ -8,6 +8,7 @@ from polydomo.core import failure as reasons
 from polydomo.core.failure import Failure
 from polydomo.core.pieces import Piece, pack, unpack
 from polydomo.core.policy import Policy
+from polydomo.core.principals import ANONYMOUS
 from polydomo.core.targets import ALL, EACH, NAMES, Assignment, Target
 from polydomo.core.tracked_job import Options
 from tests.core.listening import Asked, Keeping, Listener
@@ -295,10 +296,10 @@ def test_a_durable_one_tells_of_each_piece_only_when_it_is_on_disk(bench: Bench)
 def test_after_a_restart_only_the_missing_parts_are_done(bench: Bench) -> None:
     keeper = Keeping(bench)
     broker = bench.broker
-    gone = broker.store_events.absent_client(b"c", "fake")
+    gone = broker.store_events.absent_client(b"c", "fake", ANONYMOUS)
     job = broker.store_events.revive(gone, b"s", b"body", b"", everybody(), "u", 0)
     job.assignments = [Assignment(b"s", b"w0"), Assignment(b"s", b"w1")]
-    broker.store_events.restore(job, b"", b"", {0: Piece(b"w0", b"one", "", "", b"")})
+    broker.store_events.restore(job, b"", b"", "", {0: Piece(b"w0", b"one", "", "", b"")})
     first, second = bench.worker(b"s", name=b"w0"), bench.worker(b"s", name=b"w1")
     assert (first.jobs, len(second.jobs)) == ([], 1)
     second.answer(b"two")
@@ -306,7 +307,7 @@ def test_after_a_restart_only_the_missing_parts_are_done(bench: Bench) -> None:
     keeper.commit()
     check(broker)
     ended: list[object] = []
-    broker.jobs.recall("u", ended.append)
+    broker.jobs.recall(broker.principals.get(ANONYMOUS), "u", ended.append)
     assert [piece.body for piece in unpack(ended[0].body)] == [b"one", b"two"]  # type: ignore[attr-defined]
 
 

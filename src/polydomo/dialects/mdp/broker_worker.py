@@ -48,7 +48,8 @@ class MdpWorker(WorkerBase):
         core = self.core
         if core is None:  # the worker left while its reply was on the way
             return
-        self._expect_nothing()
+        if self.final_expected:
+            self._expect_nothing()
         if self._native and body.startswith(native_failure.MARK_HEAD):
             failure = native_failure.from_worker(body)
             if failure is not None:

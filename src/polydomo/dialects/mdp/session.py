@@ -24,6 +24,8 @@ class MdpSession(PeerSession[MdpClient, MdpWorker]):
         worker = self.worker
         client = self.client
         if worker is not None and worker.final_expected:
+            worker.final_expected = False
+            self.link.expected = b""  # `expect` without its call: this is the connection's first session
             worker.receive_final(body)
         elif client is not None:
             self.broker.submit(client.core, client.last_service, body, b"")

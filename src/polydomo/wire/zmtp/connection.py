@@ -16,7 +16,7 @@ The loop in `_scan` is the hottest of the broker. A message that lies within the
 passed on as a window into that chunk; only a message that spans chunks is collected in a bytearray.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
@@ -75,15 +75,25 @@ class PeerInfo(NamedTuple):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class ExpectedReceiver(ABC):
+    """Receiver of predicted messages."""
+
+    @abstractmethod
+    def receive_expected(self, body: bytes) -> None:
+        """Handle a complete message that began with `Handler.expected`; `body` is the rest of it."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Handler(StreamHandler):
     """Owner of a connection: its output and its events.
 
     An owner that can predict how the next message begins sets `expected`: complete frames, each with MORE. A message
-    that begins so is passed to `expected_message` instead of `message`. One comparison then replaces measuring and
+    that begins so is passed to `expected_receiver` instead of `message`. One comparison then replaces measuring and
     splitting those frames one by one, which is where the broker spends most of its time.
     """
 
     expected: bytes = b""  # no prediction
+    expected_receiver: ExpectedReceiver | None = None
 
     @abstractmethod
     def peer_ready(self, peer: PeerInfo) -> None:
@@ -92,9 +102,6 @@ class Handler(StreamHandler):
     @abstractmethod
     def message(self, message: Message) -> None:
         """Handle a complete message."""
-
-    def expected_message(self, data: bytes, rest: int, end: int) -> None:
-        """Handle a complete message that begins with `expected`; the remainder is in `data[rest:end]`."""
 
     def subscription(self, topic: bytes, wanted: bool) -> None:
         """Handle a subscription to a prefix, or its cancellation."""
@@ -253,7 +260,9 @@ class Connection(Stream[Handler]):
                 self._need = need - start
                 return
             if rest:
-                handler.expected_message(data, rest, pos)
+                receiver = handler.expected_receiver
+                if receiver is not None:
+                    receiver.receive_expected(data[rest:pos])
             elif data[start] & COMMAND:
                 self._command(Message(data, start, pos))
             elif self._publisher:
