@@ -124,6 +124,7 @@ def test_every_setting_has_a_variable_and_a_flag() -> None:
         "flag": "true",
         "origin": "http://h",
         "network": "10.0.0.0/8",
+        "algorithm": "ES256",
     }
     for key in KEYS.values():
         value = key.choices[0] if key.choices else words.get(key.unit, "17")

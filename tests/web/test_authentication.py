@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,11 +12,13 @@ from typing import Any
 import pytest
 
 from polydomo.core.principals import ANONYMOUS
+from polydomo.errors import ConfigError
 from polydomo.security.tokens import TokenFolder
-from polydomo.server.settings import Settings
+from polydomo.server.settings import OidcSection, Settings
 from polydomo.web.api.problems import HttpProblem
 from polydomo.web.authentication import HEADER_MAX, Authentication
 from polydomo.web.connection import SCOPE
+from tests.support.oidc import AUDIENCE, ISSUER, public_jwk, token
 
 
 class Server:
@@ -91,3 +96,50 @@ def test_credentials_of_other_schemes_are_not_ours(server: Server) -> None:
 
 def test_without_a_key_folder_every_token_is_refused() -> None:
     assert refusal(Server(""), b"Bearer pdm_" + b"x" * 40).detail == "this broker has no tokens"
+
+
+# An OpenID provider
+
+
+def with_provider(server: Server, tmp_path: Path, **section: str) -> Server:
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [public_jwk("EC", "k1")]}))
+    given = {"issuer": ISSUER, "audience": AUDIENCE, "keys": str(tmp_path / "keys.json"), **section}
+    server.settings.oidc = OidcSection(algorithms=["ES256"], **given)  # type: ignore[arg-type]
+    return server
+
+
+def test_tokens_of_a_provider_are_accepted_beside_ours(server: Server, tmp_path: Path) -> None:
+    found = authentication(with_provider(server, tmp_path))
+    theirs = token(kind="EC", algorithm="ES256")
+    ours, _ = TokenFolder(tmp_path).new("shop-1", None)
+    assert found.principal_of(scope(b"Bearer " + theirs.encode())) == "oidc:anna"
+    assert found.principal_of(scope(b"Bearer " + ours.encode())) == "shop-1"
+    assert refusal(server, b"Bearer pdm_" + b"x" * 40).detail == "the token is unknown"
+    expired = token(kind="EC", algorithm="ES256", exp=1)
+    assert refusal(server, b"Bearer " + expired.encode()).detail == "the token has expired"
+    assert [reason for _, reason in server.logged] == ["the token is unknown", "the token has expired"]
+
+
+def test_a_token_that_cannot_be_checked_yet_may_be_sent_again(server: Server, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        keys = f"http://127.0.0.1:{silent.getsockname()[1]}/keys"
+        found = authentication(with_provider(server, tmp_path, keys=keys))
+        bearer = b"Bearer " + token(kind="EC", algorithm="ES256").encode()
+        with pytest.raises(HttpProblem) as caught:
+            found.principal_of(scope(bearer, principal="local"))
+    assert caught.value.status == 503
+    assert caught.value.headers["retry-after"]
+    assert not server.logged
+
+
+def test_a_provider_needs_an_audience_and_the_package(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"oidc\.audience is not"):
+        authentication(with_provider(server, tmp_path, audience=""))
+    with_provider(server, tmp_path)
+    monkeypatch.delitem(sys.modules, "polydomo.security.oidc", raising=False)
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    with pytest.raises(ConfigError, match="needs PyJWT") as caught:
+        authentication(server)
+    assert "polydomo[oidc]" in caught.value.advice

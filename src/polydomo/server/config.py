@@ -34,6 +34,9 @@ DEFAULT_FILE = "polydomo.toml"
 FILE_VARIABLE = "POLYDOMO_CONFIG"
 PREFIX = "POLYDOMO_"
 
+# Signatures of JSON Web Tokens with a public key (RFC 7518 §3.1, RFC 8037 §3.1).
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+
 # Allowed values, by unit.
 ALLOWED = {
     "size": "bytes or a text such as 64KiB, 64MiB, 1GB",
@@ -42,6 +45,7 @@ ALLOWED = {
     "address": "addresses such as 127.0.0.1:8080, [::1]:8080, *:8080",
     "host": "names such as broker.example, *.example, or *; without a port",
     "origin": "origins such as https://dashboard.example, http://localhost:3000, or *",
+    "algorithm": f"of {', '.join(ALGORITHMS)}",
     "network": "addresses and networks such as 10.0.0.5, 10.1.0.0/16, fd00::/8",
 }
 # Parsers of single values, by unit.
@@ -58,6 +62,7 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "address": endpoints.parse_address,
     "host": re.compile(r"\*|(\*\.)?[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?").fullmatch,
     "origin": re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#@\s]+").fullmatch,
+    "algorithm": re.compile("|".join(ALGORITHMS)).fullmatch,
     "network": partial(ip_network, strict=False),
     "text": str,
 }

@@ -174,6 +174,32 @@ class SecuritySection(Section):
     ] = 100
 
 
+class OidcSection(Section):
+    """OpenID provider whose tokens (JWT) are accepted over HTTP; needs the extra `oidc`."""
+
+    issuer: Annotated[
+        str, Setting("the provider, as its tokens name it: https://…; empty: none", restart=True)
+    ] = ""
+    audience: Annotated[str, Setting("what tokens must be for: this broker's name there", restart=True)] = ""
+    algorithms: Annotated[list[str], Setting("allowed signatures", unit="algorithm", restart=True)] = (
+        msgspec.field(default_factory=lambda: ["RS256"])
+    )
+    keys: Annotated[
+        str,
+        Setting(
+            "file or URL of the provider's public keys (JWKS); empty: as its discovery document says",
+            restart=True,
+        ),
+    ] = ""
+    claim: Annotated[str, Setting("claim whose value names the principal, as oidc:VALUE", restart=True)] = (
+        "sub"
+    )
+    leeway: Annotated[
+        float,
+        Setting("by how much the provider's clock may differ", "duration", restart=True),
+    ] = 30.0
+
+
 class NfpSection(Section):
     """NORFAB's protocol."""
 
@@ -401,6 +427,7 @@ class Settings(Section):
     limits: LimitsSection = msgspec.field(default_factory=LimitsSection)
     zmq: ZmqSection = msgspec.field(default_factory=ZmqSection)
     security: SecuritySection = msgspec.field(default_factory=SecuritySection)
+    oidc: OidcSection = msgspec.field(default_factory=OidcSection)
     nfp: NfpSection = msgspec.field(default_factory=NfpSection)
     memodb: MemodbSection = msgspec.field(default_factory=MemodbSection)
     http: HttpSection = msgspec.field(default_factory=HttpSection)
