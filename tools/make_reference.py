@@ -38,7 +38,8 @@ from polydomo.sdk import (
     url,
     worker,
 )
-from polydomo.server import config
+from polydomo.server import config, setting_keys
+from polydomo.server.security_settings import QuotaSection
 from polydomo.server.settings import ServiceSection, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -184,12 +185,12 @@ def configuration_page() -> list[str]:
             flag](cli.md#polydomo-broker).
         """),
     ]
-    for section, struct in config.SECTIONS.items():
+    for section, struct in setting_keys.SECTIONS.items():
         if section == "defaults":
             continue
-        keys = [key for key in config.KEYS.values() if key.section == section]
+        keys = [key for key in setting_keys.KEYS.values() if key.section == section]
         parts += [f"## [{section}]", paragraph(struct.__doc__), _settings(keys, defaults)]
-    keys = [key for key in config.KEYS.values() if key.section == "defaults"]
+    keys = [key for key in setting_keys.KEYS.values() if key.section == "defaults"]
     parts += [
         '## [defaults] and [services."NAME"]',
         flow(f"""
@@ -199,22 +200,49 @@ def configuration_page() -> list[str]:
         """),
         _settings(keys, defaults),
         '```toml\n[defaults]\ntimeout = "5m"\n\n[services."render.*"]\ntimeout = "1h"\nretries = 0\n```',
+        "## [roles.NAME] and [principals]",
+        flow("""
+            What principals may do, if `security.roles` is on; see [roles](../how-to/roles.md). Each key of a role is a
+            list of SERVICE or SERVICE@WORKER, in which `*` stands for any text. Each key of `[principals]` is the
+            name of a principal, or a pattern; its value is a list of roles. A principal has the roles of all entries
+            that match its name.
+        """),
+        _named_settings("roles"),
+        '```toml\n[roles.resizer]\nserve = ["resize"]\n\n[roles.shop]\ncall = ["resize", "mail.*@eu-*"]\n\n'
+        '[principals]\nworker-1 = ["resizer"]\n"shop-*" = ["shop", "observer"]\n```',
+        "## [quotas.NAME]",
+        flow(f"""
+            {paragraph(QuotaSection.__doc__)} NAME is the name of a principal, or a pattern; of several that match, only
+            the most precise one applies: a name, else the pattern with the most characters.
+        """),
+        _named_settings("quotas"),
+        '```toml\n[quotas."shop-*"]\nrate = 100\njobs = 10000\nbytes = "256MiB"\n```',
     ]
     return parts
 
 
-def _settings(keys: list[config.Key], defaults: dict[str, str]) -> str:
+def _named_settings(section: str) -> str:
+    keys = setting_keys.NAMED[section].keys.values()
+    return table(["key", "kind", "meaning"], [[f"`{key.name}`", _kind(key), escape(key.doc)] for key in keys])
+
+
+def _kind(key: setting_keys.Key) -> str:
+    if key.many:
+        return f"list of {'services' if key.unit == 'grant' else 'endpoints'}"
+    return "choice" if key.choices else key.unit
+
+
+def _settings(keys: list[setting_keys.Key], defaults: dict[str, str]) -> str:
     rows = []
     for key in keys:
         choices = f" ({', '.join(key.choices)})" if key.choices else ""
         restart = " *restart*" if key.restart else ""
-        kind = "list of endpoints" if key.many else "choice" if key.choices else key.unit
         default = defaults[key.path]
         rows.append(
             [
                 f"`{key.name}`",
                 f"`{default}`" if default else "",
-                kind,
+                _kind(key),
                 f"`{key.variable}`",
                 escape(key.doc) + choices + restart,
             ]
@@ -240,6 +268,7 @@ MEANINGS = {
     "STORE": "it is durable and could not be stored, so it was not accepted",
     "DUPLICATE": "another job has the id that its client gave it",
     "BAD_TARGET": "no worker can match its target",
+    "DENIED": "no role of its client grants it ([roles](../how-to/roles.md))",
     "WORKER_GONE": "it was for one unnamed worker, which has disconnected",
 }
 

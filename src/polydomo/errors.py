@@ -66,6 +66,13 @@ class Refused(PolydomoError):
     code = "refused"
 
 
+class Denied(Refused):
+    """No role of the caller or the worker grants this. Nothing was run."""
+
+    code = "denied"
+    hint = "the broker's operator can grant it: 'polydomo roles check' says what is missing"
+
+
 class NameTaken(PolydomoError):
     """Another worker has the name, and the worker stops in this case (`name_taken="stop"`)."""
 

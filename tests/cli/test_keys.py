@@ -76,7 +76,7 @@ def test_commands_take_keys_from_the_url_and_the_environment(tmp_path: Path) -> 
     """A broker in its own process: its log and its reaction to the folder are part of the test."""
     file = tmp_path / "me.key"
     pair = create_key_pair(file)
-    with BrokerProcess("--set", "security.curve=on") as broker:
+    with BrokerProcess("--set", "security.curve=on", "--set", "security.roles=off") as broker:
         folder = KeyFolder(broker.data / "keys")
         server_key = encode_key(folder.open().public)
         url = url_of(broker.endpoint)

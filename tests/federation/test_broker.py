@@ -61,7 +61,7 @@ def test_an_mdp_client_here_and_an_mdp_worker_there():
 
 async def test_a_broker_joins_one_that_requires_keys(tmp_path: Path):
     pair = create_key_pair(tmp_path / "lender.key")
-    with BrokerProcess("--set", "security.curve=on") as a:
+    with BrokerProcess("--set", "security.curve=on", "--set", "security.roles=off") as a:
         folder = KeyFolder(a.data / "keys")
         folder.move(folder.resolve(encode_key(pair.public)), ACCEPTED, "lender")
         query = f"?server_key={encode_key(folder.open().public)}&key={tmp_path / 'lender.key'}"

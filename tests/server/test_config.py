@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from polydomo.core.principals import UNLIMITED
 from polydomo.errors import ConfigError
 from polydomo.server import config, units
-from polydomo.server.config import KEYS, SERVICE_KEYS, ConfigProblem, Flag
+from polydomo.server.config import ConfigProblem, Flag
+from polydomo.server.setting_keys import KEYS, SERVICE_KEYS, show
 from polydomo.server.settings import Settings
 
 
@@ -211,6 +213,85 @@ def test_mistakes_in_services(toml: str, said: str) -> None:
     assert said in only_problem(toml=toml).message
 
 
+# Roles, principals and quotas
+
+
+def test_roles_principals_and_quotas() -> None:
+    found = gather(
+        '[roles.resizer]\nserve = ["resize", "mail.*@eu-*"]\n[principals]\n"shop-*" = ["resizer", "observer"]\n'
+        '[quotas."shop-*"]\nrate = 2.5\nbytes = "1MiB"',
+        flags=[
+            Flag("--set", "roles.resizer.call", "a,b"),
+            Flag("--set", "principals.cert:a.b", "admin"),
+            Flag("--set", 'quotas."shop-*".jobs', "7"),
+        ],
+    )
+    assert not found.problems
+    settings = found.settings
+    resizer = settings.roles["resizer"]
+    assert [(grant.verb, *grant[1:]) for grant in resizer.parsed()] == [
+        ("call", "a", "*"),
+        ("call", "b", "*"),
+        ("serve", "resize", "*"),
+        ("serve", "mail.*", "eu-*"),
+    ]
+    assert settings.principals == {"shop-*": ["resizer", "observer"], "cert:a.b": ["admin"]}
+    quota = settings.quotas["shop-*"].quota()
+    assert (quota.rate, quota.jobs, quota.memory) == (2.5, 7, 1024**2)
+    assert quota.stored == quota.connections == UNLIMITED
+    assert found.sources['principals."shop-*"'] == "given.toml:4"
+    assert found.sources['roles."resizer".serve'] == "given.toml:2"
+    rows = {row.key: (row.value, row.source) for row in config.rows(found)}
+    assert rows['principals."shop-*"'] == ("resizer, observer", "given.toml:4")
+    assert rows['roles."resizer".call'] == ("a, b", "--set")
+    assert rows['quotas."shop-*".bytes'] == ("1MiB", "given.toml:7")
+
+
+@pytest.mark.parametrize(
+    ("toml", "place", "said", "hint"),
+    [
+        ('[roles.a]\ncal = ["x"]', 2, "no such verb", "did you mean call?"),
+        ("[roles.a]\ncall = []", 2, "at least one", ""),
+        ('[roles.a]\ncall = ["@w"]', 2, "resize@WORKER", ""),
+        ('[roles.a]\ncall = ["x@"]', 2, "resize@WORKER", ""),
+        ('[roles.a]\ncall = ["x", "x"]', 2, "listed twice", ""),
+        ('[roles.admin]\ncall = ["x"]', 1, "built-in role", ""),
+        ("[roles.client]", 1, "built-in role", ""),
+        ('[roles."a b"]\ncall = ["x"]', 1, "a role's name", ""),
+        ("[roles]\na = 3", 2, "is a role's name", 'write [roles."a"]'),
+        ('[principals]\nann = ["clint"]', 2, "no such role", "did you mean client?"),
+        ('[roles.resizer]\n[principals]\nann = ["resize"]', 3, "no such role", "did you mean resizer?"),
+        ("[principals]\nann = 3", 2, "names of roles", ""),
+        ('[principals]\n"a b" = ["client"]', 2, "a principal's name", ""),
+        ('[principals]\n"ldap:ann" = ["client"]', 2, "user:NAME, cert:NAME, oidc:NAME", ""),
+        ('[principals]\n"user:" = ["client"]', 2, "user:NAME", ""),
+        ("[quotas.ann]\nrate = 0", 2, "above 0", ""),
+        ('[quotas.ann]\nrate = "nan"', 2, "above 0", ""),
+        ("[quotas.ann]\njob = 1", 2, "no such setting", "did you mean jobs?"),
+        ('[quotas."a b"]\njobs = 1', 1, "a principal's name", ""),
+        ('[security]\nroles = "of"', 2, "auto, on, off", "did you mean off?"),
+    ],
+)
+def test_mistakes_in_roles_principals_and_quotas(toml: str, place: int, said: str, hint: str) -> None:
+    problem = only_problem(toml=toml)
+    assert problem.where == f"given.toml:{place}"
+    assert said in problem.message
+    assert problem.hint == hint
+
+
+def test_roles_apply_once_peers_authenticate_or_a_principal_has_one() -> None:
+    entry = '[principals]\nann = ["client"]\n'
+    for toml, apply in [
+        ("", False),
+        ('[roles.a]\ncall = ["x"]', False),
+        (entry, True),
+        ('[security]\ncurve = "on"', True),
+        (entry + '[security]\nroles = "off"', False),
+        ('[security]\nroles = "on"', True),
+    ]:
+        assert gather(toml).settings.roles_apply() is apply, toml
+
+
 # Mistakes
 
 
@@ -313,6 +394,7 @@ def test_a_variable_that_looks_like_a_setting_but_is_none() -> None:
     assert problem.where == "POLYDOMO_HEARTBEAT_INTERVL"
     assert problem.hint == "did you mean POLYDOMO_HEARTBEAT_INTERVAL?"
     assert "in the file" in only_problem(environ={"POLYDOMO_SERVICES_ECHO_WAIT": "3"}).hint
+    assert "in the file" in only_problem(environ={"POLYDOMO_PRINCIPALS_ANN": "client"}).hint
 
 
 def test_variables_of_others_are_left_alone() -> None:
@@ -367,7 +449,7 @@ def test_rows_tell_every_value_in_effect_and_where_it_is_from() -> None:
     ],
 )
 def test_durations_are_shown_as_one_would_write_them(seconds: float, shown: str) -> None:
-    assert config.show(KEYS["defaults.wait"], seconds) == shown
+    assert show(KEYS["defaults.wait"], seconds) == shown
     assert units.parse_duration(shown) == seconds
 
 
@@ -384,7 +466,7 @@ def test_durations_are_shown_as_one_would_write_them(seconds: float, shown: str)
     ],
 )
 def test_sizes_are_shown_as_one_would_write_them(size: int, shown: str) -> None:
-    assert config.show(KEYS["limits.memory"], size) == shown
+    assert show(KEYS["limits.memory"], size) == shown
     assert units.parse_size(shown) == size
 
 
@@ -398,6 +480,8 @@ def test_what_is_shown_can_be_set_again() -> None:
 
 def test_changes_are_told_apart_by_whether_a_reload_is_enough() -> None:
     old = gather().settings
-    new = gather('[broker]\nname = "x"\ndrain = 1\n[services.echo]\nwait = 1').settings
-    assert config.changes(old, new) == (["broker.drain", "services.echo"], ["broker.name"])
+    new = gather(
+        '[broker]\nname = "x"\ndrain = 1\n[services.echo]\nwait = 1\n[principals]\nann = ["admin"]'
+    ).settings
+    assert config.changes(old, new) == (["broker.drain", "services.echo", "principals.ann"], ["broker.name"])
     assert config.changes(old, old) == ([], [])

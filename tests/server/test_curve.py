@@ -37,7 +37,7 @@ KEYS = {
 async def server(tmp_path: Path) -> AsyncIterator[BrokerServer]:
     secret = encode_key(SERVER.secret)
     (tmp_path / "broker.key").write_text(f'curve\n    secret-key = "{secret}"\n')
-    security = SecuritySection(curve="on", keys=str(tmp_path), auto_accept=True)
+    security = SecuritySection(curve="on", keys=str(tmp_path), auto_accept=True, roles="off")
     broker = BrokerSection(zmq=[ANYWHERE], events=[ANYWHERE], data="")
     server = BrokerServer(Settings(broker=broker, security=security))
     await server.start()

@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> KeyFolder:
 
 @pytest.fixture
 async def server(folder: KeyFolder) -> AsyncIterator[BrokerServer]:
-    security = SecuritySection(curve="on", keys=str(folder.path))
+    security = SecuritySection(curve="on", keys=str(folder.path), roles="off")
     server = BrokerServer(
         Settings(broker=BrokerSection(zmq=["tcp://127.0.0.1:*"], data=""), security=security)
     )

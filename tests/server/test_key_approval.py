@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> KeyFolder:
 @pytest.fixture
 async def server(folder: KeyFolder, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[BrokerServer]:
     monkeypatch.setattr(server_module, "INSPECTION", 0.05)
-    security = SecuritySection(curve="on", keys=str(folder.path))
+    security = SecuritySection(curve="on", keys=str(folder.path), roles="off")
     broker = BrokerSection(zmq=[ANYWHERE], events=[ANYWHERE], data="")
     server = BrokerServer(Settings(broker=broker, security=security))
     await server.start()
@@ -302,7 +302,7 @@ async def test_a_client_without_keys_is_told_that_it_needs_some(server: BrokerSe
 
 @patient
 async def test_unknown_keys_get_in_at_once_in_a_lab(server: BrokerServer, folder: KeyFolder) -> None:
-    lab = SecuritySection(curve="on", keys=str(folder.path), auto_accept=True)
+    lab = SecuritySection(curve="on", keys=str(folder.path), auto_accept=True, roles="off")
     server.reload(Settings(broker=server.settings.broker, security=lab))
     async with Client(url_of(server, folder, None)) as client:
         assert (await client.broker())["name"]

@@ -16,7 +16,8 @@ import structlog
 from polydomo import SyncClient, redaction
 from polydomo.errors import ConfigError
 from polydomo.server import config, log
-from polydomo.server.config import KEYS, Flag, Key
+from polydomo.server.config import Flag
+from polydomo.server.setting_keys import KEYS, Key
 from polydomo.server.settings import LogSection, Settings
 from polydomo.store import open_store
 from polydomo.store.errors import StoreError

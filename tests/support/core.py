@@ -11,6 +11,7 @@ from polydomo.core.model import ClientPort, Job, Worker, WorkerPort
 from polydomo.core.pieces import Piece
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
 from polydomo.core.ports import JobStorePort, Journal
+from polydomo.core.principals import ANONYMOUS
 from polydomo.core.result_history import JobResult
 from polydomo.core.store_events import StoreEvents
 from polydomo.core.tracked_job import Options
@@ -32,12 +33,12 @@ def make_broker(
 class FakeClient(ClientPort):
     """`heard` is all it was told, as (what, job id, body or reason); bodies are plain bytes here."""
 
-    def __init__(self, broker: Broker, name: bytes) -> None:
+    def __init__(self, broker: Broker, name: bytes, principal: str = ANONYMOUS) -> None:
         self.broker = broker
         self.heard: list[tuple[str, int, object]] = []
         self.flow: list[str] = []  # hold, release, forget
         self.envelopes: list[bytes] = []
-        self.core = broker.join_client(name, "fake", self)
+        self.core = broker.join_client(name, "fake", self, principal)
 
     def ask(
         self,
@@ -191,8 +192,8 @@ class Bench:
         self.beat = beat or Heartbeat(1.0, 3)
         self._names = 0
 
-    def client(self, name: bytes = b"") -> FakeClient:
-        return FakeClient(self.broker, name or self._name(b"client"))
+    def client(self, name: bytes = b"", principal: str = ANONYMOUS) -> FakeClient:
+        return FakeClient(self.broker, name or self._name(b"client"), principal)
 
     def worker(self, *services: bytes, name: bytes = b"", beat: Heartbeat | None = None) -> FakeWorker:
         worker = FakeWorker(self.broker, name or self._name(b"worker"), beat or self.beat)

@@ -7,6 +7,7 @@ from collections import Counter
 from polydomo.core.broker import Broker
 from polydomo.core.counts import MEANINGS
 from polydomo.core.model import JOB_COST, Client, Job, Service
+from polydomo.core.principals import Principal
 from polydomo.core.queue import FairQueue
 from polydomo.core.scheduler import expiry_pause
 from polydomo.core.services import RESERVED, is_question
@@ -81,9 +82,7 @@ def check(broker: Broker) -> None:
             assert worker is None or worker not in service.idle, "a job waits for a worker that is idle"
     assert not running, "jobs run for services that are not known"
     jobs += _check_held(broker)
-    assert broker.accounting.memory == sum(
-        job.size + JOB_COST + (TRACKED_COST if job.tracked else 0) for job in jobs
-    )
+    _check_principals(broker, jobs)
     away = [job for job in jobs if job.state in HELD]
     jobs = [
         job for job in jobs if not isinstance(job, TrackedJob) or job.parent is None
@@ -100,7 +99,7 @@ def check(broker: Broker) -> None:
         )
         for thing in things
     )
-    live += sum(client.fires_at < NEVER for client in broker.clients)
+    live += sum(client.fires_at < NEVER for client in broker.clients) + (broker.quotas.fires_at < NEVER)
     assert len(broker.timers) <= 2 * live + SLACK, "alarms of things that are gone pile up"
     assert broker.timers.soonest <= broker.timers.next()
     assert len(broker.accounting.recent) <= 1000
@@ -113,8 +112,13 @@ def _check_line(broker: Broker, service: Service, line: FairQueue) -> list[Job]:
     assert line is service.queue or line.waiting, "an empty line is kept"
     for ring in line.rings():
         assert ring is line or ring.rotation, "an empty level is kept"
-        assert set(ring.client_queues.values()) == set(ring.rotation)
-        assert len(ring.client_queues) == len(ring.rotation)
+        assert set(ring.client_queues.values()) == set(ring.in_turn())
+        assert len(ring.client_queues) == len(ring.in_turn())
+        assert bool(ring.rotation) == bool(ring.client_queues), "jobs wait and no principal has its turn"
+        assert ring.principal not in ring.others
+        for principal, share in [(ring.principal, ring.rotation), *ring.others.items()]:
+            assert share or share is ring.rotation, "an empty share is kept"
+            assert all(lane.client.principal is principal for lane in share)
         for client, lane in ring.client_queues.items():
             assert lane.client is client
             assert client.queues[ring] is lane
@@ -216,6 +220,28 @@ def _check_clients(broker: Broker, jobs: list[Job]) -> None:
         for line, lane in client.queues.items():
             assert line.client_queues[client] is lane
             assert lane.jobs[0].service is broker.services[lane.jobs[0].service.name]
-        if client.held and not client.gone:
+        if client.held and not client.gone and not client.throttled:
             bounds = broker.services.limits
-            assert client.jobs * 2 > bounds.client_jobs or client.size * 2 > bounds.client_bytes
+            shadow = 0 if client.shadow is None else client.shadow.size
+            assert client.jobs * 2 > bounds.client_jobs or (client.size + shadow) * 2 > bounds.client_bytes
+
+
+def _check_principals(broker: Broker, jobs: list[Job]) -> None:
+    """What each principal takes, within its quota, and which of its clients are held for that. `jobs`: with parts."""
+    counts: Counter[Principal] = Counter()
+    memory: Counter[Principal] = Counter()
+    for job in jobs:
+        principal = job.client.principal
+        counts[principal] += not isinstance(job, TrackedJob) or job.parent is None
+        memory[principal] += job.size + JOB_COST + (TRACKED_COST if job.tracked else 0)
+    assert sum(memory.values()) == broker.accounting.memory
+    for principal in {*broker.principals.known.values(), *counts}:
+        assert broker.principals.known[principal.name] is principal
+        assert (principal.jobs, principal.memory) == (counts[principal], memory[principal])
+        held = broker.quotas.held.get(principal, {})
+        assert principal.throttled == bool(held)
+        assert set(held) == {
+            client for client in broker.clients if client.principal is principal and client.throttled
+        }
+        assert all(client.held and not client.gone for client in held)
+    assert not broker.quotas.held or broker.quotas.fires_at < NEVER, "held clients are never looked at again"

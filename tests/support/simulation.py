@@ -17,6 +17,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from typing import ClassVar
 
 from polydomo.core import failure as reasons
 from polydomo.core import states
@@ -26,6 +27,7 @@ from polydomo.core.model import ClientPort, Job, Worker, WorkerPort
 from polydomo.core.pieces import Piece, unpack
 from polydomo.core.policy import FOREVER, BrokerLimits, Heartbeat, Policy
 from polydomo.core.ports import Journal
+from polydomo.core.principals import Authority, Quota
 from polydomo.core.services import is_question
 from polydomo.core.targets import ALL, NAMES, RESOURCES, Target
 from polydomo.core.timers import NEVER
@@ -51,7 +53,24 @@ REASONS = {
     reasons.DUPLICATE,
     reasons.BAD_TARGET,
     reasons.WORKER_GONE,
+    reasons.QUOTA,
+    reasons.KEY_REUSED,
 }
+
+PRINCIPALS = ("busy", "modest", "hasty")
+
+
+class Ration(Authority):
+    """Everything is allowed to everybody, but not any number of times."""
+
+    quotas: ClassVar = {"modest": Quota(jobs=4, memory=6000), "hasty": Quota(rate=3.0)}
+
+    def allows(self, principal: str, verb: str, service: bytes, name: bytes) -> bool:
+        return True
+
+    def quota(self, principal: str) -> Quota | None:
+        return self.quotas.get(principal)
+
 
 POLICIES = {
     b"once": Policy(wait=5, timeout=3, retries=0, queue=4),
@@ -107,7 +126,8 @@ class SimClient(ClientPort):
         self.open: dict[int, bytes] = {}  # job → envelope
         self.away = False
         self.held = False
-        self.core = world.broker.join_client(name, "sim", self)
+        principal = world.dice.below(len(PRINCIPALS))
+        self.core = world.broker.join_client(name, "sim", self, PRINCIPALS[principal])
 
     def ask(self, service: bytes, size: int, options: Options | None = None) -> None:
         broker = self.world.broker
@@ -161,7 +181,7 @@ class SimClient(ClientPort):
         assert not self.core.gone
         assert job.client is self.core
         assert self.open.pop(job.id) == job.envelope, "another job's envelope"
-        if isinstance(job, TrackedJob) and job.durable:
+        if isinstance(job, TrackedJob) and job.durable and job.state != states.REFUSED:
             assert job.uid in self.world.disk.ended or self.world.disk.led(job), "told before it was on disk"
 
     def _from_current_attempt(self, job: Job, body: bytes) -> None:
@@ -241,7 +261,7 @@ class Disk(QuietKeeper):
         self.added: set[str] = set()
         self.ended: set[str] = set()
         self.pieces: set[tuple[str, str]] = set()
-        self.results: dict[tuple[bytes, bytes], tuple[bytes, bool]] = {}
+        self.results: dict[tuple[str, bytes, bytes], tuple[bytes, bool]] = {}
 
     def add(self, job: Job) -> None:
         self.queue.append(("add", job))
@@ -284,7 +304,8 @@ class Disk(QuietKeeper):
             if not full:
                 self.ended.add(job.uid)
                 if job.key and job.result is not None:
-                    self.results[(job.requested_service, job.key)] = (job.result, job.is_gathered())
+                    key = job.owner(), job.requested_service, job.key
+                    self.results[key] = job.result, job.is_gathered()
             self.store_events.recorded(job, failure)
         elif what.startswith("piece"):
             assert (job.uid, what) not in self.pieces, "a piece recorded twice"
@@ -292,7 +313,7 @@ class Disk(QuietKeeper):
                 self.pieces.add((job.uid, what))
             self.store_events.piece_stored(job, int(what.split()[1]), failure)
         else:
-            found = None if full else self.results.get((job.requested_service, job.key))
+            found = None if full else self.results.get((job.owner(), job.requested_service, job.key))
             body, gathered = (None, False) if found is None else found
             self.store_events.looked_up(job, body, failure, b"", gathered)
 
@@ -332,6 +353,7 @@ class World:
         self.dice = dice
         self.broker = make_broker(BOUNDS[0], DEFAULTS[0])
         self.broker.services.policies = dict(POLICIES)
+        self.broker.principals.use(Ration())
         self.broker.advance(1000.0)
         self.chronicle = Chronicle()
         self.broker.accounting.journal = self.chronicle

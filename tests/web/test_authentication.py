@@ -14,7 +14,8 @@ import pytest
 from polydomo.core.principals import ANONYMOUS
 from polydomo.errors import ConfigError
 from polydomo.security.tokens import TokenFolder
-from polydomo.server.settings import OidcSection, Settings
+from polydomo.server.security_settings import OidcSection
+from polydomo.server.settings import Settings
 from polydomo.web.api.problems import HttpProblem
 from polydomo.web.authentication import HEADER_MAX, Authentication
 from polydomo.web.connection import SCOPE

@@ -16,7 +16,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from polydomo.server.config import KEYS, Flag
+from polydomo.server.config import Flag
+from polydomo.server.setting_keys import KEYS
 
 
 class SettingOption(NamedTuple):

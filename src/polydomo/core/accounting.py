@@ -10,7 +10,10 @@ from polydomo.core import failure as reasons
 from polydomo.core.counts import Counts
 from polydomo.core.failure import Failure
 from polydomo.core.model import JOB_COST, Client, Job, Service
+from polydomo.core.policy import RESERVE
 from polydomo.core.ports import Journal
+from polydomo.core.principals import Principal, Principals
+from polydomo.core.quotas import Quotas
 from polydomo.core.services import SERVICE_NAME_MAX, Services, is_good_name, is_question
 from polydomo.core.states import (
     BURY,
@@ -35,14 +38,13 @@ RECENT: Final = 1000
 class Accounting:
     """The counters of a broker, its memory, and the flow control of its clients."""
 
-    def __init__(self, clock: Clock, services: Services) -> None:
+    def __init__(self, clock: Clock, services: Services, principals: Principals, quotas: Quotas) -> None:
         self.journal: Journal | None = None
         self.draining = False
         self.active = 0  # jobs accepted and not ended
         self.memory = 0  # bytes they take: bodies, envelopes, and about what the objects around them do
-        self.memory_limit = (
-            services.limits.memory
-        )  # what they may have; less where the owner needs a part of it
+        self.memory_limit = 0  # what they may have; less where the owner needs a part of it
+        self.open_memory = 0  # of this, what may be anybody's
         self.numbered = 0  # requests that ever came, jobs and questions
         self.questions = 0  # of these, for the broker itself: they are in none of the counts below
         self.open_questions = 0  # of the active ones, the same
@@ -53,6 +55,10 @@ class Accounting:
         self.stalled: dict[Client, None] = {}  # clients that wait for the store to catch up
         self._clock = clock
         self._services = services
+        self._principals = principals
+        self._quotas = quotas
+        quotas.on_release = self.maybe_release
+        self.limit_memory(services.limits.memory)
 
     @property
     def submitted(self) -> int:
@@ -68,40 +74,84 @@ class Accounting:
         """Return how many jobs were taken."""
         return self.numbered - self.questions - self.totals.refused - self.undecided
 
-    def is_full_for(self, service: Service, targeted: bool) -> bool:
-        """Return whether a job for `service` must be refused.
+    def limit_memory(self, limit: int) -> None:
+        """Set how many bytes all jobs may take together."""
+        self.memory_limit = limit
+        self.open_memory = limit - limit // RESERVE
+
+    def is_full_for(self, job: Job, targeted: bool) -> bool:
+        """Return whether a job must be refused.
 
         The broker's own services are answered in every state: people want to see why it is full.
         """
+        service = job.service
+        principal = job.client.principal
         return (
-            ((self.draining or self.memory > self.memory_limit) and not service.internal)
-            or (
-                service.queue.waiting + service.pinned_jobs >= service.policy.queue
-                and (not service.idle or targeted)
+            (
+                (self.draining or self.memory > self.open_memory)
+                and not service.internal
+                and (self.draining or self._why_no_memory(service, principal) != "")
             )
-            or (not service.workers and not self._services.may_wait(service))
+            or (
+                service.queue.waiting + service.pinned_jobs >= service.policy.open_queue
+                and (not service.idle or targeted)
+                and self._why_no_place(service, principal) != ""
+            )
+            or (
+                principal.quota is not None
+                and not service.internal
+                and self._quotas.refusal(principal, job.size) != ""
+            )
+            or (
+                not service.workers and not self._services.may_wait(service)
+            )  # last: it makes the service known
         )
+
+    def why_not_stored(self, job: Job) -> Failure | None:
+        """Return why a durable job must be refused for its principal's quota on disk; None: it need not."""
+        principal = job.client.principal
+        spent = self._quotas.storing(principal, job.size)
+        if not spent:
+            return None
+        principal.refused += 1
+        return Failure(reasons.QUOTA, spent)
 
     def began(self, job: Job) -> None:
         """Count a new job, and hold its client if that has too much unanswered."""
         self.active += 1
-        self.memory += job.size + JOB_COST
+        cost = job.size + JOB_COST
+        self.memory += cost
         client = job.client
         client.total += 1
         client.jobs += 1
         client.size += job.size
+        principal = client.principal
+        principal.jobs += 1
+        principal.memory += cost
         limits = self._services.limits
-        if client.jobs > limits.client_jobs or client.size > limits.client_bytes:
+        if (
+            client.jobs > limits.client_jobs
+            or client.size > limits.client_bytes
+            or (client.shadow is not None and client.size + client.shadow.size > limits.client_bytes)
+        ):
             client.held = True
             client.port.hold()
+        if principal.quota is not None:
+            self._quotas.submitted(client)
 
     def resumed(self, job: Job) -> None:
         """Count a job that was accepted before the broker's restart."""
         self.active += 1
-        self.memory += job.size + JOB_COST
         client = job.client
         client.jobs += 1
         client.size += job.size
+        client.principal.jobs += 1
+        self.take(client.principal, job.size + JOB_COST)
+
+    def take(self, principal: Principal, size: int) -> None:
+        """Count bytes that a principal's jobs take, fewer if negative."""
+        self.memory += size
+        principal.memory += size
 
     def asked(self, job: Job) -> None:
         """Count a question to the broker itself."""
@@ -121,10 +171,10 @@ class Accounting:
         job.failure = failure
         service = job.service
         self.active -= 1
-        self.memory -= job.size + JOB_COST
+        cost = job.size + JOB_COST
         usual = failure is None and not service.internal and not job.hops
         if job.tracked and isinstance(job, TrackedJob):
-            self.memory -= TRACKED_COST
+            cost += TRACKED_COST
             usual = usual and job.accepted and not job.repeats
         if usual:
             job.state = FINISHED[job.state]
@@ -141,8 +191,14 @@ class Accounting:
         client = job.client
         client.jobs -= 1
         client.size -= job.size
+        principal = client.principal
+        principal.jobs -= 1
+        principal.memory -= cost
+        self.memory -= cost
         if client.held:
             self.maybe_release(client)
+        if principal.throttled:
+            self._quotas.release(principal)
         if not service.workers:
             self._services.drop_if_unused(service)
 
@@ -151,7 +207,7 @@ class Accounting:
         job.finished = self._clock.now
         job.failure = failure
         job.state = NEXT[job.state][FINISH if failure is None else _ending(job, failure)]
-        self.memory -= job.size + JOB_COST + TRACKED_COST
+        self.take(job.client.principal, -(job.size + JOB_COST + TRACKED_COST))
         job.body = b""
         if self.journal is not None:
             self.journal.finished(job)
@@ -168,7 +224,7 @@ class Accounting:
         job.state = NEXT[job.state][REFUSE]
         job.finished = self._clock.now
         if failure is None:
-            failure = self._why_refused(service)
+            failure = self._why_refused(job)
         job.failure = failure
         job.client.port.failed(job, failure)
         job.body = job.envelope = b""
@@ -190,7 +246,7 @@ class Accounting:
     def resized(self, job: Job, size: int) -> None:
         """Count a job that has another body now."""
         client = job.client
-        self.memory += size - job.size
+        self.take(client.principal, size - job.size)
         client.size += size - job.size
         job.size = size
         if client.held:
@@ -207,7 +263,7 @@ class Accounting:
         self.totals.forwarded += 1
 
     def hand_over(self, job: Job, client: Client) -> None:
-        """Make a job that is in no queue another client's."""
+        """Make a job that is in no queue another client's of the same principal."""
         old = job.client
         old.jobs -= 1
         old.size -= job.size
@@ -218,9 +274,17 @@ class Accounting:
             self.maybe_release(old)
 
     def maybe_release(self, client: Client) -> None:
-        """Let a held client go on if it has at most half of what it may have unanswered."""
+        """Let a held client go on if it has at most half of what it may have unanswered, and its principal has room.
+
+        The end of a shadow's job makes room for the client whose shadow it is.
+        """
+        if client.casts is not None:
+            client = client.casts
+        if not client.held or client.throttled:
+            return
         limits = self._services.limits
-        if client.jobs * 2 <= limits.client_jobs and client.size * 2 <= limits.client_bytes:
+        size = client.size if client.shadow is None else client.size + client.shadow.size
+        if client.jobs * 2 <= limits.client_jobs and size * 2 <= limits.client_bytes:
             client.held = False
             if not client.stalled:
                 client.port.release()
@@ -267,12 +331,56 @@ class Accounting:
             else:
                 one.failed += 1
 
-    def _why_refused(self, service: Service) -> Failure:
-        if self.draining:
-            return Failure(reasons.DRAINING, "the broker is stopping")
+    def _why_refused(self, job: Job) -> Failure:
+        service = job.service
+        principal = job.client.principal
+        if not service.internal:
+            if self.draining:
+                return Failure(reasons.DRAINING, "the broker is stopping")
+            if self.memory > self.open_memory:
+                why = self._why_no_memory(service, principal)
+                if why:
+                    return Failure(reasons.NO_MEMORY, why)
+            spent = self._quotas.refusal(principal, job.size)
+            if spent:
+                principal.refused += 1
+                self._quotas.hold(job.client)
+                return Failure(reasons.QUOTA, spent)
+        why = self._why_no_place(service, principal)
+        return Failure(reasons.QUEUE_FULL, why) if why else self.why_not_queued(service)
+
+    def _why_no_memory(self, service: Service, principal: Principal) -> str:
+        """Return why the rest of the memory is not for this job; empty if it is. Only beyond `open_memory`.
+
+        The last part is for jobs that will be done soon, and for principals that have less than what is left. So
+        neither jobs that nobody works on nor those of one principal can keep everybody else's out.
+        """
         if self.memory > self.memory_limit:
-            return Failure(reasons.NO_MEMORY, f"the broker holds more than {self.memory_limit} bytes of jobs")
-        return self.why_not_queued(service)
+            return f"the broker holds more than {self.memory_limit} bytes of jobs"
+        if not service.workers:
+            return "no worker offers this service, and the broker's memory is nearly full of jobs"
+        if self._principals.several() and principal.memory > self.memory_limit - self.memory:
+            return (
+                f"the broker's memory is nearly full, and {principal.name} has {principal.memory} bytes of it"
+            )
+        return ""
+
+    def _why_no_place(self, service: Service, principal: Principal) -> str:
+        """Return why the rest of the queue is not for this principal; empty if it is, or if there is enough room.
+
+        The last part is for principals that have less than what is left.
+        """
+        waiting = service.waiting()
+        limit = service.policy.queue
+        if waiting >= limit:
+            return f"{waiting} jobs wait for this service already"
+        if (
+            waiting >= service.policy.open_queue
+            and self._principals.several()
+            and principal.jobs > limit - waiting
+        ):
+            return f"{waiting} jobs wait for this service already, and the rest of its queue is for others"
+        return ""
 
 
 def _ending(job: Job, failure: Failure) -> int:

@@ -34,6 +34,7 @@ from polydomo.core.names import printable
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
 from polydomo.core.ports import JobStorePort, Publisher
 from polydomo.core.principals import ANONYMOUS, CALL, Principals
+from polydomo.core.quotas import Quotas
 from polydomo.core.scheduler import CLIENT_WENT, DECLINED, DISOWNED, Scheduler
 from polydomo.core.services import Services
 from polydomo.core.states import NEXT, RELEASE, RUNNING
@@ -73,8 +74,9 @@ class Broker:
         self.clock = clock = Clock()
         self.timers = timers = TimerHeap()
         self.services = services = Services(limits or BrokerLimits(), policy or Policy(), timers)
-        self.accounting = accounting = Accounting(clock, services)
         self.principals = principals = Principals()
+        self.quotas = quotas = Quotas(clock, timers)
+        self.accounting = accounting = Accounting(clock, services, principals, quotas)
         self._tracking = tracking = Tracking(clock, timers, services, accounting, principals, new_uid)
         self._scheduler = scheduler = Scheduler(clock, timers, services, accounting, tracking, first_token)
         tracking.scheduler = scheduler
@@ -100,7 +102,7 @@ class Broker:
             ]
         )
         self.workers = Workers(tracking)
-        self.clients = Clients(tracking, self._recovery)
+        self.clients = Clients(tracking, self._recovery, quotas)
         self._recovery.on_grace_over = self.clients.grace_over
         self.jobs = Jobs(tracking, self._dedup, self._recovery)
         self.store_events = StoreEvents(tracking, durability, self._dedup, self._fanout, self._recovery)
@@ -176,7 +178,7 @@ class Broker:
             return self._tracking.submit(client, service, body, envelope, options, attempt_timeout, denial)
         job = Job(accounting.numbered, client, service, body, envelope, self.clock.now)
         job.attempt_timeout = attempt_timeout
-        if denial is not None or accounting.is_full_for(service, False):
+        if denial is not None or accounting.is_full_for(job, False):
             accounting.refuse(job, denial)
             return None
         accounting.began(job)
@@ -220,6 +222,10 @@ class Broker:
     def may_register(self, worker: Worker, name: bytes) -> bool:
         """Return whether `worker` may offer the service `name`."""
         return self.workers.may_register(worker, name)
+
+    def why_refused(self, worker: Worker, name: bytes) -> str:
+        """Return why `worker` may not offer the service `name`."""
+        return self.workers.why_refused(worker, name)
 
     def register(self, worker: Worker, name: bytes) -> bool:
         """Let `worker` offer the service `name`, and give it what waits there. False: it may not."""

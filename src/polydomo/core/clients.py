@@ -9,6 +9,7 @@ from polydomo.core.failure import Failure
 from polydomo.core.features.recovery import Recovery
 from polydomo.core.model import Client, ClientPort, Job
 from polydomo.core.principals import Principal
+from polydomo.core.quotas import Quotas
 from polydomo.core.scheduler import CLIENT_WENT
 from polydomo.core.states import NEXT, RELEASE
 from polydomo.core.tracked_job import survives_client
@@ -18,7 +19,7 @@ from polydomo.core.tracking import Tracking
 class Clients:
     """All clients of a broker."""
 
-    def __init__(self, tracking: Tracking, recovery: Recovery) -> None:
+    def __init__(self, tracking: Tracking, recovery: Recovery, quotas: Quotas) -> None:
         self.known: dict[Client, None] = {}
         self._clock = tracking.clock
         self._timers = tracking.timers
@@ -27,6 +28,7 @@ class Clients:
         self._scheduler = tracking.scheduler
         self._tracking = tracking
         self._recovery = recovery
+        self._quotas = quotas
 
     def __iter__(self) -> Iterator[Client]:
         return iter(self.known)
@@ -45,6 +47,7 @@ class Clients:
         client = self._recovery.returned(name, dialect, port, principal) if port.resumes() else None
         if client is None:
             client = Client(name, dialect, port, principal, self._clock.now, self.grace_over)
+            self._recovery.give_shadow(client)
         self.known[client] = None
         principal.peers += 1
         if self._accounting.journal is not None:
@@ -69,6 +72,7 @@ class Clients:
         client.gone = True
         client.stalled = False
         self._accounting.stalled.pop(client, None)
+        self._quotas.left(client)
         self._timers.clear(client)
         if client in self.known:
             if self._accounting.journal is not None:

@@ -23,7 +23,7 @@ class Control:
 
     def configure(self, limits: BrokerLimits, policy: Policy, policies: dict[bytes, Policy]) -> None:
         """Use new settings for what comes from now on. A shorter wait also applies to what waits, counted from now."""
-        self._accounting.memory_limit = limits.memory
+        self._accounting.limit_memory(limits.memory)
         self._tracking.services.configure(limits, policy, policies, self._tracking.clock.now)
         for client in self._clients:
             if client.held:

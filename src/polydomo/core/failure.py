@@ -19,8 +19,10 @@ CANCELLED: Final = "cancelled"
 DEADLINE: Final = "deadline"  # its whole life was limited
 STORE: Final = "store"  # it could not be kept safe, so it was not accepted
 DUPLICATE: Final = "duplicate-id"  # another job has this id
+KEY_REUSED: Final = "key-reused"  # its idempotency key is that of another request
 BAD_TARGET: Final = "bad-target"  # no worker that it is addressed to can ever do it
 DENIED: Final = "denied"  # its principal may not do this
+QUOTA: Final = "quota"  # its principal may have no more at the moment
 WORKER_GONE: Final = "worker-gone"  # it was for one worker only, which cannot come back
 
 

@@ -103,11 +103,10 @@ class Jobs:
         client = job.client
         if not isinstance(job, TrackedJob) or not job.durable or client.gone:
             return
-        if client.shadow is None:
-            client.shadow = self._recovery.absent(client.name, client.dialect, client.principal)
+        shadow = self._recovery.shadow_of(client)
         waits = job.state == WAITING
         if waits:
             self._tracking.scheduler.unqueue(job)
-        self._tracking.accounting.hand_over(job, client.shadow)
+        self._tracking.accounting.hand_over(job, shadow)
         if waits:
             self._tracking.scheduler.place(job, False)

@@ -109,9 +109,8 @@ class Client(Submitter):
         since: float,
         on_grace_over: Callable[[Client], None],
     ) -> None:
-        super().__init__()
+        super().__init__(principal)
         self.name = name  # its ZeroMQ identity, or what its dialect calls it
-        self.principal = principal  # the owner of its jobs
         self.dialect = dialect
         self.form = ""  # of its dialect, if that has several: what its replies look like after a restart
         self.port = port
@@ -123,11 +122,12 @@ class Client(Submitter):
         self.wait = -1.0  # how long its jobs may wait for a worker; below 0: as their service says
         self.retries = -1  # further attempts after a worker was lost; below 0: as their service says
         self.held = False  # no longer read from until some jobs are answered
+        self.throttled = False  # held for its principal's quota, perhaps among other reasons
         self.stalled = False  # no longer read from until the store has caught up
         self.gone = False  # for good: replies are dropped
-        self.shadow: Client | None = (
-            None  # has those durable jobs that this client will not be told of unasked
-        )
+        # Has those durable jobs that this client will not be told of unasked. They count for its `client_bytes`.
+        self.shadow: Client | None = None
+        self.casts: Client | None = None  # whose shadow this is
         self.gathers: dict[Job, None] = {}  # its jobs for several workers
         self.mark = -1  # its place in the ledger's columns (`core.job_columns`)
         self._on_grace_over = on_grace_over

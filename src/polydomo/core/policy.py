@@ -5,6 +5,13 @@ from typing import Final
 
 FOREVER: Final = float("inf")
 
+# One part in so many of the broker's memory, and of each queue, is for principals that have taken little of it.
+RESERVE: Final = 4
+
+# Who shares the answers of a memoised service (`Policy.memo_scope`).
+SHARED: Final = "shared"  # all principals that may call it
+PRINCIPAL: Final = "principal"  # each has its own
+
 
 def label_text(value: object) -> str:
     """Return the form in which a label's value is compared: its text, whatever type its worker or a setting gave it.
@@ -66,11 +73,13 @@ class Policy:
         memo_bytes: int = 64 * 1024 * 1024,
         waking: WakePolicy | None = None,
         liveness_busy: int = 0,
+        memo_scope: str = SHARED,
     ) -> None:
         self.wait = wait  # how long a job may wait for a worker
         self.timeout = timeout  # how long one attempt may run, from dispatch
         self.retries = retries  # further attempts after the first one was lost
         self.queue = queue  # how many jobs may wait
+        self.open_queue = queue - queue // RESERVE  # of these, how many may be anybody's
         self.durable = durable  # jobs are kept on disk, and then `wait` does not end them
         self.backoff = backoff  # the pause before the second attempt; it doubles with each further one
         self.grace = (
@@ -82,6 +91,7 @@ class Policy:
         self.memo = memo  # the same request again gets the same answer, without a worker
         self.memo_ttl = memo_ttl  # for so long
         self.memo_bytes = memo_bytes  # as far as all its answers together fit in here
+        self.memo_scope = memo_scope  # who gets the same answer: all principals, or only the one that asked
         self.waking = WakePolicy() if waking is None else waking
         # Silent intervals after which a worker that holds a job is given up; 0: only if it is known to beat while busy.
         self.liveness_busy = liveness_busy

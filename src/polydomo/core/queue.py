@@ -1,20 +1,25 @@
-"""Queues that are fair between clients, with priorities and ageing.
+"""Queues that are fair between principals and between the clients of each, with priorities and ageing.
 
 A `FairQueue` is a rotation of client queues: each turn takes one job of the next client, so 10,000 waiting jobs of one
-client do not starve another's single one (MDP §Overall Topology: fairness SHOULD be). Jobs of another priority than 0
-are in a `PriorityBand`, a rotation of its own. Which band is next depends on priority and age: a job that has waited
-for `ageing` seconds counts like one of the next higher priority. The age of a band is that of its first job.
+client do not starve another's single one (MDP §Overall Topology: fairness SHOULD be). Each principal has a rotation of
+its own, its share, and the shares take turns: a principal with 1,000 clients gets no more than one with a single client.
+Nearly always only one principal waits. Its share is then the only one, and a job costs no more than without shares.
+
+Jobs of another priority than 0 are in a `PriorityBand`, a queue of its own. Which band is next depends on priority and
+age: a job that has waited for `ageing` seconds counts like one of the next higher priority. The age of a band is that
+of its first job.
 
 Queues know nothing of jobs but `QueueEntry`, and nothing of clients but `Submitter`.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from polydomo.core.policy import FOREVER
+from polydomo.core.principals import Principal
 from polydomo.core.timers import Timer
 
 
@@ -40,8 +45,9 @@ EntryT = TypeVar("EntryT", bound=QueueEntry)
 class Submitter(Timer):
     """A client as its queues see it."""
 
-    def __init__(self) -> None:
+    def __init__(self, principal: Principal) -> None:
         super().__init__()
+        self.principal = principal  # the owner of its jobs
         self.relay = False  # another broker, whose jobs are not passed on to a third
         self.queues: dict[FairQueue[Any], ClientQueue[Any]] = {}  # those in which it has waiting jobs
 
@@ -66,7 +72,11 @@ class FairQueue(Timer, Generic[EntryT]):
         self.ageing = ageing
         self.priority = priority
         self.client_queues: dict[Submitter, ClientQueue[EntryT]] = {}
+        # The clients of the principal whose turn it is; empty: no job waits in this ring.
         self.rotation: deque[ClientQueue[EntryT]] = deque()
+        self.principal: Principal | None = None  # whose they are
+        # The clients of the other principals, the next one first; none is empty.
+        self.others: OrderedDict[Principal, deque[ClientQueue[EntryT]]] = OrderedDict()
         self.waiting = 0  # with all bands
         self.bands: dict[int, PriorityBand[EntryT]] = {}  # those that have jobs
         self.uneven = False  # some jobs here have a wait of their own, so a later one may expire earlier
@@ -95,7 +105,10 @@ class FairQueue(Timer, Generic[EntryT]):
         queue = ring.client_queues.get(client)
         if queue is None:
             queue = ring._open(client)
-            ring.rotation.append(queue)
+            if ring.principal is client.principal:
+                ring.rotation.append(queue)
+            else:
+                ring._share_of(client.principal).append(queue)
         queue.jobs.append(job)
         self.waiting += 1
 
@@ -106,7 +119,8 @@ class FairQueue(Timer, Generic[EntryT]):
         if queue is None:
             queue = ring._open(client)
         else:
-            ring.rotation.remove(queue)
+            ring._take_out(queue)
+        ring._give_turn(client.principal)
         ring.rotation.appendleft(queue)
         queue.jobs.appendleft(job)
         self.waiting += 1
@@ -124,8 +138,10 @@ class FairQueue(Timer, Generic[EntryT]):
         else:
             rotation.popleft()
             self._close(queue)
-            if not rotation:
-                self.uneven = False
+        if self.others:
+            self._next_turn()
+        elif not rotation:
+            self.uneven = False
         self.waiting -= 1
         return job
 
@@ -136,7 +152,7 @@ class FairQueue(Timer, Generic[EntryT]):
         best: tuple[FairQueue[EntryT], ClientQueue[EntryT]] | None = None
         most = -FOREVER
         for ring in self.rings():
-            for queue in ring.rotation:
+            for queue in ring.in_turn():
                 if not queue.client.relay:
                     weight = ring._weight(queue.jobs[0], now)
                     if weight > most:
@@ -147,18 +163,20 @@ class FairQueue(Timer, Generic[EntryT]):
             return None
         ring, queue = best
         job = queue.jobs.popleft()
-        ring.rotation.remove(queue)
+        principal = queue.client.principal
+        ring._take_out(queue)
         if queue.jobs:
-            ring.rotation.append(queue)
+            ring._share_of(principal).append(queue)
         else:
             ring._close(queue)
+        ring._end_turn(principal)
         ring._left(1)
         return job
 
     def drop_client(self, client: Submitter) -> deque[EntryT]:
         """Take out all jobs that a client has in this ring."""
         queue = self.client_queues[client]
-        self.rotation.remove(queue)
+        self._take_out(queue)
         self._close(queue)
         self._left(len(queue.jobs))
         return queue.jobs
@@ -168,13 +186,19 @@ class FairQueue(Timer, Generic[EntryT]):
         queue = self.client_queues[client]
         queue.jobs.remove(job)
         if not queue.jobs:
-            self.rotation.remove(queue)
+            self._take_out(queue)
             self._close(queue)
         self._left(1)
 
     def rings(self) -> list[FairQueue[EntryT]]:
         """Return this queue and its bands."""
         return [self, *self.bands.values()]
+
+    def in_turn(self) -> list[ClientQueue[EntryT]]:
+        """Return the client queues of this ring: those of the share whose turn it is, then those of the others."""
+        if not self.others:
+            return list(self.rotation)
+        return [*self.rotation, *(queue for share in self.others.values() for queue in share)]
 
     def take_expired(self, now: float) -> list[EntryT]:
         """Take out all jobs that have waited too long."""
@@ -190,7 +214,7 @@ class FairQueue(Timer, Generic[EntryT]):
         """Return when the first waiting job expires. Only when `waiting` is not 0."""
         earliest = FOREVER
         for ring in self.rings():
-            for queue in ring.rotation:
+            for queue in ring.client_queues.values():
                 for job in queue.jobs:
                     earliest = min(earliest, job.expires)
                     if not job.attempt and not job.tracked and not ring.uneven:
@@ -199,14 +223,14 @@ class FairQueue(Timer, Generic[EntryT]):
 
     def shorten(self, latest: float) -> None:
         """Let no plain job wait beyond `latest`. So jobs stay in the order of their expiry if the wait gets shorter."""
-        for queue in self.rotation:
+        for queue in self.client_queues.values():
             for job in queue.jobs:
                 if not job.tracked:
                     job.expires = min(job.expires, latest)
 
     def jobs(self) -> list[EntryT]:
         """Return all waiting jobs."""
-        return [job for ring in self.rings() for queue in ring.rotation for job in queue.jobs]
+        return [job for ring in self.rings() for queue in ring.in_turn() for job in queue.jobs]
 
     def _next(self) -> EntryT:
         """Take out the next job of this ring."""
@@ -217,6 +241,8 @@ class FairQueue(Timer, Generic[EntryT]):
         else:
             self.rotation.popleft()
             self._close(queue)
+        if self.others:
+            self._next_turn()
         self._left(1)
         return job
 
@@ -248,7 +274,7 @@ class FairQueue(Timer, Generic[EntryT]):
 
     def _take_expired(self, now: float) -> list[EntryT]:
         expired: list[EntryT] = []
-        for queue in list(self.rotation):
+        for queue in self.in_turn():
             jobs = queue.jobs
             kept: list[EntryT] = []
             # Jobs are in order of arrival, so the first that has time left ends the search. But jobs that came back to
@@ -263,9 +289,59 @@ class FairQueue(Timer, Generic[EntryT]):
                     break
             jobs.extendleft(reversed(kept))
             if not jobs:
-                self.rotation.remove(queue)
+                self._take_out(queue)
                 self._close(queue)
         return expired
+
+    def _next_turn(self) -> None:
+        """Give the next share its turn; the one that had it comes last. Only when there are others."""
+        principal, rotation = self.others.popitem(False)
+        if self.rotation and self.principal is not None:
+            self.others[self.principal] = self.rotation
+        self.principal = principal
+        self.rotation = rotation
+
+    def _end_turn(self, principal: Principal) -> None:
+        """Let the share of a principal come last whose job was taken out of turn."""
+        if principal in self.others:
+            self.others.move_to_end(principal)
+        elif self.others:
+            self._next_turn()
+
+    def _give_turn(self, principal: Principal) -> None:
+        """Give a principal's share its turn; the one that had it is next."""
+        if self.principal is principal:
+            return
+        rotation = self.others.pop(principal, None)
+        if self.rotation and self.principal is not None:
+            self.others[self.principal] = self.rotation
+            self.others.move_to_end(self.principal, False)
+        self.principal = principal
+        self.rotation = deque() if rotation is None else rotation
+
+    def _share_of(self, principal: Principal) -> deque[ClientQueue[EntryT]]:
+        """Return the clients of a principal's share, which is new and comes last if it has none yet."""
+        if not self.rotation:
+            self.principal = principal
+        if self.principal is principal:
+            return self.rotation
+        share = self.others.get(principal)
+        if share is None:
+            share = self.others[principal] = deque()
+        return share
+
+    def _take_out(self, queue: ClientQueue[EntryT]) -> None:
+        """Take a client's queue out of its share."""
+        principal = queue.client.principal
+        share = self.others.get(principal)
+        if share is not None:
+            share.remove(queue)
+            if not share:
+                del self.others[principal]
+            return
+        self.rotation.remove(queue)
+        if not self.rotation and self.others:
+            self._next_turn()
 
     def _open(self, client: Submitter) -> ClientQueue[EntryT]:
         queue: ClientQueue[EntryT] = ClientQueue(client)

@@ -349,4 +349,4 @@ def expiry_pause(queue: FairQueue[Job]) -> float:
     Each look goes through all clients that wait there, so jobs of many clients that expire one by one must be taken out
     in batches.
     """
-    return 0.05 + 0.00002 * len(queue.rotation)
+    return 0.05 + 0.00002 * len(queue.client_queues)

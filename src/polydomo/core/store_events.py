@@ -107,7 +107,7 @@ class StoreEvents:
         now = self._tracking.clock.now
         job = TrackedJob(accounting.numbered, client, service, body, envelope, now, options, uid, submitted)
         accounting.resumed(job)
-        accounting.memory += TRACKED_COST
+        accounting.take(client.principal, TRACKED_COST)
         job.accepted = True
         job.restored = True
         job.durable = True

@@ -85,6 +85,7 @@ class TrackedJob(Job):
         "queue",
         "ready",
         "repeats",
+        "request",
         "resource",
         "restored",
         "result",
@@ -115,6 +116,7 @@ class TrackedJob(Job):
         self.uid = uid  # by which the job is known outside, and after a restart
         self.user_named = bool(options.uid)  # its client gave it this id, and will ask for it by that
         self.key = options.key
+        self.request = b""  # a digest of what was asked, if it has a key: forwarding changes the body
         self.ready = submitted + options.delay
         self.deadline = submitted + options.deadline
         self.priority = options.priority

@@ -80,11 +80,13 @@ class Tracking(JobHooks):
         policy = service.policy
         job.durable = self.store is not None and not policy.volatile and (options.durable or policy.durable)
         job.attempt_timeout = attempt_timeout
-        if denial is not None or accounting.is_full_for(service, options.target is not None):
+        if denial is None and job.durable:
+            denial = accounting.why_not_stored(job)
+        if denial is not None or accounting.is_full_for(job, options.target is not None):
             accounting.refuse(job, denial)
             return None
         accounting.began(job)
-        accounting.memory += TRACKED_COST
+        accounting.take(client.principal, TRACKED_COST)
         accounting.undecided += 1  # until `accept`, or its end
         if job.timeout > 0:
             job.attempt_timeout = job.timeout
@@ -236,7 +238,7 @@ class Tracking(JobHooks):
         options = Options(priority=whole.priority, timeout=whole.timeout, wait=whole.own_wait)
         part = self.stand_in(whole, client, service, whole.body, options)
         part.size = 0  # the body is the whole's
-        self.accounting.memory += JOB_COST + TRACKED_COST
+        self.accounting.take(client.principal, JOB_COST + TRACKED_COST)
         part.accepted = True  # as the whole was
         part.parent = whole
         part.part = index

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from polydomo.core import failure as reasons
 from polydomo.core.failure import Failure
 from polydomo.core.model import Service, Worker, WorkerPort
+from polydomo.core.names import printable
 from polydomo.core.policy import Heartbeat
 from polydomo.core.principals import SERVE, Principal
 from polydomo.core.scheduler import OVERRUN, WORKER_LOST
 from polydomo.core.tracking import Tracking
+
+# Begins the reason of which a worker that is denied its service is told; the SDK looks for it.
+DENIED_WORKER: Final = f"{reasons.DENIED}: "
 
 
 class Workers:
@@ -46,6 +51,14 @@ class Workers:
         return worker.internal or (
             self._services.may_add(name) and self._principals.may(worker.principal, SERVE, name, worker.name)
         )
+
+    def why_refused(self, worker: Worker, name: bytes) -> str:
+        """Return why `worker` may not offer a service: it is denied, or nobody may."""
+        if not self._services.may_add(name) or self._principals.allows(
+            worker.principal, SERVE, name, worker.name
+        ):
+            return "a name that workers may not register"
+        return f"{DENIED_WORKER}{worker.principal.name} may not serve {printable(name)}"
 
     def register(self, worker: Worker, name: bytes) -> bool:
         """Let `worker` offer the service `name`, and give it what waits there. False: it may not."""
@@ -102,6 +115,17 @@ class Workers:
                 for job in self._scheduler.pinned_to(service, worker.name):
                     self._tracking.cancel(job, Failure(reasons.WORKER_GONE, "the worker it was for is gone"))
             self._services.drop_if_unused(service)
+
+    def dismiss_denied(self) -> None:
+        """Remove the workers that may no longer offer one of their services. They may register for the others again."""
+        denied = [worker for worker in self.known if not all(self._may_still(worker))]
+        for worker in denied:
+            for service in worker.services:
+                service.idle.pop(worker, None)  # requeued jobs must not go to a worker that leaves next
+        for worker in denied:
+            reason = f"{DENIED_WORKER}{worker.principal.name} may not serve this any more"
+            worker.port.dismiss(reason)
+            self.leave(worker, reason)
 
     def seen(self, worker: Worker) -> None:
         """Note a sign of life that is no reply.
@@ -164,6 +188,13 @@ class Workers:
         for job in worker.running.values():
             due = min(due, job.attempt_deadline)
         self._timers.set(worker, due)
+
+    def _may_still(self, worker: Worker) -> list[bool]:
+        """Return for each service of a worker whether the worker may offer it."""
+        return [
+            worker.internal or self._principals.may(worker.principal, SERVE, service.name, worker.name)
+            for service in worker.services
+        ]
 
     def _part(self, worker: Worker, service: Service) -> None:
         del service.workers[worker]

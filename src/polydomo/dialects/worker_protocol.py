@@ -16,6 +16,7 @@ class WorkerProtocol(ABC):
         self.interval = interval
         self.liveness = liveness
         self.closed = False  # nothing more may be sent
+        self.farewell = ""  # the reason that the broker gave, if it did, when it ended the conversation
         self.lost = False  # the broker was silent for too long
         self.due = 0.0  # time of the next `tick`
         self._out: list[bytes] = []

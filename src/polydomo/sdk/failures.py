@@ -14,7 +14,7 @@ import msgspec
 
 from polydomo.core import failure as reasons
 from polydomo.dialects.native_failure import MARK_HEAD
-from polydomo.errors import JobFailed, PolydomoError, Refused, WorkerError, encodable
+from polydomo.errors import Denied, JobFailed, PolydomoError, Refused, WorkerError, encodable
 from polydomo.redaction import mask
 from polydomo.wire.frames import frame, split
 
@@ -28,7 +28,10 @@ REFUSALS: Final = frozenset(
         reasons.TOO_MANY_SERVICES,
         reasons.STORE,
         reasons.DUPLICATE,
+        reasons.KEY_REUSED,
         reasons.BAD_TARGET,
+        reasons.QUOTA,
+        reasons.DENIED,
     }
 )
 
@@ -36,6 +39,8 @@ HINTS: Final = {
     reasons.EXPIRED: "does any worker offer the service? 'polydomo services ls' shows it",
     reasons.EXHAUSTED: "look at the workers: they were lost, or took longer than the service's timeout",
     reasons.QUEUE_FULL: "send less at once, or raise the service's queue",
+    reasons.QUOTA: "send less at once, or raise the principal's quota",
+    reasons.KEY_REUSED: "give each request a key of its own",
     reasons.DRAINING: "give the client a second endpoint to go on with",
 }
 
@@ -65,6 +70,8 @@ def read(body: bytes) -> FailureInfo:
 
 def error_of(info: FailureInfo, service: str) -> PolydomoError:
     """Return the error to raise to the caller."""
+    if info.reason == reasons.DENIED:
+        return Denied(info.message)
     hint = HINTS.get(info.reason, "")
     if info.reason in REFUSALS:
         return Refused(f"{service}: {info.message} [{info.reason}]", hint=hint)

@@ -45,7 +45,7 @@ from polydomo.dialects.memo.worker import MemoWorkerProtocol
 from polydomo.dialects.nfp.worker import NfpWorkerProtocol
 from polydomo.dialects.session import SLOTS_PROPERTY
 from polydomo.dialects.worker_protocol import WorkerProtocol
-from polydomo.errors import ConfigError, NameTaken
+from polydomo.errors import ConfigError, Denied, NameTaken
 from polydomo.sdk import codecs, failures, inprocess
 from polydomo.sdk.background_loop import new_loop
 from polydomo.sdk.channel import service_name
@@ -249,10 +249,10 @@ class Worker:
                 for session in self._sessions:
                     group.create_task(session.run())
         except BaseExceptionGroup as errors:
-            taken, others = errors.split(NameTaken)
-            if taken is None or others is not None:
+            known, others = errors.split((NameTaken, Denied))
+            if known is None or others is not None:
                 raise
-            raise taken.exceptions[0] from None
+            raise known.exceptions[0] from None
         finally:
             selector.close()
             if self._grace_timer is not None:

@@ -110,7 +110,7 @@ class WorkerConnection:
             self._confirmed = asyncio.get_running_loop().create_future()
             await self._confirmed
         await transport.settled()
-        if isinstance(protocol, DcpWorkerProtocol) and not protocol.confirmed:
+        if isinstance(protocol, DcpWorkerProtocol) and not protocol.confirmed and not self.over.done():
             await self._wait_for_confirmation(protocol)
 
     @property
@@ -204,7 +204,7 @@ class WorkerConnection:
             release(self._confirmed)
         if protocol.closed:
             self.dismissed = True
-            reason = protocol.farewell if isinstance(protocol, NfpWorkerProtocol) else ""
+            reason = protocol.farewell
             self._end(f"the broker said DISCONNECT{': ' if reason else ''}{reason}")
         elif protocol.lost:
             self._end(f"the broker was silent for {protocol.interval * protocol.liveness:g} s")

@@ -19,8 +19,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
+from polydomo.core.workers import DENIED_WORKER
 from polydomo.dialects.session import NAME_TAKEN
 from polydomo.dialects.worker_protocol import WorkerProtocol
+from polydomo.errors import Denied
 from polydomo.sdk.failover import Backoff, EndpointSelector
 from polydomo.sdk.transport import PeerTransport
 from polydomo.sdk.worker_connection import ReplySink, WorkerConnection, WorkerRequest
@@ -58,6 +60,7 @@ class WorkerSession(ABC):
         self._name = settings.name
         self._jobs: dict[asyncio.Task[None], WorkerConnection | None] = {}
         self._stopping = False
+        self._was_registered = False
 
     @abstractmethod
     async def run(self) -> None:
@@ -77,6 +80,15 @@ class WorkerSession(ABC):
     @abstractmethod
     def _disconnect(self) -> None:
         """Disconnect after the last job of a stopping worker."""
+
+    def _check_denied(self, reason: str) -> None:
+        """Raise Denied if the broker refuses what the worker offers.
+
+        A worker that was registered before tries again: the operator may take a change of the roles back.
+        """
+        _, denied, message = reason.partition(DENIED_WORKER)
+        if denied and not self._was_registered:
+            raise Denied(message)
 
     def _start_job(
         self, work: Coroutine[Any, Any, None], connection: WorkerConnection | None
@@ -162,6 +174,7 @@ class SingleBrokerSession(WorkerSession):
             await connection.begin(transport, self._make_protocol(transport))
             if not connection.over.done():
                 self._begun(connection)
+                self._was_registered = True
                 self._name.accepted()
                 self.registered.set()
                 self._log.registered(self, transport.address)
@@ -179,6 +192,7 @@ class SingleBrokerSession(WorkerSession):
             self._log.moving(self)
         elif not self._stopping:
             reason = connection.over.result()
+            self._check_denied(reason)
             self._log.lost(self, transport.address, reason)
             if NAME_TAKEN in reason:
                 self._name.refused(self.clock.time())

@@ -7,6 +7,7 @@ not reported: the manager gives the job to another worker.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from polydomo.dialects.session import NAME_TAKEN
 from polydomo.dialects.wmp.messages import CANCELLED as STATUS_CANCELLED
 from polydomo.dialects.wmp.messages import FAILED as STATUS_FAILED
 from polydomo.dialects.wmp.worker import WmpRequest, WmpWorkerProtocol
-from polydomo.errors import JobFailed, NameTaken
+from polydomo.errors import Denied, JobFailed, NameTaken
 from polydomo.sdk import failures
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.failures import FailureInfo
@@ -28,6 +29,8 @@ from polydomo.sdk.wmp_driver import WmpDriver
 from polydomo.sdk.worker_connection import RunningJob
 from polydomo.sdk.worker_session import SessionSettings, WorkerSession
 from polydomo.wire.frames import Message
+
+log = logging.getLogger("polydomo.sdk")
 
 
 class WmpJob(RunningJob):
@@ -78,7 +81,7 @@ class WmpWorkerSession(WorkerSession, ConnectionOwner):
         self._driver = WmpDriver(self._protocol, self._connections.dealers, self.clock)
         self._wmp_jobs: dict[bytes, WmpJob] = {}
         self._over = asyncio.Event()
-        self._error: NameTaken | None = None
+        self._error: NameTaken | Denied | None = None
 
     async def run(self) -> None:
         self._connections.open()
@@ -115,6 +118,9 @@ class WmpWorkerSession(WorkerSession, ConnectionOwner):
         self.drive(lambda protocol, now: protocol.connected(number, now))
 
     def on_settled(self, number: int) -> None:
+        if self._error is not None:
+            return
+        self._was_registered = True
         self.registered.set()
         self._log.registered(number, self._selector.addresses[number])
 
@@ -132,13 +138,15 @@ class WmpWorkerSession(WorkerSession, ConnectionOwner):
         try:
             self._name.refused(self.clock.time())
         except NameTaken as error:
-            self._error = error
-            self._over.set()
+            self._fail(error)
         self.identity = self._name.name.encode()
 
     def on_message(self, number: int, message: Message) -> None:
         request = self._protocol.receive(number, message, self.clock.time())
         self._driver.flush()
+        if self._protocol.refusal:
+            refusal, self._protocol.refusal = self._protocol.refusal, ""
+            self._refused(number, refusal)
         if request is None:
             return
         if request.cancelled:
@@ -146,6 +154,18 @@ class WmpWorkerSession(WorkerSession, ConnectionOwner):
             return
         job = self._wmp_jobs[request.address] = WmpJob(self, request, self._selector.addresses[number])
         job.task = self._start_job(self._run_job(job), None)
+
+    def _refused(self, number: int, reason: str) -> None:
+        """Log that a manager refuses one of the services, or end the worker."""
+        log.warning("%s refuses a service: %s", self._selector.addresses[number], reason)
+        try:
+            self._check_denied(reason)
+        except Denied as error:
+            self._fail(error)
+
+    def _fail(self, error: NameTaken | Denied) -> None:
+        self._error = error
+        self._over.set()
 
     async def _run_job(self, job: WmpJob) -> None:
         try:

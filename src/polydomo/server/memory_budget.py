@@ -88,4 +88,4 @@ class MemoryBudget:
             )
 
     def _leave_to_jobs(self) -> None:
-        self._broker.accounting.memory_limit = self.limit - max(self.transit, self._reserve)
+        self._broker.accounting.limit_memory(self.limit - max(self.transit, self._reserve))

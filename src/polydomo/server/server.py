@@ -21,6 +21,7 @@ from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
 from polydomo.server import config, job_tasks, scan_tasks, tracebacks
 from polydomo.server.admission import Admission
+from polydomo.server.authorization import Authorization, log_start
 from polydomo.server.builtin_services import BuiltinServices
 from polydomo.server.clock import ServerClock
 from polydomo.server.descriptors import Descriptors
@@ -105,6 +106,8 @@ class BrokerServer:
         self.builtin_services = BuiltinServices(self)
         self.ledger = LedgerService(self)
         self.peer_log = PeerLog(self.ledger.denied)
+        self.authorization = Authorization(self.broker, self.peer_log.add_denial)
+        self.authorization.configure(settings)
         self.store: Store | None = None
         self.value_store: Store  # the same; a store in memory if nothing is kept on disk
         self.store_watch: StoreWatch | None = None
@@ -126,6 +129,7 @@ class BrokerServer:
         self.management.call_later = lambda step: self.loop.call_soon(self.run, step)
         if self.settings.security.curve == "on":
             self.security = PeerSecurity(self.settings)
+        log_start(self.settings)
         await self._open_store()
         try:
             self.ledger.start()
@@ -180,6 +184,7 @@ class BrokerServer:
         self.nng.configure(settings)
         if self.security is not None:
             self.security.configure(settings)
+        self.authorization.configure(settings)
         self.builtin_services.reload(settings)
         log.info("settings reloaded", services=len(settings.services))
 
@@ -355,6 +360,7 @@ class BrokerServer:
     def _show_broker(self) -> dict[str, Any]:
         """Return the catalogue's `show_broker` with the state of the server's parts."""
         shown = self.management.show_broker() | {"zmq": list(self.zmq.bound), "events": self.events.show()}
+        shown["roles"] = self.authorization.show()
         shown["memory_budget"] = self.budget.show()
         if self.nng.bound:
             shown["nng"] = self.nng.show()

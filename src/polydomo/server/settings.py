@@ -13,6 +13,8 @@ import msgspec
 from polydomo.core.names import parse_name
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy, WakePolicy
 from polydomo.errors import ConfigError
+from polydomo.server.section import Section, Setting, count, flag, listeners, seconds, size
+from polydomo.server.security_settings import OidcSection, QuotaSection, RoleSection, SecuritySection
 from polydomo.wire.zmtp.connection import ConnectionLimits
 
 MIB = 1024 * 1024
@@ -22,51 +24,6 @@ AUTO = "auto"
 
 # Prefix of the settings that make up a `WakePolicy`.
 WAKE = "wake_"
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """Description of a setting.
-
-    With `restart` a reload does not change it. With `secret` the value may contain a password or a key, which is masked
-    wherever it is shown (`polydomo.redaction`).
-    """
-
-    doc: str
-    unit: str = "text"
-    least: float = 0  # lower bound of a number
-    above: bool = False  # the bound itself is not allowed
-    endless: bool = False  # the duration may be infinite
-    restart: bool = False
-    secret: bool = False
-
-
-def flag(doc: str) -> Setting:
-    """Describe a truth value."""
-    return Setting(doc, "flag")
-
-
-def listeners(doc: str, unit: str = "endpoint") -> Setting:
-    """Describe the endpoints or addresses that peers of one kind connect to."""
-    return Setting(doc, unit, restart=True)
-
-
-def seconds(doc: str, *, zero: bool = False, endless: bool = False) -> Setting:
-    """Describe a duration above 0, with `zero` from 0 on, with `endless` possibly infinite."""
-    return Setting(doc, "duration", above=not zero, endless=endless)
-
-
-def count(doc: str, ge: int = 1, *, restart: bool = False) -> Setting:
-    """Describe a whole number of at least `ge`."""
-    return Setting(doc, "count", ge, restart=restart)
-
-
-def size(doc: str) -> Setting:
-    """Describe a number of bytes."""
-    return Setting(doc, "size", 1)
-
-
-class Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Table of the configuration file. An unknown name is an error."""
 
 
 class BrokerSection(Section):
@@ -153,51 +110,6 @@ class ZmqSection(Section):
         ),
     ] = "takeover"
     ping: Annotated[float, seconds("silence after which a peer is pinged; 0: never", zero=True)] = 30.0
-
-
-class SecuritySection(Section):
-    """Keys of ZeroMQ peers."""
-
-    curve: Annotated[
-        Literal["off", "on"],
-        Setting(
-            "on: all ZeroMQ listeners and the events endpoints require CURVE and an accepted key",
-            restart=True,
-        ),
-    ] = "off"
-    keys: Annotated[
-        str, Setting("folder of the keys; empty: the folder `keys` in broker.data", restart=True)
-    ] = ""
-    auto_accept: Annotated[bool, flag("accept unknown keys at once, for tests and labs")] = False
-    pending_keys: Annotated[
-        int, count("keys that wait for approval; beyond that the oldest one is removed")
-    ] = 100
-
-
-class OidcSection(Section):
-    """OpenID provider whose tokens (JWT) are accepted over HTTP; needs the extra `oidc`."""
-
-    issuer: Annotated[
-        str, Setting("the provider, as its tokens name it: https://…; empty: none", restart=True)
-    ] = ""
-    audience: Annotated[str, Setting("what tokens must be for: this broker's name there", restart=True)] = ""
-    algorithms: Annotated[list[str], Setting("allowed signatures", unit="algorithm", restart=True)] = (
-        msgspec.field(default_factory=lambda: ["RS256"])
-    )
-    keys: Annotated[
-        str,
-        Setting(
-            "file or URL of the provider's public keys (JWKS); empty: as its discovery document says",
-            restart=True,
-        ),
-    ] = ""
-    claim: Annotated[str, Setting("claim whose value names the principal, as oidc:VALUE", restart=True)] = (
-        "sub"
-    )
-    leeway: Annotated[
-        float,
-        Setting("by how much the provider's clock may differ", "duration", restart=True),
-    ] = 30.0
 
 
 class NfpSection(Section):
@@ -293,6 +205,12 @@ class ServiceSection(Section):
     memo: Annotated[bool | None, flag("memoise answers: repeat the answer to an equal request")] = None
     memo_ttl: Annotated[float | None, seconds("how long a memoised answer is valid", endless=True)] = None
     memo_bytes: Annotated[int | None, size("total size of the service's memoised answers")] = None
+    memo_scope: Annotated[
+        Literal["shared", "principal"] | None,
+        Setting(
+            "shared: all principals that may call the service get the same memoised answers; principal: each has its own"
+        ),
+    ] = None
     wake_rule: Annotated[
         Literal["idle", "least-loaded", "weighted"] | None,
         Setting(
@@ -428,6 +346,9 @@ class Settings(Section):
     zmq: ZmqSection = msgspec.field(default_factory=ZmqSection)
     security: SecuritySection = msgspec.field(default_factory=SecuritySection)
     oidc: OidcSection = msgspec.field(default_factory=OidcSection)
+    roles: dict[str, RoleSection] = {}
+    principals: dict[str, list[str]] = {}
+    quotas: dict[str, QuotaSection] = {}
     nfp: NfpSection = msgspec.field(default_factory=NfpSection)
     memodb: MemodbSection = msgspec.field(default_factory=MemodbSection)
     http: HttpSection = msgspec.field(default_factory=HttpSection)
@@ -458,6 +379,16 @@ class Settings(Section):
         if self.security.keys:
             return self.security.keys
         return "" if self.broker.data in ("", AUTO) else f"{self.broker.data}/keys"
+
+    def authenticates(self) -> bool:
+        """Return whether peers can prove who they are at one listener at least."""
+        return self.security.curve == "on" or bool(self.oidc.issuer)
+
+    def roles_apply(self) -> bool:
+        """Return whether what no role grants is denied."""
+        if self.security.roles == "auto":
+            return self.authenticates() or bool(self.principals)
+        return self.security.roles == "on"
 
     def bounds(self) -> BrokerLimits:
         """Return the limits of the core."""

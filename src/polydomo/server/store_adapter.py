@@ -10,6 +10,7 @@ from functools import partial
 from polydomo.core import failure as reasons
 from polydomo.core.broker import Broker
 from polydomo.core.failure import Failure
+from polydomo.core.features.dedup import key_reused
 from polydomo.core.model import Client
 from polydomo.core.pieces import Piece, pack
 from polydomo.core.policy import FOREVER
@@ -188,6 +189,8 @@ class StoreAdapter(JobStorePort):
         if record.state != DONE:  # the earlier job has no answer: the key counts as new
             self.store.update(record.id, JobChange(release_key=True))
             return None
+        if record.body != job.body:
+            return JobResult(job.uid, b"", b"", None, key_reused(), False)
         if job.user_named and job.uid != record.id:
             # The client chose another id for the same job: the id must find the record after a restart, too.
             await confirmed(lambda done: self.store.alias(record.id, job.uid, done))

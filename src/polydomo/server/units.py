@@ -51,6 +51,11 @@ def parse_count(value: object) -> int:
     return int(number)
 
 
+def parse_number(value: object) -> float:
+    """Return a number; raise ValueError if the value is none."""
+    return float(_number(float(value) if isinstance(value, str) else value))
+
+
 def parse_flag(value: object) -> bool:
     """Return a truth value, also from the words used in environment variables."""
     if isinstance(value, bool):

@@ -206,7 +206,7 @@ class ManagementService:
             yield None
             for line in service.queues():
                 for ring in line.rings():
-                    for lane in list(ring.rotation):
+                    for lane in ring.in_turn():
                         yield from list(lane.jobs)
         for worker in list(broker.workers):
             yield from list(worker.running.values())

@@ -18,7 +18,7 @@ from polydomo.security.provider_keys import KeysUnavailable, ProviderKeys
 from polydomo.security.token_text import BEARER
 from polydomo.security.tokens import TokenChecker, TokenFolder, TokenRefused
 from polydomo.server.log import Log
-from polydomo.server.settings import OidcSection
+from polydomo.server.security_settings import OidcSection
 from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.connection import SCOPE, HttpConnection
 

@@ -64,8 +64,7 @@ class WebClient(ClientPort):
         pending = PendingJob(self, options.uid)
         self.used = self.loop.time()
         if self.full:
-            message = f"this client has {self.core.jobs} unfinished jobs; wait until some have ended"
-            pending.end(JobResult(options.uid, service, b"", None, Failure(TOO_MANY, message), False))
+            pending.end(JobResult(options.uid, service, b"", None, self._why_full(), False))
             return pending
         self._submitting = pending
         job = self.broker.submit(self.core, service, body, b"", options)
@@ -176,6 +175,15 @@ class WebClient(ClientPort):
 
     def go_on(self, held: bool) -> None:
         self._set_room(full=self.full and held, stalled=False)
+
+    def _why_full(self) -> Failure:
+        core = self.core
+        if core.throttled:
+            principal = core.principal.name
+            return Failure(
+                reasons.QUOTA, f"{principal} has nearly reached its quota; wait until some jobs have ended"
+            )
+        return Failure(TOO_MANY, f"this client has {core.jobs} unfinished jobs; wait until some have ended")
 
     def _set_room(self, *, full: bool, stalled: bool) -> None:
         self.full = full

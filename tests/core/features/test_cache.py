@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from polydomo.core import failure as reasons
-from polydomo.core.features.cache import ENTRY, Memo, unpacked
+from polydomo.core.features.cache import ENTRY, Memo, digest_of, unpacked
 from polydomo.core.model import Job
 from polydomo.core.policy import Policy
 from polydomo.core.states import DONE, REMEMBERING
@@ -247,9 +247,9 @@ def test_what_is_forgotten_while_it_is_under_way_is_not_kept(bench: Bench) -> No
 
 
 def test_keys_and_memos_go_together(bench: Bench) -> None:
-    """What a key says comes first: the same key is the same job, whatever it asks."""
+    """What a key says comes first: it means one job, although others may ask the same."""
     client, worker = bench.client(), bench.worker(b"memo")
-    for key, body in ((b"k1", b"q"), (b"k1", b"other"), (b"k2", b"q")):
+    for key, body in ((b"k1", b"q"), (b"k1", b"q"), (b"k2", b"q")):
         bench.broker.submit(client.core, b"memo", body, b"", Options(key=key))
     assert len(worker.jobs) == 1
     worker.answer(b"a")
@@ -381,3 +381,43 @@ def test_watching_a_job_of_somebody_else(bench: Bench) -> None:
     assert watcher.heard == [("partial", watching.id, b"p"), ("final", watching.id, b"a")]
     assert gone.client.port.heard == []  # type: ignore[attr-defined]
     over(bench)
+
+
+def test_principals_share_answers_unless_they_are_kept_apart(bench: Bench) -> None:
+    bench.broker.services.policies[b"apart"] = Policy(memo=True, memo_scope="principal")
+    for service, runs in ((b"memo", 1), (b"apart", 2)):
+        worker = bench.worker(service)
+        clients = [bench.client(principal=name) for name in ("one", "two", "one")]
+        for client in clients:
+            client.ask(service, b"2+2")
+            while worker.holds:
+                worker.answer(b"4")
+        assert [client.finals() for client in clients] == [[b"4"]] * 3
+        assert len(worker.jobs) == runs
+
+
+def test_requests_of_two_principals_at_once_are_two_where_answers_are_kept_apart(bench: Bench) -> None:
+    bench.broker.services.policies[b"apart"] = Policy(memo=True, memo_scope="principal")
+    worker = bench.worker(b"apart")
+    one, two = bench.client(principal="one"), bench.client(principal="two")
+    one.ask(b"apart", b"2+2")
+    two.ask(b"apart", b"2+2")
+    worker.answer(b"for one")
+    worker.answer(b"for two")
+    assert (one.finals(), two.finals()) == ([b"for one"], [b"for two"])
+
+
+def test_forgetting_a_request_forgets_it_for_every_principal(bench: Bench) -> None:
+    bench.broker.services.policies[b"apart"] = Policy(memo=True, memo_scope="principal")
+    worker = bench.worker(b"apart")
+    for name in ("one", "two"):
+        bench.client(principal=name).ask(b"apart", b"2+2")
+        worker.answer(b"4")
+    assert bench.broker.control.forget_results(b"apart", b"2+2") == 2
+    bench.client(principal="one").ask(b"apart", b"2+2")
+    assert len(worker.jobs) == 3
+
+
+def test_no_body_of_one_principal_looks_like_another_principals() -> None:
+    digests = {digest_of(b"ab"), digest_of(b"b", "a"), digest_of(b"", "ab"), digest_of(b"\0\0\0\1ab")}
+    assert len(digests) == 4

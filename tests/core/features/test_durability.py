@@ -11,6 +11,7 @@ from polydomo.core.policy import Policy
 from polydomo.core.principals import ANONYMOUS
 from polydomo.core.tracked_job import Options
 from tests.support.core import Bench, FakeClient, QuietKeeper, check_empty
+from tests.support.invariants import check
 
 
 class FakeKeeper(QuietKeeper):
@@ -233,6 +234,44 @@ def test_same_key_later_is_answered_from_the_store(bench: Bench, keeper: FakeKee
     assert worker.jobs == []
     worker.leave()
     check_empty(bench.broker)
+
+
+def test_same_key_with_another_body_is_refused_while_the_first_is_under_way(
+    bench: Bench, keeper: FakeKeeper
+) -> None:
+    worker, client, other = bench.worker(b"safe"), bench.client(), bench.client()
+    client.ask(b"safe", b"one", options=Options(key=b"k"))
+    other.ask(b"safe", b"two", options=Options(key=b"k"))
+    assert other.reasons() == ["key-reused"]
+    keeper.commit()
+    assert worker.bodies == [b"one"]
+    other.ask(b"safe", b"one", options=Options(key=b"k"))
+    worker.answer(b"42")
+    keeper.commit()
+    assert client.finals() == other.finals() == [b"42"]
+    assert bench.broker.accounting.totals.refused == 1
+    check(bench.broker)
+
+
+def test_a_request_is_compared_with_what_was_asked_not_with_what_it_became(bench: Bench) -> None:
+    worker, client, other = bench.worker(b"first"), bench.client(), bench.client()
+    client.ask(b"first", b"asked", options=Options(key=b"k"))
+    worker.forward(b"second", b"passed on")
+    other.ask(b"first", b"passed on", options=Options(key=b"k"))
+    assert other.reasons() == ["key-reused"]
+    other.ask(b"first", b"asked", options=Options(key=b"k"))
+    bench.worker(b"second").answer(b"42")
+    assert other.finals() == [b"42"]
+
+
+def test_the_same_key_of_two_principals_is_two_jobs(bench: Bench) -> None:
+    worker = bench.worker(b"plain")
+    one, two = bench.client(principal="one"), bench.client(principal="two")
+    one.ask(b"plain", b"of one", options=Options(key=b"order-4711"))
+    two.ask(b"plain", b"of two", options=Options(key=b"order-4711"))
+    worker.answer(b"for one")
+    worker.answer(b"for two")
+    assert (one.finals(), two.finals()) == ([b"for one"], [b"for two"])
 
 
 def test_keys_of_different_services_have_nothing_to_do_with_each_other(

@@ -15,7 +15,7 @@ from tests.support.norfab import PATIENCE, Client, Worker
 @pytest.mark.peers
 @pytest.mark.slow
 def test_norfab_peers_get_in_with_the_keys_that_they_make(tmp_path: Path) -> None:
-    with BrokerProcess("--set", "security.curve=on") as broker:
+    with BrokerProcess("--set", "security.curve=on", "--set", "security.roles=off") as broker:
         folder = KeyFolder(broker.data / "keys")
         key = encode_key(folder.open().public)
         worker = Worker(broker.endpoint, "lab", "lab-1", tmp_path, key)

@@ -13,7 +13,7 @@ from polydomo.cli.config import ConfigFile, load, parse_set
 from polydomo.cli.option_groups import OptionGroup, SettingOption
 from polydomo.cli.spark.session import ProgressBar, need_spark, spark_session
 from polydomo.errors import ConfigError
-from polydomo.server import config
+from polydomo.server import setting_keys
 from polydomo.server.config import Flag
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class SparkRun:
         for flag in map(parse_set, sets or []):
             several.setdefault(flag.key, []).append(flag)
         for key, same in several.items():
-            if key in config.KEYS and config.KEYS[key].many:
+            if key in setting_keys.KEYS and setting_keys.KEYS[key].many:
                 flags.append(same[-1]._replace(value=[flag.value for flag in same]))
             else:
                 flags.append(same[-1])

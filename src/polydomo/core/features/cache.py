@@ -1,6 +1,6 @@
 """Memoised services: the same request again gets the same result, without a worker.
 
-Requests are the same if their bodies are. Of those that are under way at once one goes to a worker (it *leads*), the
+Requests are the same if their bodies are, and their principals where results are kept apart (`Policy.memo_scope`). Of those that are under way at once one goes to a worker (it *leads*), the
 others wait for its result. Results are kept in memory, and by the store if there is one, for the service's `memo_ttl`
 and within its `memo_bytes`. Failures are not kept: jobs that waited for one share it, unless it concerned only the
 leader's client (cancelled, out of time); then the next one leads. Results in several pieces are not kept either.
@@ -17,6 +17,7 @@ from polydomo.core import failure as reasons
 from polydomo.core.failure import Failure
 from polydomo.core.features.feature import PASS, TAKEN, Feature
 from polydomo.core.model import Job, Service
+from polydomo.core.policy import PRINCIPAL
 from polydomo.core.states import REMEMBER, REMEMBERING
 from polydomo.core.tracked_job import TrackedJob, is_durable
 from polydomo.core.tracking import Tracking
@@ -238,10 +239,16 @@ class Cache(Feature):
 
     def on_restore(self, job: TrackedJob) -> None:
         if job.service.policy.memo and job.target is None:
-            job.cache_key = digest_of(job.body)
+            apart = job.service.policy.memo_scope == PRINCIPAL
+            job.cache_key = digest_of(job.body, job.owner() if apart else "")
 
     def forget(self, service: bytes, body: bytes | None = None) -> int:
-        """Forget the result of a request, or all of a service. Return how many were in memory."""
+        """Forget the result of a request, or all of a service. Return how many were in memory.
+
+        Where each principal has its own result of the request, all of the service are forgotten.
+        """
+        if self._tracking.services.policy_of(service).memo_scope == PRINCIPAL:
+            body = None
         digest = b"" if body is None else digest_of(body)
         for (name, asked), flight in self.in_flight.items():
             if name == service and (not digest or asked == digest):
@@ -315,6 +322,12 @@ class Cache(Feature):
             self.held -= largest.drop_oldest()
 
 
-def digest_of(body: bytes) -> bytes:
-    """Return by what a request is known again."""
-    return blake2b(body, digest_size=32).digest()
+def digest_of(body: bytes, owner: str = "") -> bytes:
+    """Return by what a request is known again: to all principals, or to its owner."""
+    if not owner:
+        return blake2b(body, digest_size=32).digest()
+    name = owner.encode()
+    digest = blake2b(len(name).to_bytes(4, "big"), digest_size=32, person=b"owner")
+    digest.update(name)
+    digest.update(body)
+    return digest.digest()

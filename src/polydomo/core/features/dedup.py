@@ -1,11 +1,13 @@
 """Idempotency: of jobs with one id, or with one key at one service, only the first is run.
 
 Those that come while it is under way follow it and share its end. Those that come later get the end that is
-remembered, in memory for ids and on disk for keys of durable jobs.
+remembered, in memory for ids and on disk for keys of durable jobs. The same id or key with another body is refused: it
+is another request, and would get an answer that is not its own.
 """
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Final
 
 from polydomo.core import failure as reasons
@@ -21,7 +23,7 @@ from polydomo.core.tracking import Tracking
 LIKE_ALL: Final = Target(ALL)
 
 # Why a job is refused that seems to repeat another.
-_REFUSED: Final = (reasons.STORE, reasons.DUPLICATE)
+_REFUSED: Final = (reasons.STORE, reasons.DUPLICATE, reasons.KEY_REUSED)
 
 # Failures after which the same id may come again.
 _NOTHING_HAPPENED: Final = (reasons.DRAINING, reasons.STORE, reasons.QUEUE_FULL, reasons.CLIENT_GONE)
@@ -41,9 +43,14 @@ class Dedup(Feature):
         self._tracking.jobs[job.uid] = job
         if not job.key:
             return PASS
+        job.request = digest_of(job.body)
         name = _key_of(job)
         leader = self.keys.get(name)
         if leader is not None:
+            if leader.request != job.request:
+                job.durable = False
+                self._tracking.end([job], None, key_reused())
+                return TAKEN
             self._follow(leader, job, True)
             return TAKEN
         self.keys[name] = job
@@ -117,6 +124,7 @@ class Dedup(Feature):
     def on_restore(self, job: TrackedJob) -> None:
         self._tracking.jobs[job.uid] = job
         if job.key:
+            job.request = digest_of(job.body)
             self.keys[_key_of(job)] = job
 
     def restore_alias(self, uid: str, alias: str) -> None:
@@ -203,6 +211,16 @@ class Dedup(Feature):
                 job.owner(),
             )
         )
+
+
+def digest_of(body: bytes) -> bytes:
+    """Return by what a request is compared with another that has the same key."""
+    return blake2b(body, digest_size=16).digest()
+
+
+def key_reused() -> Failure:
+    """Return why a job with the key of another request is refused."""
+    return Failure(reasons.KEY_REUSED, "another request to this service has this idempotency key")
 
 
 def _key_of(job: TrackedJob) -> tuple[str, bytes, bytes]:

@@ -7,6 +7,7 @@ for the job. A client that cannot ask for its results is told what ended while i
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from polydomo.core.failure import Failure
 from polydomo.core.features.fanout import Fanout
@@ -18,6 +19,9 @@ from polydomo.core.states import DELAY, DISPATCH, NEXT
 from polydomo.core.timers import CallTimer
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.core.tracking import Tracking
+
+# Shadows above which those without jobs are forgotten.
+SHADOWS: Final = 1024
 
 
 class Recovery(Feature):
@@ -31,6 +35,9 @@ class Recovery(Feature):
         # principal.
         self.untold: dict[tuple[bytes, str, str], list[str]] = {}
         self.orphans: dict[bytes, TrackedJob] = {}  # running when the broker stopped; by token
+        # What stands for clients that are not connected or will be told nothing, by name, dialect and principal.
+        self.shadows: dict[tuple[bytes, str, str], Client] = {}
+        self._shadows_limit = SHADOWS
         self._tracking = tracking
         self._fanout = fanout
         self._grace: dict[TrackedJob, CallTimer] = {}  # how long each orphan is held
@@ -60,10 +67,32 @@ class Recovery(Feature):
 
     def absent(self, name: bytes, dialect: str, principal: Principal) -> Client:
         """Return what stands for a client that is not connected: it is told nothing."""
-        now = self._tracking.clock.now
-        client = Client(name, dialect, NullClientPort(), principal, now, self.on_grace_over)
-        client.gone = True
+        who = (name, dialect, principal.name)
+        client = self.shadows.get(who)
+        if client is None:
+            if len(self.shadows) >= self._shadows_limit:
+                self.shadows = {one: shadow for one, shadow in self.shadows.items() if shadow.jobs}
+                self._shadows_limit = max(SHADOWS, 2 * len(self.shadows))
+            now = self._tracking.clock.now
+            client = Client(name, dialect, NullClientPort(), principal, now, self.on_grace_over)
+            client.gone = True
+            self.shadows[who] = client
         return client
+
+    def shadow_of(self, client: Client) -> Client:
+        """Return what has those jobs of a client that it will not be told of unasked."""
+        shadow = client.shadow
+        if shadow is None:
+            shadow = client.shadow = self.absent(client.name, client.dialect, client.principal)
+            shadow.held = True  # so that the end of its jobs is looked at
+        shadow.casts = client
+        return shadow
+
+    def give_shadow(self, client: Client) -> None:
+        """Count what is left of an earlier client of the same name for a new one."""
+        shadow = self.shadows.get(identity_of(client))
+        if shadow is not None and shadow.jobs:
+            self.shadow_of(client)
 
     def expect(self, client: Client, asks: bool) -> None:
         """Give an absent client its jobs back if it returns. `asks`: it asks for the results by itself."""
@@ -81,8 +110,10 @@ class Recovery(Feature):
         untold = self.untold.pop(who, [])
         if client is None or not (client.jobs or untold):
             return None
+        self.shadows.pop(who, None)  # it stands for itself now
         client.port = port
-        client.gone = False
+        client.gone = client.held = False
+        client.casts = None
         client.since = self._tracking.clock.now
         if untold and self._tracking.store is not None:
             self._tracking.store.tell(client, untold)

@@ -90,9 +90,7 @@ class DcpSession(PeerSession[DcpClient, DcpWorker]):
         worker = self.worker or DcpWorker(self, self.width)
         core = worker.core or worker.make_core()
         if not self.broker.may_register(core, service):
-            return self.link.report_violation(
-                f"DCP registration for {shown(service)}, a name that workers may not register"
-            )
+            return self._refuse(service, self.broker.why_refused(core, service))
         worker.core = core
         self.worker = worker
         core.last_seen = self.broker.now
@@ -100,6 +98,12 @@ class DcpSession(PeerSession[DcpClient, DcpWorker]):
         self.link.send(self.width.register_head + frame(service))
         self.broker.register(core, service)
         return None
+
+    def _refuse(self, service: bytes, reason: str) -> None:
+        """Do not echo a registration. Our own SDK is told why, in a further frame of the echo."""
+        self.link.report_violation(f"DCP registration for {shown(service)}, {reason}")
+        if self.link.native:
+            self.link.send(self.width.register_head + frame(service, True) + frame(reason.encode()))
 
     def _ping(self, message: Message) -> None:
         """DCP §Heartbeats: a ping gets a pong; one from a peer that is not registered gets a reconnect."""

@@ -86,6 +86,10 @@ class DcpWorkerProtocol(WorkerProtocol):
         elif kind == REGISTER:
             self._waiting_since = -1.0
             self.unconfirmed.pop(message.take() or b"", None)
+            refusal = message.take()
+            if refusal is not None:  # from our own broker: the service was refused
+                self.farewell = refusal.decode("utf-8", "replace")
+                self.closed = True
         elif kind == RECONNECT:
             # The broker does not know this worker: its jobs went to others, and its replies would be refused.
             self.held.clear()

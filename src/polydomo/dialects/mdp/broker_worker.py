@@ -8,7 +8,7 @@ from polydomo.dialects import native_failure
 from polydomo.dialects.mdp.messages import TOKEN_FRAME, WorkerForm
 from polydomo.dialects.session import Session
 from polydomo.dialects.worker_base import WorkerBase
-from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, shown
+from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, frame, shown
 
 
 class MdpWorker(WorkerBase):
@@ -39,9 +39,13 @@ class MdpWorker(WorkerBase):
         self._expect_nothing()
 
     def disconnect(self, reason: str) -> None:
-        """Send DISCONNECT, which has no place for a reason (RFC 18 §Opening and Closing a Connection)."""
+        """Send DISCONNECT. It has no place for a reason (RFC 18 §Opening and Closing a Connection), so only our own SDK
+        is told one."""
         self._closed = True
-        self.link.send(self.form.disconnect_message)
+        if self._native:
+            self.link.send(self.form.disconnect_head + frame(reason.encode()))
+        else:
+            self.link.send(self.form.disconnect_message)
 
     def receive_final(self, body: bytes) -> None:
         """Process the expected FINAL."""
@@ -93,7 +97,9 @@ class MdpWorker(WorkerBase):
         self._closed = False
         if not self.broker.register(core, service):
             self.core = None
-            self.reject_unexpected(f"MDP READY for {shown(service)}, a name that workers may not register")
+            self.reject_unexpected(
+                f"MDP READY for {shown(service)}, {self.broker.why_refused(core, service)}"
+            )
         return None
 
     def _reply(self, message: Message, final: bool) -> None:

@@ -77,6 +77,7 @@ class WorkerForm:
         self.partial_head = start + frame(partial, True) if partial else None
         self.heartbeat_message = start + frame(heartbeat)
         self.disconnect_message = start + frame(disconnect)
+        self.disconnect_head = start + frame(disconnect, True)  # of our own SDK's, with a reason
 
 
 C_02: Final = ClientForm("mdp/0.2", head(CLIENT_02), b"\x01", b"\x02", b"\x03", True)

@@ -47,6 +47,7 @@ class MdpWorkerProtocol(HeartbeatingWorker):
         command = message.take() if header == WORKER_02 else None
         if command == W_02.disconnect:
             self.closed = True
+            self.farewell = (message.take() or b"").decode("utf-8", "replace")  # from our own broker
             return None
         if command == W_02.request:
             return self._request(message, now)

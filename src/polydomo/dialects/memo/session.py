@@ -234,7 +234,9 @@ class MemoSession(Handler):
         worker = MemoWorker(memo.workers, self.connection)
         for name in services:
             if not self.broker.may_register(worker.core, name):
-                self._refuse(stack, f"a READY for {shown(name)}, a reserved name")
+                self._refuse(
+                    stack, f"a READY for {shown(name)}, {self.broker.why_refused(worker.core, name)}"
+                )
                 return
         memo.workers.by_id[worker.id] = worker
         self.connection.workers[worker.id] = None

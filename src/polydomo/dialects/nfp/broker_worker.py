@@ -233,7 +233,7 @@ class NfpWorker(WorkerBase):
         if service == EVERY_SERVICE or not self.broker.may_register(core, service):
             self.core = None
             return self.reject_unexpected(
-                f"NFP READY for {shown(service)}, a name that workers may not register"
+                f"NFP READY for {shown(service)}, {self.broker.why_refused(core, service)}"
             )
         if not self._replace_namesake(service):
             self.core = None

@@ -44,7 +44,6 @@ class NfpWorkerProtocol(HeartbeatingWorker):
         self.hello = hello
         self.ready = False  # READY was sent
         self.answer = b""  # the body of the broker's OPEN, JSON
-        self.farewell = ""  # the reason in the broker's DISCONNECT
         self._keepalive = SPEC.short(WORKER, messages.KEEPALIVE, service)
 
     def start(self, now: float) -> None:

@@ -240,7 +240,7 @@ class WmpWorker(WorkerPort):
             if role in offered:
                 continue
             if not broker.register(core, role):
-                self.link.report_violation(f"a WMP READY for {shown(role)}, a reserved name")
+                self._refuse_role(role)
                 continue
             self.wakeable.join(scheduler_of(broker, broker.services[role]))
         if not core.services:
@@ -256,6 +256,13 @@ class WmpWorker(WorkerPort):
         if not self.path:
             self._expected = messages.GIVE
             self.link.expect(self.session, _GIVE_HEAD)
+
+    def _refuse_role(self, role: bytes) -> None:
+        """Do not register a role. Our own SDK is told why, with a NO that answers no GIVE."""
+        reason = self.broker.why_refused(self.core, role)
+        self.link.report_violation(f"a WMP READY for {shown(role)}, {reason}")
+        if self.link.native:
+            self.link.send(self._no_head + frame(messages.refusal(reason)))
 
     def _refuse(self, wake: int) -> None:
         self.link.send(self._no_head + frame(messages.only_wake(wake)))

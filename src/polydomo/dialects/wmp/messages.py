@@ -129,6 +129,18 @@ def only_wake(wake: int) -> bytes:
     return _ONE_WAKE + cbor.head(cbor.UINT, wake)
 
 
+def refusal(reason: str) -> bytes:
+    """Encode the headers of a NO that refuses a role."""
+    return cbor.encode({"error": reason})
+
+
+def refusal_in(headers: bytes) -> str:
+    """Return the reason in the headers of a NO that refuses a role; empty in those of any other."""
+    if headers.startswith(_ONE_WAKE):
+        return ""
+    return token(cbor.decode_map(headers), "error").decode("utf-8", "replace")
+
+
 def take_headers(job: bytes, role: bytes, wake: int, tail: bytes, more: int) -> bytes:
     """Encode the headers of TAKE; `tail` has `more` others, which have longer names."""
     return (

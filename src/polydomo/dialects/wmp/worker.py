@@ -105,6 +105,7 @@ class WmpWorkerProtocol:
         self.held: dict[bytes, WmpRequest] = {}  # jobs in hand, by address
         self.locks: OrderedDict[tuple[int, tuple[bytes, ...], int], float] = OrderedDict()  # with their end
         self.stopping = False  # it takes no more jobs
+        self.refusal = ""  # why our own broker has refused a role, in its last NO
         self.due = NEVER  # when to call `tick` next
         self.relay = False  # it is a broker, which must not get jobs of other brokers
         self._managers: dict[int, _Manager] = {}
@@ -244,6 +245,10 @@ class WmpWorkerProtocol:
         headers = message.take()
         if kind not in messages.FROM_MANAGERS or headers is None:
             raise ProtocolError(f"the WMP command {messages.command_name(kind)} is not for workers")
+        if kind == messages.NO:
+            self.refusal = messages.refusal_in(headers)
+            if self.refusal:
+                return None
         manager.backoff = FIRST_REPEAT
         if kind == messages.WAKE:
             self._on_wake(manager, path, headers, now)

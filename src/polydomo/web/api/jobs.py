@@ -49,6 +49,7 @@ _SUBMITTING: Final = (
     "queue-full",
     "broker-full",
     "too-many-jobs",
+    "quota",
     "worker-error",
     "retries-exhausted",
     "draining",
@@ -58,6 +59,7 @@ _SUBMITTING: Final = (
     "cancelled",
     "too-many-hops",
     "duplicate-id",
+    "key-reused",
 )
 
 _JOB_CONTENT: Final = {JSON: {"schema": views.JOB, "example": views.EXAMPLE}}

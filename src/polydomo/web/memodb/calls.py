@@ -33,6 +33,7 @@ JOB: Final = (
     "worker-error",
     "queue-full",
     "too-many-jobs",
+    "quota",
     "bad-service",
     "too-many-hops",
     "cancelled",
