@@ -52,6 +52,7 @@ COMMANDS = {
     "keys": CommandSpec(TOOLS, "keys", "app"),
     "profile": CommandSpec(TOOLS, "profile", "app"),
     "tokens": CommandSpec(TOOLS, "tokens", "app"),
+    "roles": CommandSpec(TOOLS, "roles", "app"),
     "store": CommandSpec(TOOLS, "store", "app"),
 }
 
