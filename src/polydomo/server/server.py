@@ -91,7 +91,8 @@ class BrokerServer:
         self.only_devices = False  # the server only forwards messages (`polydomo.federation`)
         self.wire_limits = settings.wire_limits()
         self.management = ManagementService(self.broker, settings.broker.name)
-        self.management.tasks["show_broker"] = self._show_broker
+        self.management.tasks.add({"show_broker": self._show_broker})
+        self.management.authorizer.advance = self.advance
         # Connections of all kinds, in their handshake and after it.
         self.handshakes: Admission[PeerBase] = Admission(settings.limits.unauthenticated)
         self.seats: Admission[PeerBase] = Admission(settings.limits.connections, newest_first=True)

@@ -18,6 +18,7 @@ from polydomo._version import __version__
 from polydomo.server import endpoints
 from polydomo.server.log import Log
 from polydomo.web import memodb
+from polydomo.web.access import Authentication, NoAuthentication, as_seen, guard
 from polydomo.web.api import (
     bulk,
     dead_letters,
@@ -34,6 +35,7 @@ from polydomo.web.api import (
 )
 from polydomo.web.api.origin_guard import OriginGuard
 from polydomo.web.api.problems import HttpProblem, problem
+from polydomo.web.callers import PRINCIPAL
 from polydomo.web.clients import WebClients
 from polydomo.web.polling import PollingWorkers
 
@@ -55,6 +57,7 @@ class HttpApp(FastAPI):
     clients: WebClients | None = None
     workers: PollingWorkers | None = None
     guard: OriginGuard
+    authentication: Authentication = NoAuthentication()
     _with_cors: ASGIApp  # for pages of `http.origins`
     _settings: Settings | None = None  # that `guard` was made from
 
@@ -67,6 +70,11 @@ class HttpApp(FastAPI):
         refusal = self.guard.check(scope)
         if refusal is not None:
             await refusal.response()(scope, receive, send)
+            return
+        try:
+            scope[PRINCIPAL] = self.authentication.principal_of(scope)
+        except HttpProblem as refused:
+            await refused.response()(scope, receive, send)
             return
         app: ASGIApp = super().__call__
         if self.guard.origins and self.guard.shares_with(Headers(scope=scope).get("origin", "")):
@@ -114,6 +122,7 @@ def make_app(server: BrokerServer) -> HttpApp:
     app.server = server
     if server.only_devices:
         app.router.routes += [*health.make_router(server).routes, *metrics.make_router(server).routes]
+        guard(app.router.routes, server.management.authorizer)
         return app
     app.clients = clients = WebClients(server)
     app.workers = polling = PollingWorkers(server)
@@ -133,12 +142,13 @@ def make_app(server: BrokerServer) -> HttpApp:
         memodb.make_router(server, clients, polling),
     ):
         app.router.routes += router.routes  # flat: an included router would be searched for every request
+    guard(app.router.routes, server.management.authorizer)
     return app
 
 
 async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HttpProblem)
-    return error.response()
+    return as_seen(request.scope, error).response()
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -104,7 +104,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     async def partial(request: Request, token: Token) -> Response:
         """Send a partial result; the final result comes last."""
         body = await read_body(request)
-        return _received(_holder(token).partial(token.encode(), body))
+        return _received(_holder(request, token).partial(token.encode(), body))
 
     @router.post(
         "/attempts/{token}/events",
@@ -121,17 +121,17 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     ) -> Response:
         """Send an event to those who follow the job; it is not part of the result."""
         body = await read_bytes(request, server.settings.limits.message_bytes)
-        return _received(_holder(token).event(token.encode(), kind, body))
+        return _received(_holder(request, token).event(token.encode(), kind, body))
 
     @router.post(
         "/attempts/{token}/heartbeat",
         summary="Send a heartbeat",
         responses=_RECEIVED | openapi.failing("superseded"),
     )
-    async def heartbeat(token: Token) -> Response:
+    async def heartbeat(request: Request, token: Token) -> Response:
         """Show that the worker is alive. After the first heartbeat, a job is requeued if its worker is silent for
         `http.worker_idle`. 410: the attempt was revoked."""
-        return _received(_holder(token).keep_alive(token.encode()))
+        return _received(_holder(request, token).keep_alive(token.encode()))
 
     @router.put(
         "/attempts/{token}/result",
@@ -148,7 +148,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     ) -> Response:
         """End the job with this result. With `next` the response is that of a poll."""
         body = await read_body(request)
-        worker = _holder(token)
+        worker = _holder(request, token)
         received = _received(worker.result(token.encode(), body))
         return received if next is None else await _next_job(request, worker, next)
 
@@ -163,7 +163,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     async def failure(request: Request, token: Token) -> Response:
         """End the job with a failure, which the client gets. The job is not retried."""
         details = await read_bytes(request, REQUEST_MAX)
-        return _received(_holder(token).failure(token.encode(), failure_of(details)))
+        return _received(_holder(request, token).failure(token.encode(), failure_of(details)))
 
     @router.delete(
         "/workers/{name:path}",
@@ -194,9 +194,9 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
             return Response(status_code=204, headers=name)
         return _job_response(job, request.headers.get("accept"), name)
 
-    def _holder(token: str) -> PollingWorker:
+    def _holder(request: Request, token: str) -> PollingWorker:
         worker = workers.holder(token.encode())
-        if worker is None:
+        if worker is None or worker.core.principal.name != caller_name(request.scope):
             raise _superseded()
         return worker
 

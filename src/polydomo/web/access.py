@@ -1,0 +1,116 @@
+"""Access to the routes of HTTP: each request has a principal and is admitted by the route's rule before its handler
+runs.
+
+The rules are in `services.access`. A route without one cannot be added.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+from urllib.parse import unquote_to_bytes
+
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from polydomo.core.failure import DENIED
+from polydomo.core.principals import ANONYMOUS
+from polydomo.services.access import ROUTES, Rule
+from polydomo.services.authorizer import Authorizer, Denied, NotRecorded, UnknownObject
+from polydomo.web.api.problems import HttpProblem, problem
+from polydomo.web.callers import caller_name, caller_of
+from polydomo.web.memodb.routing import RawPathRoute
+
+# A parameter of a path with its convertor.
+_CONVERTOR: Final = re.compile(r":\w+}")
+
+_CHALLENGE: Final = {"www-authenticate": "Bearer"}
+
+
+class Authentication(Protocol):
+    """Finds out on whose behalf a request is made."""
+
+    def principal_of(self, scope: Scope) -> str:
+        """Return the name of a request's principal. Raises HttpProblem 401 for credentials that are not valid."""
+
+
+class NoAuthentication:
+    """Authentication of a server whose requests have no credentials."""
+
+    def principal_of(self, scope: Scope) -> str:
+        """Return the principal of the connection."""
+        return caller_name(scope)
+
+
+class GuardedRoute:
+    """The app of a route behind its rules."""
+
+    def __init__(self, route: Route, authorizer: Authorizer) -> None:
+        self._app = route.app
+        self._is_raw = isinstance(route, RawPathRoute)
+        self._authorizer = authorizer
+        self._rules = {
+            method: rule_of(method, route.path) for method in sorted(route.methods or ()) if method != "HEAD"
+        }
+        self._path = route.path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given: dict[str, Any] = scope["path_params"]
+        if self._is_raw:
+            given = {name: unquote_to_bytes(text) for name, text in given.items()}
+        method = scope["method"]
+        action = f"{method} {scope['path']}"
+        peer = scope.get("client")
+        try:
+            admission = self._authorizer.admit(
+                caller_of(self._authorizer.broker, scope),
+                self._rules[method],
+                action,
+                given,
+                "" if peer is None else str(peer[0]),
+            )
+            if admission is not None:
+                await admission
+        except Denied as error:
+            raise denied(scope, str(error)) from None
+        except NotRecorded as error:
+            raise problem("not-recorded", str(error)) from None
+        except UnknownObject as error:
+            raise problem("not-found", f"there is {error}, or it is no longer stored") from None
+        await self._app(scope, receive, send)
+
+
+def guard(routes: Iterable[BaseRoute], authorizer: Authorizer) -> None:
+    """Put routes behind their rules. Raises LookupError for a route without one."""
+    for route in routes:
+        if not isinstance(route, Route):
+            raise LookupError(f"{route} is no route with methods, so it can have no rule")
+        route.app = GuardedRoute(route, authorizer)
+
+
+def rule_of(method: str, path: str) -> Rule:
+    """Return the rule of a route; raise LookupError if it has none."""
+    rule = ROUTES.get((method, path))
+    if rule is None:
+        raise LookupError(f"the route {method} {path} has no rule in services.access")
+    return rule
+
+
+def documented_rules() -> dict[tuple[str, str], Rule]:
+    """Return the rules by method and path as in the OpenAPI document, where parameters have no convertors."""
+    return {(method.lower(), _CONVERTOR.sub("}", path)): rule for (method, path), rule in ROUTES.items()}
+
+
+def denied(scope: Scope, detail: str) -> HttpProblem:
+    """Return the problem of a refused request: 401 asks somebody who is not known for credentials."""
+    if caller_name(scope) == ANONYMOUS:
+        return problem("unauthenticated", detail, _CHALLENGE)
+    return problem(DENIED, detail)
+
+
+def as_seen(scope: Scope, error: HttpProblem) -> HttpProblem:
+    """Return a problem for the request's principal: a job that was denied to nobody in particular is a 401."""
+    if error.members.get("reason") == DENIED and caller_name(scope) == ANONYMOUS:
+        return denied(scope, error.detail)
+    return error
