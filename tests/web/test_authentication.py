@@ -18,6 +18,7 @@ from polydomo.server.security_settings import OidcSection
 from polydomo.server.settings import Settings
 from polydomo.web.api.problems import HttpProblem
 from polydomo.web.authentication import HEADER_MAX, Authentication
+from polydomo.web.callers import PRINCIPAL
 from polydomo.web.connection import SCOPE
 from tests.support.oidc import AUDIENCE, ISSUER, public_jwk, token
 
@@ -50,7 +51,8 @@ def scope(*credentials: bytes, principal: str | None = None) -> dict[str, Any]:
         return {"headers": headers}
     return {
         "headers": headers,
-        SCOPE: SimpleNamespace(principal=principal, address="1.2.3.4:5", listener="x"),
+        PRINCIPAL: principal,
+        SCOPE: SimpleNamespace(address="1.2.3.4:5", listener="x"),
     }
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from polydomo.core.principals import ANONYMOUS
 from polydomo.errors import ConfigError
 from polydomo.security.provider_keys import KeysUnavailable, ProviderKeys
 from polydomo.security.token_text import BEARER
@@ -20,6 +19,7 @@ from polydomo.security.tokens import TokenChecker, TokenFolder, TokenRefused
 from polydomo.server.log import Log
 from polydomo.server.security_settings import OidcSection
 from polydomo.web.api.problems import HttpProblem, problem
+from polydomo.web.callers import caller_name
 from polydomo.web.connection import SCOPE, HttpConnection
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Authentication:
                         raise self._refusal(connection, "the request has two tokens")
                     token = rest.strip()
         if token is None:
-            return ANONYMOUS if connection is None else connection.principal
+            return caller_name(scope)
         try:
             return self._check(token)
         except TokenRefused as refused:

@@ -24,7 +24,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from polydomo.core.failure import NO_MEMORY
-from polydomo.core.principals import ANONYMOUS
 from polydomo.server.admission import site_of
 from polydomo.server.pace import Pace
 from polydomo.server.peer_base import address_of
@@ -107,7 +106,6 @@ class HttpConnection(HttpToolsProtocol):
         self.state = server_state
         self.listener = listener
         self.address = ""
-        self.principal = ANONYMOUS  # of requests without a token
         self.on_disconnect: Callable[[], object] | None = None
         self.interactive = False
         self.memory = ConnectionMemory(server_state.server.budget, self._out_of_memory)

@@ -329,8 +329,6 @@ def _fits(job: TrackedJob, wanted: JobFilter) -> bool:
 
 def _result(request: Request, ended: JobResult) -> Response:
     response = job_response(ended, request.headers.get("accept"), {})
-    if ended.failure is not None:
-        return response
     # A strong tag of the body and its media type, not of the bytes sent: a multipart boundary is random.
     kind = media_type(response.headers["content-type"]).encode()
     tag = f'"{blake2b(ended.body or b"", digest_size=16, person=kind[:16]).hexdigest()}"'
