@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from polydomo.core.principals import ANONYMOUS, CALL, CANCEL, OBSERVE, OPERATE, READ, SERVE, VERBS
+from polydomo.server.acts import RecordedActs
 from polydomo.server.events import Subscriber
 from polydomo.services import access
 from polydomo.services.access import ROUTES, TASKS, Rule
@@ -21,7 +22,8 @@ from polydomo.services.builtin import Tasks
 from polydomo.services.management import ManagementService
 from polydomo.web.access import guard
 from polydomo.wire.frames import frame
-from tests.support.access import Grants
+from tests.support import memo
+from tests.support.access import Acts, Grants
 from tests.support.access_site import (
     BURIED,
     CLIENT,
@@ -29,6 +31,7 @@ from tests.support.access_site import (
     IDLE,
     MEMO,
     OWNER,
+    PATIENCE,
     PROBED,
     REACHED,
     SERVICE,
@@ -38,6 +41,7 @@ from tests.support.access_site import (
     Site,
 )
 from tests.support.core import Bench, FakeClient, make_broker
+from tests.support.wmp import wmp
 
 # Every verb at everything, and at what the tests are about; all verbs elsewhere; nothing.
 GRANTS: dict[str, dict[str, list[str]]] = {
@@ -388,6 +392,36 @@ async def test_every_client_may_call_what_it_is_granted(tmp_path: Path) -> None:
     assert not wrong, f"{len(wrong)}: {wrong[:10]}"
 
 
+# The first message of a worker of a service.
+READY: dict[str, Callable[[bytes], list[bytes]]] = {
+    "mdp/0.2": lambda service: [b"MDPW02", b"\x01", service],
+    "mdp/0.1": lambda service: [b"", b"MDPW01", b"\x01", service],
+    "dcp/1": lambda service: [b"", b"DGBX\x01", b"\x01", service],
+    "dcp/4": lambda service: [b"", b"DGBX\x01", b"\x01\0\0\0", service],
+    "nfp": lambda service: [b"", b"NFPW01", b"\x01", service],
+    "nfp/norfab": lambda service: [b"", b"NFPW01", b"0x01", service],
+    "wmp": lambda service: wmp(1, {"roles": [service.decode()]}),
+    "memo01": lambda service: [memo.ready(service.decode())],
+}
+
+
+async def test_every_worker_may_serve_what_it_is_granted(tmp_path: Path) -> None:
+    wrong = []
+    async with site(tmp_path) as made:
+        for principal in GRANTS:
+            for form, ready in READY.items():
+                peer = made.client("memo01" if form == "memo01" else "mdp/0.2", principal)
+                service = f"hidden-{form}-{principal}"
+                made.server.advance()
+                peer.seat.send(*ready(service.encode()))
+                found = made.server.broker.services.get(service.encode())
+                may = found is not None and len(found.workers) == 1
+                if may != holds(principal, (SERVE,), SERVICE):
+                    wrong.append((principal, form, may))
+                peer.close()
+    assert not wrong, f"{len(wrong)}: {wrong[:10]}"
+
+
 NFP_COMMANDS = {
     # command: word, verb for others' jobs, what those hear who may not
     "GET": (b"\x06", READ, b"there is no job with this UUID"),
@@ -457,6 +491,42 @@ async def test_events_are_told_to_those_who_may_observe(tmp_path: Path) -> None:
         events.published(SERVICE.encode(), WORKER.encode(), "progress", b"x")
         events.listening.clear()
     assert {principal for principal, data in heard.items() if data} == {"observe-all", "observe-hidden"}
+
+
+# Acts over HTTP. Those of tasks and of NFP: tests/services/test_acts.py.
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_acts_over_http_are_recorded_before_they_are_done(tmp_path: Path, recorded: bool) -> None:
+    async with site(tmp_path) as made:
+        broker = made.server.broker
+        acts = Acts()
+        broker.acts = RecordedActs(acts, made.server.advance)
+        for principal, method, path, record in (
+            ("operate-all", "POST", f"/v1/services/{IDLE}/pause", ("operate", IDLE)),
+            ("cancel-hidden", "DELETE", f"/v1/jobs/{WAITING}", ("cancel", f"job {WAITING} of {OWNER}")),
+        ):
+            asked = asyncio.create_task(made.http(principal, method, path))
+            async with asyncio.timeout(PATIENCE):
+                while not acts.records:
+                    await asyncio.sleep(0.001)
+            verb, target = record
+            assert acts.records.pop() == (principal, verb, f"{method} {path}", target, "127.0.0.1")
+            assert not broker.services[IDLE.encode()].paused or principal == "cancel-hidden"
+            assert broker.jobs.is_open(WAITING)
+            if recorded:
+                acts.confirm()
+            else:
+                acts.fail("disk full")
+            status, body = await asked
+            assert status in ((200, 204) if recorded else (503,)), body
+            assert recorded or b'"reason":"not-recorded"' in body
+        assert broker.services[IDLE.encode()].paused is recorded
+        assert broker.jobs.is_open(WAITING) is not recorded
+        if not recorded:  # what the owner does is no act
+            status, _ = await made.http(OWNER, "DELETE", f"/v1/jobs/{WAITING}")
+            assert status == 204
+            assert not acts.records
 
 
 # What would make the table useless.

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from polydomo.core.principals import ANONYMOUS, Authority
+from polydomo.deferred import Deferred
 from polydomo.services.builtin import Task, Tasks
 from polydomo.services.management import ManagementService
 
@@ -37,3 +38,31 @@ def perform(tasks: Tasks, task: str, /, caller: str = ANONYMOUS, **kwargs: Any) 
 def manage(management: ManagementService, task: str, /, caller: str = ANONYMOUS, **kwargs: Any) -> Any:
     """Return the answer of a task of the catalogue to a principal."""
     return perform(management.tasks, task, caller, **kwargs)
+
+
+class Acts:
+    """A recorder of acts (server/acts) that confirms by hand. `records` are in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, str, str, str, str]] = []
+        self._waiting: list[Deferred[None]] = []
+
+    def record(
+        self, principal: str, verb: str, action: str, target: str = "", address: str = ""
+    ) -> Deferred[None]:
+        self.records.append((principal, verb, action, target, address))
+        answer: Deferred[None] = Deferred()
+        self._waiting.append(answer)
+        return answer
+
+    def confirm(self) -> None:
+        """Everything is on disk."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.settle(None)
+
+    def fail(self, reason: str) -> None:
+        """Nothing can be written."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.fail(OSError(reason))
