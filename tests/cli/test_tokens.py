@@ -86,3 +86,30 @@ def test_invitations_for_names_that_cannot_be_given_are_refused(keys: Path) -> N
     code, said = command(keys, "keys", "invite", "berta", "--expires", "forever")
     assert (code, "no duration" in said) == (2, True)
     assert not Invitations(keys).open()
+
+
+def test_acts_are_recorded_before_they_are_done(keys: Path) -> None:
+    made = json.loads(here("tokens", "new", "shop-1", "--data", str(keys.parent), "--json").stdout)
+    command(keys, "tokens", "revoke", "shop-1")
+    command(keys, "keys", "invite", "worker-1")
+    command(keys, "keys", "invite", "worker-1", "--withdraw")
+    rows = json.loads(here("audit", "ls", "--data", str(keys.parent), "--json").stdout)
+    assert sorted((row["action"], row["target"]) for row in rows) == [
+        ("keys invite", "worker-1 for 1h"),
+        ("keys invite --withdraw", "worker-1"),
+        ("tokens new", "shop-1 for 90d"),
+        ("tokens revoke", f"shop-1 {made['id']}"),
+    ]
+    written = b"".join(file.read_bytes() for file in (keys.parent / "audit").iterdir())
+    assert b"shop-1 for 90d" in written
+    assert b"pdm_" not in written
+    assert b"pdj_" not in written
+
+
+def test_without_an_audit_log_that_can_be_written_nothing_is_done(keys: Path) -> None:
+    keys.parent.mkdir()
+    (keys.parent / "audit").write_text("a file")
+    for words in (("tokens", "new", "shop-1"), ("keys", "invite", "worker-1")):
+        assert command(keys, *words)[0] != 0
+    assert TokenFolder(keys).entries() == []
+    assert Invitations(keys).open() == []

@@ -31,6 +31,11 @@ class Server:
         self.settings.broker.data = ""
         self.settings.security.keys = str(keys)
         self.logged: list[tuple[str, str]] = []
+        self.audited: list[tuple[str, str]] = []
+        self.audit = self
+
+    def refused(self, address: str, reason: str) -> None:
+        self.audited.append((address, reason))
 
     def log_peer(self, event: str, peer: Any, reason: str) -> None:
         self.logged.append((event, reason))
@@ -84,6 +89,7 @@ def test_a_bad_token_is_refused_and_logged_also_where_none_is_needed(server: Ser
     for malformed in (b"Bearer", b"Bearer ", b"Bearer \xff", b"Bearer " + b"x" * (HEADER_MAX + 1)):
         assert refusal(server, malformed).detail == "the token is malformed"
     assert len(server.logged) == 6
+    assert server.audited == [("1.2.3.4:5", reason) for _, reason in server.logged]
     assert text not in str(server.logged)
 
 

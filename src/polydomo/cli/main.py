@@ -53,6 +53,7 @@ COMMANDS = {
     "profile": CommandSpec(TOOLS, "profile", "app"),
     "tokens": CommandSpec(TOOLS, "tokens", "app"),
     "roles": CommandSpec(TOOLS, "roles", "app"),
+    "audit": CommandSpec(TOOLS, "audit", "app"),
     "store": CommandSpec(TOOLS, "store", "app"),
 }
 

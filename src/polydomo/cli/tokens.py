@@ -12,8 +12,9 @@ from rich.text import Text
 from polydomo.cli import common
 from polydomo.cli.config import ConfigFile
 from polydomo.cli.inspect import ListingGroup
-from polydomo.cli.keys import Data, Keys, folder_path
-from polydomo.security.tokens import EXPIRED, REVOKED, STATES, VALID, Token, TokenFolder
+from polydomo.cli.keys import Data, Keys, key_folder, key_settings
+from polydomo.cli.local_acts import record_act
+from polydomo.security.tokens import EXPIRED, REVOKED, STATES, VALID, Token, TokenFolder, check_token_name
 
 app = typer.Typer(cls=ListingGroup, help="Bearer tokens for HTTP. Without a command: ls.")
 
@@ -39,7 +40,9 @@ def ls(
 ) -> None:
     """List the tokens. Their texts are not stored."""
     common.check_choice(state, STATES, "--state")
-    rows = [_row(token) for token in TokenFolder(folder_path(data, keys, configuration)).entries()]
+    rows = [
+        _row(token) for token in TokenFolder(key_folder(key_settings(data, keys, configuration))).entries()
+    ]
     shown = [row for row in rows if state in (None, row["state"])]
     common.print_result(
         shown,
@@ -61,7 +64,10 @@ def new(
 ) -> None:
     """Make a token and print it. It cannot be shown again."""
     lifetime = common.lifetime(expires, "--expires")
-    folder = TokenFolder(folder_path(data, keys, configuration))
+    check_token_name(name)
+    settings = key_settings(data, keys, configuration)
+    record_act(settings, "tokens new", f"{name} for {expires}")
+    folder = TokenFolder(key_folder(settings))
     text, token = folder.new(name, None if lifetime == math.inf else lifetime)
     row = _row(token)
     shown = {"token": text} | {column: row[column] for column in ("name", "id")}
@@ -83,8 +89,11 @@ def revoke(
     as_json: common.Json = False,
 ) -> None:
     """Refuse a token. A running broker does so within a second."""
-    folder = TokenFolder(folder_path(data, keys, configuration))
-    revoked = folder.revoke(folder.resolve(token))
+    settings = key_settings(data, keys, configuration)
+    folder = TokenFolder(key_folder(settings))
+    found = folder.resolve(token)
+    record_act(settings, "tokens revoke", f"{found.name} {found.id}")
+    revoked = folder.revoke(found)
     common.print_done(_row(revoked), as_json, "revoked ", (revoked.name, "bold"), f"  {revoked.id}")
 
 

@@ -60,6 +60,15 @@ class Token(msgspec.Struct, frozen=True):
         return EXPIRED if self.expires is not None and now >= self.expires else VALID
 
 
+def check_token_name(name: str) -> None:
+    """Raise PolydomoError if a token cannot have this name."""
+    if not is_name(name):
+        raise PolydomoError(
+            f"{name!r} cannot be a principal's name",
+            hint=f"1 to {NAME_MAX} letters, digits and . _ @ -, beginning with a letter, a digit or _",
+        )
+
+
 class TokenFolder:
     """The tokens of one broker, in its key folder. `clock` returns seconds since 1970."""
 
@@ -69,11 +78,7 @@ class TokenFolder:
 
     def new(self, name: str, lifetime: float | None) -> tuple[str, Token]:
         """Make a token that is valid for `lifetime` seconds, None: for ever. Return its text, which is not stored."""
-        if not is_name(name):
-            raise PolydomoError(
-                f"{name!r} cannot be a principal's name",
-                hint=f"1 to {NAME_MAX} letters, digits and . _ @ -, beginning with a letter, a digit or _",
-            )
+        check_token_name(name)
         text = new_token(BEARER)
         now = self.clock()
         token = Token(name, digest_of(text), now, None if lifetime is None else now + lifetime)

@@ -79,6 +79,7 @@ class Authentication:
         """Log a refused token and return the problem."""
         if connection is not None:
             self._server.log_peer("HTTP request refused", connection, reason)
+            self._server.audit.refused(connection.address, reason)
         return unauthenticated(reason, refused=True)
 
 
