@@ -169,6 +169,23 @@ async def test_every_task_for_every_principal_in_every_dialect(tmp_path: Path) -
     assert not wrong, f"{len(wrong)}: {wrong[:10]}"
 
 
+async def test_every_task_for_every_principal_over_http(tmp_path: Path) -> None:
+    wrong = []
+    async with site(tmp_path) as made:
+        made.probe_tasks()
+        for principal in GRANTS:
+            for service, task, rule, body in requests():
+                path = f"/v1/services/{service}/jobs?durable=false"
+                status, answer = await made.http(principal, "POST", path, body, prefer="wait=10")
+                promised = expected(principal, rule)
+                if rule.about == access.SUBMIT:
+                    promised = REACHED if holds(principal, rule.verbs, service) else "denied"
+                refused = {REACHED: 200, "unknown": 502, "denied": 401 if principal == ANONYMOUS else 403}
+                if outcome(answer) != promised or status != refused[promised]:
+                    wrong.append((principal, service, task, promised, status, answer))
+    assert not wrong, f"{len(wrong)}: {wrong[:10]}"
+
+
 def sees(principal: str, task: str, rule: Rule) -> bool:
     """Say whether a list shows what belongs to others, or what is the principal's own."""
     if OWN_ROWS.get(task) == principal:

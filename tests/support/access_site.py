@@ -8,6 +8,7 @@ tests ask whether they are reached. Lists are real.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable
 from functools import wraps
@@ -23,7 +24,7 @@ from polydomo.core.principals import ANONYMOUS
 from polydomo.core.tracked_job import Options
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import BrokerSection, FilesSection, ServiceSection, Settings
-from polydomo.services.access import ASKED_BY_CORE, NOTHING, ROWS
+from polydomo.services.access import NOT_ASKED, ROWS
 from polydomo.services.builtin import Tasks
 from polydomo.store.records import DEAD, JobRecord
 from polydomo.web.access import GuardedRoute
@@ -49,6 +50,8 @@ SERVICE, IDLE, MEMO, WORKER, CLIENT, WAITING, BURIED = (
     "hidden-buried",
 )
 OWNER, WORKER_OWNER = "owner", "worker-owner"
+
+_numbers = itertools.count(1)
 
 REACHED = "reached"
 PROBED = 299
@@ -145,7 +148,7 @@ class Site:
         for route in self.app.router.routes:
             assert isinstance(route.app, GuardedRoute)
             rules = route.app._rules.values()
-            if all(rule.about not in (*ASKED_BY_CORE, ROWS, NOTHING) for rule in rules):
+            if all(rule.about not in NOT_ASKED for rule in rules):
                 route.app._app = _reached
 
     # Clients
@@ -314,12 +317,8 @@ class Dcp4(Dcp):
 class Nfp(Conversation):
     POST = b"\x04"
 
-    def __init__(self, site: Site, caller: str) -> None:
-        super().__init__(site, caller)
-        self._numbers = iter(range(1, 1_000_000))
-
     def request(self, service: str, body: bytes) -> None:
-        self.command(self.POST, service, f"u-{id(self)}-{next(self._numbers)}", body)
+        self.command(self.POST, service, f"u-{next(_numbers)}", body)
 
     def command(self, word: bytes, service: str, uuid: str, body: bytes = b"{}") -> None:
         self.seat.send(b"", b"NFPC01", word, service.encode(), b"any", uuid.encode(), body)

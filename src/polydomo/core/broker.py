@@ -33,7 +33,7 @@ from polydomo.core.model import Client, ClientPort, Job, Service, Worker, Worker
 from polydomo.core.names import printable
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
 from polydomo.core.ports import ActLog, JobStorePort, Publisher
-from polydomo.core.principals import ANONYMOUS, CALL, Principals
+from polydomo.core.principals import ANONYMOUS, CALL, DELEGATE, Principals
 from polydomo.core.quotas import Quotas
 from polydomo.core.scheduler import CLIENT_WENT, DECLINED, DISOWNED, Scheduler
 from polydomo.core.services import Services
@@ -487,10 +487,13 @@ class Broker:
     def _may_forward(self, worker: Worker, job: Job, service: Service) -> bool:
         """Return whether a worker may forward a job to a service.
 
-        The broker's own services do what the job's client may do, so they take no body that another principal wrote.
+        The broker's own services do what the job's client may do, so the worker, which wrote the body, must be allowed
+        to act for other principals.
         """
         if service.internal:
-            return self.principals.authority is None or worker.principal is job.client.principal
+            return worker.principal is job.client.principal or self.principals.may(
+                worker.principal, DELEGATE, service.name
+            )
         return self.principals.may(worker.principal, CALL, service.name)
 
     def _late_final(self, worker: Worker, token: bytes, body: bytes) -> int:

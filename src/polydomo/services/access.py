@@ -35,6 +35,9 @@ OWN_WORKER: Final = "own worker"  # the worker of the same principal, or its att
 
 ASKED_BY_CORE: Final = (SUBMIT, REGISTER, OWN_JOB, OWN_WORKER)
 
+# Objects for which a door asks nothing: the core does, the rows are chosen later, or there is nothing to ask.
+NOT_ASKED: Final = (*ASKED_BY_CORE, ROWS, NOTHING)
+
 # Verbs whose use is an administrative act, at any object. `CANCEL` is one for jobs of others.
 ADMINISTRATIVE: Final = (OPERATE, ADMINISTER)
 

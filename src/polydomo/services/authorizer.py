@@ -61,7 +61,7 @@ class Authorizer:
 
         `given` are the request's arguments. Raises Denied, or UnknownObject for a job that the caller may not know.
         """
-        if rule.about in access.ASKED_BY_CORE or rule.about in (access.NOTHING, access.ROWS):
+        if rule.about in access.NOT_ASKED:
             return None
         if rule.about == access.JOB:
             if self.principals.authority is None:

@@ -6,9 +6,8 @@ The rules are in `services.access`. A route without one cannot be added.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from starlette.routing import BaseRoute, Route
@@ -16,15 +15,12 @@ from starlette.types import Receive, Scope, Send
 
 from polydomo.core.failure import DENIED
 from polydomo.core.principals import ANONYMOUS
-from polydomo.services.access import ROUTES, Rule
+from polydomo.services.access import NOT_ASKED, ROUTES, Rule
 from polydomo.services.authorizer import Authorizer, Denied, NotRecorded, UnknownObject
 from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.authentication import unauthenticated
 from polydomo.web.callers import caller_name, caller_of
 from polydomo.web.memodb.routing import RawPathRoute
-
-# A parameter of a path with its convertor.
-_CONVERTOR: Final = re.compile(r":\w+}")
 
 
 class GuardedRoute:
@@ -37,19 +33,24 @@ class GuardedRoute:
         self._rules = {
             method: rule_of(method, route.path) for method in sorted(route.methods or ()) if method != "HEAD"
         }
-        self._path = route.path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        rule = self._rules[scope["method"]]
+        if rule.about not in NOT_ASKED:
+            await self._admit(rule, scope)
+        await self._app(scope, receive, send)
+
+    async def _admit(self, rule: Rule, scope: Scope) -> None:
+        """Return when the request may be handled; raise HttpProblem if it may not."""
         given: dict[str, Any] = scope["path_params"]
         if self._is_raw:
             given = {name: unquote_to_bytes(text) for name, text in given.items()}
-        method = scope["method"]
-        action = f"{method} {scope['path']}"
+        action = f"{scope['method']} {scope['path']}"
         peer = scope.get("client")
         try:
             admission = self._authorizer.admit(
                 caller_of(self._authorizer.broker, scope),
-                self._rules[method],
+                rule,
                 action,
                 given,
                 "" if peer is None else str(peer[0]),
@@ -62,7 +63,6 @@ class GuardedRoute:
             raise problem("not-recorded", str(error)) from None
         except UnknownObject as error:
             raise problem("not-found", f"there is {error}, or it is no longer stored") from None
-        await self._app(scope, receive, send)
 
 
 def guard(routes: Iterable[BaseRoute], authorizer: Authorizer) -> None:
@@ -79,11 +79,6 @@ def rule_of(method: str, path: str) -> Rule:
     if rule is None:
         raise LookupError(f"the route {method} {path} has no rule in services.access")
     return rule
-
-
-def documented_rules() -> dict[tuple[str, str], Rule]:
-    """Return the rules by method and path as in the OpenAPI document, where parameters have no convertors."""
-    return {(method.lower(), _CONVERTOR.sub("}", path)): rule for (method, path), rule in ROUTES.items()}
 
 
 def denied(scope: Scope, detail: str) -> HttpProblem:
