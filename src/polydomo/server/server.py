@@ -7,6 +7,7 @@ outbox; then the outbox is flushed with one write per connection. One timer fire
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import time
@@ -20,7 +21,7 @@ from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
 from polydomo.security.roles import Denial
-from polydomo.server import config, job_tasks, scan_tasks, tracebacks
+from polydomo.server import attempt_secret, config, job_tasks, scan_tasks, tracebacks
 from polydomo.server.admission import Admission
 from polydomo.server.auditing import Auditing
 from polydomo.server.authorization import Authorization, log_start
@@ -60,6 +61,9 @@ INSPECTION = 5.0
 
 # Seconds between two inspections of the heap.
 HEAP_INSPECTION = 0.25
+
+# Shortest time in seconds between two sweeps of the store, the second because it is full.
+SWEEP_PAUSE = 1.0
 
 # Seconds that peers have to read their last messages when the broker stops.
 LINGER = 1.0
@@ -114,7 +118,9 @@ class BrokerServer:
         self.authorization.configure(settings)
         self.store: Store | None = None
         self.value_store: Store  # the same; a store in memory if nothing is kept on disk
+        self.adapter: StoreAdapter | None = None
         self.store_watch: StoreWatch | None = None
+        self.attempt_secret: bytes  # for the paths of HTTP attempts
         self.loop: asyncio.AbstractEventLoop
         self._armed = 0.0  # when the timer fires
         self._timer: asyncio.TimerHandle | None = None
@@ -135,6 +141,7 @@ class BrokerServer:
             self.security = PeerSecurity(self.settings, self.audit.note)
         log_start(self.settings)
         await self._open_store()
+        self.attempt_secret = attempt_secret.load(self.settings.data_folder())
         try:
             self.audit.start()
             self.ledger.start()
@@ -187,6 +194,8 @@ class BrokerServer:
         self.seats.limit = settings.limits.connections
         if self.store is not None:
             self.store.backlog_limit = settings.store.backlog
+        if self.adapter is not None:
+            self.adapter.holdings.limit = settings.store.bytes
         self.nng.configure(settings)
         if self.security is not None:
             self.security.configure(settings)
@@ -255,7 +264,7 @@ class BrokerServer:
             batch=self.settings.store.batch,
         )
         self.store = self.value_store = store
-        adapter = StoreAdapter(self.broker, store, self.advance)
+        adapter = self.adapter = StoreAdapter(self.broker, store, self.advance, self.settings.store.bytes)
         self.broker.use_store(adapter)
         JobTasks(adapter, self.management, self.ledger.flush)
         ScanTasks(store, self.management)
@@ -267,6 +276,7 @@ class BrokerServer:
 
     async def _recover(self, adapter: StoreAdapter) -> None:
         """Restore the jobs that were unfinished before the restart."""
+        await adapter.holdings.refresh()
         recovered = await adapter.recovery.recover()
         if recovered:
             log.info("recovered unfinished jobs", jobs=recovered)
@@ -275,7 +285,11 @@ class BrokerServer:
 
     async def _sweep(self, adapter: StoreAdapter) -> None:
         while True:
-            await asyncio.sleep(self.settings.store.sweep)
+            sweep = self.settings.store.sweep
+            await asyncio.sleep(min(SWEEP_PAUSE, sweep))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(sweep - SWEEP_PAUSE, 0)):
+                    await adapter.holdings.crowded.wait()
             try:
                 await self.ledger.flush()
                 await adapter.sweep()
@@ -379,6 +393,8 @@ class BrokerServer:
             shown[extension.name] = extension.show()
         if self.store is not None and self.store_watch is not None:
             shown["store"] = self.store.show() | self.store_watch.show()
+        if self.adapter is not None:
+            shown["store"] |= self.adapter.holdings.show()
         if self.ledger.on:
             shown["ledger"] = self.ledger.show()
         if self.audit.on:

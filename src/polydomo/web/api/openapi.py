@@ -60,8 +60,8 @@ _CONVERTOR: Final = re.compile(r":\w+}")
 TOKEN: Final = {
     "type": "http",
     "scheme": "bearer",
-    "description": "A token of `polydomo tokens new`, or of the OpenID provider. Which requests need one is decided by the "
-    "roles; one that is not valid is refused everywhere.",
+    "description": "A token of `polydomo tokens new`, or of the OpenID provider. Roles decide which requests need "
+    "one; one that is not valid is refused everywhere.",
 }
 
 BINARY: Final = {"type": "string", "format": "binary"}
