@@ -17,6 +17,7 @@ from polydomo.errors import ConfigError
 from polydomo.server.section import Section, Setting, count, flag, listeners, seconds, size
 from polydomo.server.security_settings import (
     AuditSection,
+    OidcSection,
     QuotaSection,
     RoleSection,
     SecuritySection,
@@ -380,6 +381,7 @@ class Settings(Section):
     zmq: ZmqSection = msgspec.field(default_factory=ZmqSection)
     security: SecuritySection = msgspec.field(default_factory=SecuritySection)
     tls: TlsSection = msgspec.field(default_factory=TlsSection)
+    oidc: OidcSection = msgspec.field(default_factory=OidcSection)
     roles: dict[str, RoleSection] = {}
     principals: dict[str, list[str]] = {}
     quotas: dict[str, QuotaSection] = {}
@@ -427,7 +429,7 @@ class Settings(Section):
 
     def authenticates(self) -> bool:
         """Return whether peers can prove who they are at one listener at least."""
-        return self.security.curve == "on" or bool(self.tls.client_ca)
+        return self.security.curve == "on" or bool(self.tls.client_ca or self.oidc.issuer)
 
     def roles_apply(self) -> bool:
         """Return whether what no role grants is denied."""
