@@ -57,6 +57,8 @@ COMMANDS = [
     ],
     ["config", "check"],
     ["config", "show"],
+    ["roles", "ls"],
+    ["roles", "check"],
     *[["keys", word] for word in ("new", "ls", "accept", "reject", "revoke", "show")],
     ["store", "backup"],
     ["store", "check"],

@@ -59,17 +59,34 @@ def test_an_mdp_client_here_and_an_mdp_worker_there():
         worker.stop()
 
 
-async def test_a_broker_joins_one_that_requires_keys(tmp_path: Path):
+ROLES = """\
+[security]
+curve = "on"
+
+[roles.there]
+call = ["there"]
+serve = ["there"]
+
+[principals]
+lender = ["there"]
+"""
+
+
+async def test_a_broker_joins_one_that_requires_keys_and_lends_what_its_roles_grant(tmp_path: Path):
     pair = create_key_pair(tmp_path / "lender.key")
-    with BrokerProcess("--set", "security.curve=on", "--set", "security.roles=off") as a:
+    with BrokerProcess(toml=ROLES) as a:
         folder = KeyFolder(a.data / "keys")
         folder.move(folder.resolve(encode_key(pair.public)), ACCEPTED, "lender")
         query = f"?server_key={encode_key(folder.open().public)}&key={tmp_path / 'lender.key'}"
         with BrokerProcess("--join", wmp(a) + query) as b:
-            worker = serve(b, b"there")
+            worker, other = serve(b, b"there"), serve(b, b"secret")
+            wait_for(lambda: "uplink refuses a service" in b.log())
+            assert "lender may not serve secret" in b.log()
             async with Client(nfp(a) + query) as client:
                 assert await client.call("there", b"body", codec="raw") == b"body"
             worker.stop()
+            other.stop()
+            assert b.log().count("uplink refuses a service") == 1
 
 
 def test_what_can_be_done_here_is_not_sent_away():

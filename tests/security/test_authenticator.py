@@ -55,6 +55,11 @@ def test_unknown_keys_are_accepted_at_once_and_reported_if_that_is_wanted(folder
     assert [key.name for key in told] == ["anna"]
 
 
+def test_the_companion_of_a_norfab_worker_acts_for_the_worker(folder: KeyFolder) -> None:
+    folder.record(KEY, "lab-1-NFPClient", "", ACCEPTED, 10)
+    assert asked(folder).admit(KEY, "") == "lab-1"
+
+
 def test_nobody_gets_in_while_the_folder_cannot_be_written(folder: KeyFolder) -> None:
     (folder.path / "pending").write_text("not a folder")
     with pytest.raises(KeyRefused, match="cannot be checked") as raised:

@@ -336,7 +336,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_place() -> None:
         ("broker.zmq", "tcp://h:99999", "tcp://127.0.0.1:5555"),
         ("broker.zmq", "tcp://h:1,tcp://h:1", "twice"),
         ("broker.zmq", ",", "at least one"),
-        ("zmq.duplicate_identity", "fight", "takeover, refuse"),
+        ("zmq.duplicate_identity", "fight", "probe, refuse"),
         ("log.format", "xml", "auto, text, json"),
     ],
 )

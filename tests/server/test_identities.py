@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
@@ -13,11 +15,12 @@ from tests.support.peers import Answer, DcpPeer, Manager, MdpClient, MdpWorker, 
 from tests.support.zmtp import Raw, command, greeting, message, ready
 
 GRACE = 0.5
+PROBE = 0.3  # seconds that a living peer has to answer
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[BrokerProcess]:
-    with BrokerProcess(toml=f"[limits]\nclient_grace = {GRACE}") as process:
+    with BrokerProcess(toml=f"[limits]\nclient_grace = {GRACE}\n[zmq]\nprobe = {PROBE}") as process:
         yield process
 
 
@@ -53,18 +56,71 @@ def test_an_impossible_identity_is_refused(server: BrokerProcess, identity: byte
         raw.wait_closed()
 
 
-def test_the_newer_of_two_takes_over_and_gets_the_answers(peers: Peers):
-    """The older one is mostly a connection whose end was not noticed."""
+def test_a_peer_takes_over_from_its_connection_that_does_not_answer_and_gets_the_answers(peers: Peers):
+    """The older connection is one whose end was not noticed."""
     worker = peers(MdpWorker, b"takeover")
     old = Raw(peers.endpoint).shake(identity=b"twin")
     old.send(message(b"MDPC02", b"\x01", b"takeover", b"asked by the old one"))
     task = worker.take()
     new = peers(MdpClient, identity=b"twin")
     assert new.fence() == []
-    assert old.wait_closed() == b""
+    assert old.wait_closed() == command(b"PING", bytes(2))
     old.close()
     worker.reply(task, [b"for whoever is there"])
     assert new.answer(b"takeover") == Answer([], [b"for whoever is there"])
+
+
+@pytest.mark.parametrize("sent_before", [b"", message(b"MDPC02", b"\x01", b"mmi.service", b"x")], ids=len)
+def test_a_second_peer_with_a_living_peer_s_identity_is_refused_and_gets_nothing(
+    peers: Peers, sent_before: bytes
+):
+    """The stranger may even send requests before it knows that it is refused."""
+    worker = peers(MdpWorker, b"private")
+    victim = peers(MdpClient, identity=b"victim")
+    victim.request(b"private", b"question")
+    task = worker.take()  # so the victim is connected
+    with Raw(peers.endpoint) as stranger:
+        stranger.send(greeting() + ready(identity=b"victim") + sent_before)
+        assert "name-taken" in stranger.refusal()
+        assert stranger.wait_closed() == b""
+    worker.reply(task, [b"secret"])
+    assert victim.answer(b"private").final == [b"secret"]
+
+
+def test_a_second_worker_with_a_living_worker_s_identity_is_refused_and_gets_no_job(peers: Peers):
+    worker = peers(MdpWorker, b"guarded", identity=b"guard")
+    assert worker.fence() == []
+    with Raw(peers.endpoint) as stranger:
+        stranger.send(greeting() + ready(identity=b"guard") + message(b"MDPW02", b"\x01", b"guarded"))
+        assert "name-taken" in stranger.refusal()
+        stranger.wait_closed()
+    client = peers(MdpClient)
+    client.request(b"guarded", b"x")
+    worker.reply(worker.take(), [b"y"])
+    assert client.answer(b"guarded").final == [b"y"]
+
+
+def test_what_a_peer_sends_while_it_waits_for_its_identity_is_not_lost(peers: Peers):
+    """Its requests follow its READY at once; they are served after the older connection turned out to be dead."""
+    peers.echo(b"patient")
+    with Raw(peers.endpoint) as old, Raw(peers.endpoint) as new:
+        old.shake(identity=b"patient one")
+        requests = [message(b"MDPC02", b"\x01", b"patient", b"%d" % n) for n in range(3)]
+        new.send(greeting() + ready(identity=b"patient one") + b"".join(requests))
+        new.read(64)
+        assert new.command()[0] == b"READY"
+        assert [new.message()[3] for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+def test_of_many_that_claim_a_dead_peer_s_identity_one_gets_it(peers: Peers):
+    with Raw(peers.endpoint) as old, ExitStack() as stack:
+        old.shake(identity=b"wanted")
+        claims = [stack.enter_context(Raw(peers.endpoint)) for _ in range(10)]
+        for raw in claims:
+            raw.send(greeting() + ready(identity=b"wanted"))
+        for raw in claims:
+            raw.read(64)
+        assert sorted(raw.command()[0] for raw in claims) == [b"ERROR"] * 9 + [b"READY"]
 
 
 def test_the_newer_one_stays_a_client_after_the_older_s_grace_time(peers: Peers):
@@ -88,14 +144,16 @@ def test_the_newer_one_stays_a_client_after_the_older_s_grace_time(peers: Peers)
 
 def test_a_worker_s_newer_self_takes_over_and_its_old_job_is_done_again(peers: Peers):
     client = peers(MdpClient)
-    old = peers(MdpWorker, b"twin-worker", identity=b"worker twin")
-    client.request(b"twin-worker", b"x")
-    lost = old.take()
-    new = peers(MdpWorker, b"twin-worker", identity=b"worker twin")
-    task = new.take()
-    assert (task.body, task.address != lost.address) == ([b"x"], True)
-    new.reply(task, [b"y"])
-    assert client.answer(b"twin-worker").final == [b"y"]
+    with Raw(peers.endpoint) as old:
+        old.shake(identity=b"worker twin")
+        old.send(message(b"MDPW02", b"\x01", b"twin-worker"))
+        client.request(b"twin-worker", b"x")
+        lost = old.message()[2]
+        new = peers(MdpWorker, b"twin-worker", identity=b"worker twin")
+        task = new.take()
+        assert (task.body, task.address != lost) == ([b"x"], True)
+        new.reply(task, [b"y"])
+        assert client.answer(b"twin-worker").final == [b"y"]
 
 
 def claim(endpoint: str, instance: bytes) -> str:
@@ -109,20 +167,23 @@ def claim(endpoint: str, instance: bytes) -> str:
 
 def test_a_second_worker_of_our_own_is_refused_until_the_first_is_gone(server: BrokerProcess):
     """Which one it is says a property of the handshake."""
-    with Raw(server.endpoint) as first:
+    with Raw(server.endpoint) as first, ThreadPoolExecutor(1) as other:
         first.shake(identity=b"ours", **{"X-Polydomo-Instance": b"1"})
         for _ in range(3):
-            assert "name-taken" in claim(server.endpoint, b"2")
+            claimed = other.submit(claim, server.endpoint, b"2")
             name, data = first.command()
             assert name == b"PING"
             first.send(command(b"PONG", data[2:]))
-        wait_for(lambda: not claim(server.endpoint, b"2"))  # the first does not answer any more
+            assert "name-taken" in claimed.result()
+        assert claim(server.endpoint, b"2") == ""  # the first does not answer any more
         first.wait_closed()
 
 
-@pytest.mark.parametrize("rule", ["takeover", "refuse"])
+@pytest.mark.parametrize("rule", ["probe", "refuse"])
 def test_a_worker_of_our_own_that_is_back_takes_over_from_its_own_old_connection_at_once(rule: str):
-    with BrokerProcess(toml=f'[zmq]\nduplicate_identity = "{rule}"') as broker, Raw(broker.endpoint) as old:
+    """An hour to answer the PING would be too long to wait."""
+    toml = f'[zmq]\nduplicate_identity = "{rule}"\nprobe = "1h"'
+    with BrokerProcess(toml=toml) as broker, Raw(broker.endpoint) as old:
         old.shake(identity=b"ours", **{"X-Polydomo-Instance": b"1"})
         assert claim(broker.endpoint, b"1") == ""
         old.wait_closed()

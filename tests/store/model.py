@@ -19,7 +19,9 @@ from polydomo.store.queries import page_position
 from polydomo.store.records import (
     DEAD,
     AttemptRecord,
+    EndedJob,
     EventRecord,
+    Holding,
     JobChange,
     JobCount,
     JobFilter,
@@ -212,6 +214,29 @@ class ModelStore(Store):
         def query() -> list[tuple[str, str]]:
             jobs = {seq: job.id for seq, job in self._repository.jobs.items() if job.finished is None}
             return [(name, jobs[seq]) for name, seq in self._repository.aliases.items() if seq in jobs]
+
+        return self._read(query)
+
+    def holdings(self) -> Deferred[list[Holding]]:
+        def query() -> list[Holding]:
+            sums: dict[str, Holding] = {}
+            for job in self._repository.jobs.values():
+                holding = sums.setdefault(job.principal, Holding(job.principal, 0, 0))
+                holding.jobs += 1
+                holding.size += job.footprint()
+            return sorted(sums.values(), key=lambda holding: holding.principal)
+
+        return self._read(query)
+
+    def oldest_ended(self, principal: str, *, dead: bool, limit: int) -> Deferred[list[EndedJob]]:
+        def query() -> list[EndedJob]:
+            ended = [
+                job
+                for job in self._repository.jobs.values()
+                if job.ending is not None and job.principal == principal and (job.state == DEAD) == dead
+            ]
+            ended.sort(key=lambda job: job.ending or 0)
+            return [EndedJob(job.id, job.state, job.footprint()) for job in ended[:limit]]
 
         return self._read(query)
 

@@ -26,7 +26,7 @@ from polydomo.store.sqlite import SqliteStore
 from tests.store.desk import NOW, Desk, code, job, name
 from tests.support.effort import examples
 
-TABLES = ("jobs", "requests", "results", "attempts", "partials", "events", "tallies", "aliases")
+TABLES = ("jobs", "requests", "results", "attempts", "partials", "events", "tallies", "aliases", "holdings")
 JOBS = range(1, 4)  # few, so that much happens to each
 SERVICES = (b"one", b"two")
 NAMES = ("one more", "änother", name(2))
@@ -59,6 +59,7 @@ new_jobs = st.fixed_dictionaries(
         "key": st.sampled_from([None, "key", "kéy"]),
         "body": bodies,
         "client": st.sampled_from([b"", b"client"]),
+        "principal": st.sampled_from(["anonymous", "färber"]),
         "submitted": times,
     }
 )
@@ -79,6 +80,7 @@ writes = st.one_of(
     write("update", ids, changes),
     write("update", ids, st.just(JobChange(release_key=True))),
     write("forget", ids),
+    write("discard", st.lists(ids, max_size=2)),
     write("alias", ids, st.sampled_from(NAMES)),
 )
 
@@ -131,7 +133,12 @@ def run(desk: Desk, batch: list[list[Write]]) -> list[str]:
 def picture(desk: Desk) -> list[object]:
     """All that can be asked."""
     store, ask = desk.store, desk.ask
-    seen: list[object] = [ask(store.counts()), ask(store.unfinished()), sorted(ask(store.aliases()))]
+    seen: list[object] = [
+        ask(store.counts()),
+        ask(store.holdings()),
+        ask(store.unfinished()),
+        sorted(ask(store.aliases())),
+    ]
     for known in NAMES:
         seen += [ask(store.get(known)), ask(store.result(known))]
     for number in JOBS:

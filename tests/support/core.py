@@ -79,14 +79,14 @@ class FakeClient(ClientPort):
 class FakeWorker(WorkerPort):
     """`given` is every job it ever got with the token it got it by; `holds` those it has not answered."""
 
-    def __init__(self, broker: Broker, name: bytes, beat: Heartbeat) -> None:
+    def __init__(self, broker: Broker, name: bytes, beat: Heartbeat, principal: str = ANONYMOUS) -> None:
         self.broker = broker
         self.given: list[tuple[bytes, int]] = []
         self.bodies: list[bytes] = []
         self.holds: list[bytes] = []
         self.beats: list[float] = []
         self.dismissals: list[str] = []
-        self.core = broker.make_worker(name, "fake", self, beat)
+        self.core = broker.make_worker(name, "fake", self, beat, principal)
 
     def dispatch(self, job: Job) -> None:
         self.given.append((job.token, job.id))
@@ -195,8 +195,14 @@ class Bench:
     def client(self, name: bytes = b"", principal: str = ANONYMOUS) -> FakeClient:
         return FakeClient(self.broker, name or self._name(b"client"), principal)
 
-    def worker(self, *services: bytes, name: bytes = b"", beat: Heartbeat | None = None) -> FakeWorker:
-        worker = FakeWorker(self.broker, name or self._name(b"worker"), beat or self.beat)
+    def worker(
+        self,
+        *services: bytes,
+        name: bytes = b"",
+        beat: Heartbeat | None = None,
+        principal: str = ANONYMOUS,
+    ) -> FakeWorker:
+        worker = FakeWorker(self.broker, name or self._name(b"worker"), beat or self.beat, principal)
         for service in services:
             assert worker.register(service)
         return worker

@@ -30,6 +30,7 @@ class StubServer:
         self.loop = asyncio.get_running_loop()
         self.settings = Settings()
         self.store: Any = None
+        self.attempt_secret = bytes(32)
 
     def advance(self) -> None:
         pass  # the test says what time it is

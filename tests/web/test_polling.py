@@ -71,7 +71,7 @@ async def test_a_job_that_did_not_reach_its_worker_goes_to_the_next_poll() -> No
     assert pending.job is not None
     assert pending.job.worker is None
     assert second.open().job is pending.job
-    assert not room.workers.holder(b"nonsense")
+    assert not room.workers.holder(b"nonsense", ANONYMOUS)
 
 
 async def test_whoever_is_cancelled_while_waiting_gives_back_what_he_got() -> None:

@@ -102,7 +102,9 @@ class Accounting:
                 and not service.internal
                 and self._quotas.refusal(principal, job.size) != ""
             )
-            or (not service.workers and not self._services.may_wait(service))  # last: it makes the service known
+            or (
+                not service.workers and not self._services.may_wait(service)
+            )  # last: it makes the service known
         )
 
     def why_not_stored(self, job: Job) -> Failure | None:
@@ -358,7 +360,9 @@ class Accounting:
         if not service.workers:
             return "no worker offers this service, and the broker's memory is nearly full of jobs"
         if self._principals.several() and principal.memory > self.memory_limit - self.memory:
-            return f"the broker's memory is nearly full, and {principal.name} has {principal.memory} bytes of it"
+            return (
+                f"the broker's memory is nearly full, and {principal.name} has {principal.memory} bytes of it"
+            )
         return ""
 
     def _why_no_place(self, service: Service, principal: Principal) -> str:

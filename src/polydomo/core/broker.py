@@ -224,6 +224,10 @@ class Broker:
         """Return whether `worker` may offer the service `name`."""
         return self.workers.may_register(worker, name)
 
+    def is_name_taken(self, worker: Worker) -> bool:
+        """Return whether another peer has the name of `worker`, and keeps it: it is alive, or another principal's."""
+        return self.workers.rival(worker) is not None
+
     def why_refused(self, worker: Worker, name: bytes) -> str:
         """Return why `worker` may not offer the service `name`."""
         return self.workers.why_refused(worker, name)
@@ -428,8 +432,8 @@ class Broker:
         return self._recovery.orphans
 
     def take_up(self, worker: Worker, token: bytes) -> bool:
-        """Let `worker` go on with a job that it had before the restart. False: it is too late."""
-        job = self._recovery.claim(token)
+        """Let `worker` go on with a job that it had before the restart. False: it is too late, or was another's."""
+        job = self._recovery.claim(worker, token)
         if job is None:
             return False
         self._scheduler.reattach(worker, job)
@@ -498,7 +502,7 @@ class Broker:
 
     def _late_final(self, worker: Worker, token: bytes, body: bytes) -> int:
         """Take a reply to an attempt that this worker does not hold, unless it held it before the restart."""
-        job = self._recovery.claim(token) if self._recovery.orphans else None
+        job = self._recovery.claim(worker, token) if self._recovery.orphans else None
         if job is None:
             return self._stray(worker, token, True)
         worker.last_seen = self.clock.now

@@ -182,6 +182,7 @@ class Worker(Timer):
         )
         self.done = 0
         self.internal = False  # part of the broker itself: no liveness
+        self.instance = b""  # the same for all workers that are known to be one peer; empty: nothing is known
         self.relay = False  # another broker: it has jobs of our own clients only, never another broker's
         self.anonymous = False  # its name is made up: it cannot come back under it
         self.pinned_next = (
@@ -248,7 +249,7 @@ class Service:
         self.pinned_jobs = 0  # in them
         self.workers: dict[Worker, None] = {}
         self.idle: OrderedDict[Worker, None] = OrderedDict()
-        self.names: dict[bytes, Worker] = {}  # its workers; of two with one name the newer
+        self.names: dict[bytes, Worker] = {}  # its workers; of two connections of one peer the newer
         self.running = 0
         self.held = 0  # jobs that a feature holds: in no queue, but the service is needed
         self.paused = False
@@ -322,6 +323,13 @@ class WorkerPort(ABC):
         it does not know the job (`Broker.report_unknown`).
         """
         return False
+
+    def is_alive(self) -> bool:
+        """Return whether the worker is there, because another one claims its name.
+
+        A worker that has to be probed first counts as alive until its answer is overdue.
+        """
+        return True
 
     def dismiss(self, reason: str) -> None:  # noqa: B027
         """Tell the worker that it is no worker here any more: it expired, or the broker stops."""

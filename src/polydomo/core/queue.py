@@ -2,8 +2,9 @@
 
 A `FairQueue` is a rotation of client queues: each turn takes one job of the next client, so 10,000 waiting jobs of one
 client do not starve another's single one (MDP §Overall Topology: fairness SHOULD be). Each principal has a rotation of
-its own, its share, and the shares take turns: a principal with 1,000 clients gets no more than one with a single client.
-Nearly always only one principal waits. Its share is then the only one, and a job costs no more than without shares.
+its own, its share, and the shares take turns: a principal with 1,000 clients gets no more than one with a single
+client. Nearly always only one principal waits. Its share is then the only one, and a job costs no more than without
+shares.
 
 Jobs of another priority than 0 are in a `PriorityBand`, a queue of its own. Which band is next depends on priority and
 age: a job that has waited for `ageing` seconds counts like one of the next higher priority. The age of a band is that

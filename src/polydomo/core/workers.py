@@ -1,4 +1,9 @@
-"""Workers: they come and offer services, show that they are alive, and leave or are lost."""
+"""Workers: they come and offer services, show that they are alive, and leave or are lost.
+
+A name belongs to one worker at a time, at all services and in all dialects, because jobs can be targeted at it. Another
+worker that claims it is refused while the first one lives, and for ever if it acts for another principal. Several
+connections of one peer may share its name (`Worker.instance`).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,11 @@ from polydomo.core.principals import SERVE, Principal
 from polydomo.core.scheduler import OVERRUN, WORKER_LOST
 from polydomo.core.tracking import Tracking
 
+# Reason given to a second worker with the name of another. The SDK looks for this text.
+NAME_TAKEN: Final = "name-taken: another worker has this name"
+
+# Why a worker had to leave.
+REPLACED: Final = "another connection has this name now"
 # Begins the reason of which a worker that is denied its service is told; the SDK looks for it.
 DENIED_WORKER: Final = f"{reasons.DENIED}: "
 
@@ -23,6 +33,7 @@ class Workers:
 
     def __init__(self, tracking: Tracking) -> None:
         self.known: dict[Worker, None] = {}
+        self._named: dict[bytes, dict[Worker, None]] = {}  # by name; without the broker's own
         self._clock = tracking.clock
         self._timers = tracking.timers
         self._services = tracking.services
@@ -49,11 +60,31 @@ class Workers:
     def may_register(self, worker: Worker, name: bytes) -> bool:
         """Return whether `worker` may offer the service `name`."""
         return worker.internal or (
-            self._services.may_add(name) and self._principals.may(worker.principal, SERVE, name, worker.name)
+            self._services.may_add(name)
+            and self.rival(worker) is None
+            and self._principals.may(worker.principal, SERVE, name, worker.name)
         )
 
+    def has_name(self, name: bytes) -> bool:
+        """Return whether a worker has this name."""
+        return name in self._named
+
+    def rival(self, worker: Worker) -> Worker | None:
+        """Return the worker that keeps `worker` from its name: one of another principal, or one that is alive.
+
+        A worker whose name was made up is given another one instead.
+        """
+        if worker.anonymous:
+            return None
+        for other in self._rivals(worker):
+            if other.principal.name != worker.principal.name or other.port.is_alive():
+                return other
+        return None
+
     def why_refused(self, worker: Worker, name: bytes) -> str:
-        """Return why `worker` may not offer a service: it is denied, or nobody may."""
+        """Return why `worker` may not offer a service: its name is another's, it is denied, or nobody may."""
+        if self.rival(worker) is not None:
+            return NAME_TAKEN
         if not self._services.may_add(name) or self._principals.allows(
             worker.principal, SERVE, name, worker.name
         ):
@@ -64,6 +95,8 @@ class Workers:
         """Let `worker` offer the service `name`, and give it what waits there. False: it may not."""
         if not self.may_register(worker, name):
             return False
+        if worker not in self.known and not worker.internal:
+            self._take_name(worker)
         service = self._services.find(name)
         self._services.add(service)
         if worker in service.workers:
@@ -74,6 +107,7 @@ class Workers:
             self.known[worker] = None
             worker.principal.peers += 1
             if not worker.internal:
+                self._named.setdefault(worker.name, {})[worker] = None
                 self._timers.set(worker, self._clock.now + worker.heartbeat.interval)
         service.workers[worker] = None
         if not worker.relay:
@@ -101,6 +135,7 @@ class Workers:
             self._accounting.journal.event("left", worker, reason)
         del self.known[worker]
         worker.principal.peers -= 1
+        self._drop_name(worker)
         self._timers.clear(worker)
         services = worker.services
         worker.services = []
@@ -188,6 +223,38 @@ class Workers:
         for job in worker.running.values():
             due = min(due, job.attempt_deadline)
         self._timers.set(worker, due)
+
+    def _rivals(self, worker: Worker) -> list[Worker]:
+        """Return the other peers that have the name of `worker`."""
+        namesakes = self._named.get(worker.name)
+        if not namesakes or worker in namesakes:
+            return []
+        return [
+            other
+            for other in namesakes
+            if not worker.instance
+            or other.instance != worker.instance
+            or other.principal.name != worker.principal.name
+        ]
+
+    def _take_name(self, worker: Worker) -> None:
+        """Remove the workers that had the name and are gone; give a worker whose name was made up a free one."""
+        if worker.anonymous:
+            made_up, number = worker.name, 1
+            while worker.name in self._named:
+                number += 1
+                worker.name = b"%b-%d" % (made_up, number)
+            return
+        for other in self._rivals(worker):
+            other.port.dismiss(REPLACED)
+            self.leave(other, REPLACED)
+
+    def _drop_name(self, worker: Worker) -> None:
+        namesakes = self._named.get(worker.name)
+        if namesakes is not None:
+            namesakes.pop(worker, None)
+            if not namesakes:
+                del self._named[worker.name]
 
     def _may_still(self, worker: Worker) -> list[bool]:
         """Return for each service of a worker whether the worker may offer it."""

@@ -31,9 +31,6 @@ SLOTS_PROPERTY: Final = b"X-Polydomo-Slots"
 # second worker with the same name.
 INSTANCE_PROPERTY: Final = b"X-Polydomo-Instance"
 
-# Reason given to the second worker. Our own SDK matches this text.
-NAME_TAKEN: Final = "name-taken: another worker has this name"
-
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TransportBase:
@@ -202,6 +199,10 @@ class PeerConnection(Handler, Flushable):
         """Return the peer's name as a worker: its own identity, or a printable form of the one assigned to it."""
         return self.identity if self.named else f"{dialect}-{self.identity[1:].hex()}".encode()
 
+    def peer_id(self) -> bytes:
+        """Return what all connections of this peer have in common, and no other living peer has."""
+        return b"instance " + self.instance if self.instance else b"identity " + self.identity
+
     def expect(self, session: Session, head: bytes) -> None:
         """Pass the next message to `receive_expected` if it begins with `head`; `b""` matches none. Only the first
         session of a connection can expect messages."""
@@ -290,12 +291,6 @@ class PeerConnection(Handler, Flushable):
     def forget(self) -> None:
         """Discard this connection's suspended sessions: the client did not return."""
         self.transport.forget()
-
-    def keeps_name(self, other: PeerConnection) -> bool:
-        """Return whether this peer keeps its name although the peer at `other` claims it: both have instance ids, they
-        differ, and this peer is alive. Without ids the older connection usually is a dead one not noticed yet."""
-        is_another = len(self.instance) > 0 and len(other.instance) > 0 and self.instance != other.instance
-        return is_another and self.transport.is_alive()
 
     def _route(self, message: Message) -> None:
         """Pass on the connection's first message, or one in another dialect than the last."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from polydomo.core.model import Worker, WorkerPort
+from polydomo.core.policy import Heartbeat
 from polydomo.dialects.session import Session
 
 
@@ -16,6 +17,16 @@ class WorkerBase(WorkerPort):
         self.broker = session.broker
         self.link = session.link
         self.core: Worker | None = None
+
+    def make_core(self, name: bytes, dialect: str, anonymous: bool, beat: Heartbeat) -> Worker:
+        """Return the core's worker for this peer, not registered yet. `anonymous`: the name is made up."""
+        core = self.broker.make_worker(name, dialect, self, beat, self.link.principal)
+        core.anonymous = anonymous
+        core.instance = self.link.peer_id()
+        return core
+
+    def is_alive(self) -> bool:
+        return self.link.transport.is_alive()
 
     def leave(self, reason: str) -> None:
         """Remove the worker from the broker; its jobs go to other workers, and nothing more is sent to it."""

@@ -6,12 +6,16 @@ cancellation take the same way as for any client. Such a job is never forwarded 
 circle; and the slots that other brokers offer here are not offered to others, so no broker is offered its own.
 
 When an uplink is lost, the broker above requeues its jobs, and they are cancelled here.
+
+A broker above says who submitted a job. It is believed only if its principal here (`join.principal`) may delegate for the
+service; any other job belongs to that principal.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +24,10 @@ import msgspec
 from polydomo.core.failure import CANCELLED, CLIENT_GONE, WORKER_ERROR, Failure
 from polydomo.core.model import Client, ClientPort, Job, Service
 from polydomo.core.policy import FOREVER
+from polydomo.core.principals import DELEGATE
 from polydomo.core.tracked_job import Options
 from polydomo.dialects.options import HIGHEST
+from polydomo.dialects.session import INSTANCE_PROPERTY
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.wakeup import WakeScheduler
 from polydomo.dialects.wmp.worker import WmpRequest, WmpWorkerProtocol
@@ -41,6 +47,12 @@ if TYPE_CHECKING:
 # Seconds between two updates of what is offered to other brokers.
 UPDATE_INTERVAL: Final = 0.05
 
+# Characters of a principal's name that a broker above may carry.
+PRINCIPAL_MAX: Final = 300
+
+# Principals of a broker above, over which those without jobs are dropped.
+CLIENTS_MAX: Final = 100
+
 
 class FederationExtension(Extension):
     """This broker as a worker of the brokers at `url`."""
@@ -54,7 +66,7 @@ class FederationExtension(Extension):
         self.worker.relay = True
         self.taken = 0
         self.returned = 0
-        self._uplinks = Uplinks(url, self, b"")
+        self._uplinks = Uplinks(url, self, b"", {INSTANCE_PROPERTY: secrets.token_hex(16).encode()})
         self._brokers: dict[int, RemoteBroker] = {}  # by uplink
         self._driver = WmpDriver(self.worker, self._uplinks.connections.dealers, REAL_TIME)
         self._updater: asyncio.TimerHandle | None = None
@@ -116,6 +128,9 @@ class FederationExtension(Extension):
     def uplink_message(self, number: int, message: Message) -> None:
         self.server.advance()
         request = self.worker.receive(number, message, now())
+        if self.worker.refusal:
+            self._uplinks.refused(number, self.worker.refusal)
+            self.worker.refusal = ""
         if request is not None and request.cancelled:
             self._brokers[number].cancel(request)
         elif request is not None:
@@ -187,16 +202,17 @@ class RemoteBroker(ClientPort):
         self.extension = extension
         self.worker = extension.worker
         self.broker = extension.server.broker
-        self.core: Client = self.broker.join_client(name, "wmp", self)
-        self.core.relay = True
+        self.name = name
         self.requests: dict[Job, WmpRequest] = {}
         self._submitting: WmpRequest | None = None
+        self._clients: dict[str, Client] = {}  # by principal
 
     def submit(self, request: WmpRequest) -> None:
         """Submit a job of the other broker."""
         try:
             deadline = messages.whole(request.headers, "deadline") / 1000.0
             timeout = messages.whole(request.headers, "timeout") / 1000.0
+            client = self._client_for(request)
         except ProtocolError as error:
             self.worker.failed(request, messages.FAILED, {"message": error.message}, EMPTY_BODY, now())
             return
@@ -207,7 +223,7 @@ class RemoteBroker(ClientPort):
             if isinstance(priority, int) and -HIGHEST <= priority <= HIGHEST:
                 options.priority = priority
         self._submitting = request
-        job = self.broker.submit(self.core, request.service, request.body, b"", options, timeout)
+        job = self.broker.submit(client, request.service, request.body, b"", options, timeout)
         self._submitting = None
         if job is not None and request.address in self.worker.held:
             self.requests[job] = request
@@ -226,7 +242,33 @@ class RemoteBroker(ClientPort):
         for job, request in requests.items():
             self.worker.drop(request, now())
             self.broker.cancel(job, Failure(CLIENT_GONE, "the other broker is gone"))
-        self.broker.client_gone(self.core)
+        for client in self._clients.values():
+            self.broker.client_gone(client)
+
+    def _client_for(self, request: WmpRequest) -> Client:
+        """Return the client on whose behalf a job is done here. Raises ProtocolError."""
+        principals = self.broker.principals
+        owner = self.extension.server.settings.join.principal
+        carried = messages.token(request.headers, messages.PRINCIPAL).decode("utf-8", "replace")
+        if (
+            0 < len(carried) <= PRINCIPAL_MAX
+            and carried != owner
+            and principals.allows(principals.get(owner), DELEGATE, request.service)
+        ):
+            owner = carried
+        client = self._clients.get(owner)
+        if client is None:
+            if len(self._clients) >= CLIENTS_MAX:
+                self._drop_idle_clients()
+            client = self._clients[owner] = self.broker.join_client(self.name, "wmp", self, owner)
+            client.relay = True
+        return client
+
+    def _drop_idle_clients(self) -> None:
+        for owner, client in list(self._clients.items()):
+            if not client.jobs:
+                del self._clients[owner]
+                self.broker.client_gone(client)
 
     # ClientPort
 

@@ -41,7 +41,7 @@ class DeviceExtension(Extension):
         self.server = server
         self.device = Device(name)
         self.bound: list[str] = []
-        self._uplinks = Uplinks(url, self, name, {INSTANCE_PROPERTY: secrets.token_hex(8).encode()})
+        self._uplinks = Uplinks(url, self, name, {INSTANCE_PROPERTY: secrets.token_hex(16).encode()})
         server.only_devices = True
         server.context.factories = {}
         server.context.fallback = self._open_session

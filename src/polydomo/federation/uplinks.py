@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
+from polydomo.safe_text import safe_line
 from polydomo.sdk.clock import REAL_TIME
 from polydomo.sdk.connection import Dealer
 from polydomo.sdk.reconnect import ConnectionOwner, PermanentConnections
@@ -13,6 +14,9 @@ from polydomo.server.log import Log
 from polydomo.wire.frames import Message
 
 log = Log()
+
+# Longest reason of a refusal in the log.
+REASON_MAX: Final = 300
 
 
 class UplinkOwner(Protocol):
@@ -40,6 +44,7 @@ class Uplinks(ConnectionOwner):
         self.connections = PermanentConnections(self, url.addresses, REAL_TIME)
         self._owner = owner
         self._unreachable: set[int] = set()  # those that were logged
+        self._refusals: dict[int, set[str]] = {}  # those that were logged
 
     def address(self, number: int) -> str:
         """Return the address of an uplink."""
@@ -49,10 +54,20 @@ class Uplinks(ConnectionOwner):
         """Return the addresses of the uplinks that are connected."""
         return [self.address(number) for number in sorted(self.connections.dealers)]
 
+    def refused(self, number: int, reason: str) -> None:
+        """Log once that an uplink refuses a service, which it does whenever the service is offered again."""
+        logged = self._refusals.setdefault(number, set())
+        if reason not in logged:
+            logged.add(reason)
+            log.warning(
+                "uplink refuses a service", uplink=self.address(number), reason=safe_line(reason, REASON_MAX)
+            )
+
     # ConnectionOwner
 
     def on_connected(self, number: int, dealer: Dealer) -> None:
         self._unreachable.discard(number)
+        self._refusals.pop(number, None)
         log.info("uplink connected", uplink=self.address(number))
         self._owner.uplink_connected(number, dealer)
 

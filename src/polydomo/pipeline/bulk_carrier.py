@@ -36,7 +36,9 @@ NOT_KEPT: Final = "not-kept"
 NOT_SENT: Final = "body"
 
 # Temporary refusals, which are retried.
-LATER: Final = frozenset({reasons.QUEUE_FULL, reasons.NO_MEMORY, reasons.STORE, reasons.DRAINING, reasons.QUOTA})
+LATER: Final = frozenset(
+    {reasons.QUEUE_FULL, reasons.NO_MEMORY, reasons.STORE, reasons.DRAINING, reasons.QUOTA}
+)
 
 # Seconds between two checks for timeouts and for workers of the service.
 LOOK: Final = 0.25

@@ -29,7 +29,7 @@ class WorkerName:
 
     def __init__(self, name: str, stops: bool = False) -> None:
         self.name = name
-        self._instance = secrets.token_hex(8)
+        self._instance = secrets.token_hex(16)
         self._stops = stops
         self._refused_since: float | None = None
 

@@ -19,8 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
-from polydomo.core.workers import DENIED_WORKER
-from polydomo.dialects.session import NAME_TAKEN
+from polydomo.core.workers import DENIED_WORKER, NAME_TAKEN
 from polydomo.dialects.worker_protocol import WorkerProtocol
 from polydomo.errors import Denied
 from polydomo.sdk.failover import Backoff, EndpointSelector

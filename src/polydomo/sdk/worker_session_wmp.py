@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from polydomo.core.failure import CANCELLED
-from polydomo.dialects.session import NAME_TAKEN
+from polydomo.core.workers import NAME_TAKEN
 from polydomo.dialects.wmp.messages import CANCELLED as STATUS_CANCELLED
 from polydomo.dialects.wmp.messages import FAILED as STATUS_FAILED
 from polydomo.dialects.wmp.worker import WmpRequest, WmpWorkerProtocol

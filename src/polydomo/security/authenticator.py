@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from polydomo.errors import PolydomoError, ProtocolError
 from polydomo.security.key_files import fingerprint
 from polydomo.security.keys import ACCEPTED, PENDING, REJECTED, ClientKey, KeyFolder
+
+# Ends the name of the peer by which a worker of norfab asks for its inventory; the rest is the worker's name.
+COMPANION: Final = "-NFPClient"
 
 
 class KeyRefused(ProtocolError):
@@ -40,7 +44,8 @@ class Authenticator:
     def admit(self, key: bytes, address: str, name: str = "") -> str:
         """Return the name of the principal with this key, or raise KeyRefused with the reason for the operator.
 
-        An unknown key is recorded with the peer's `address` and the `name` that it suggests.
+        A worker of norfab and its companion, which have a key each, are one principal: the worker. An unknown key is
+        recorded with the peer's `address` and the `name` that it suggests.
         """
         shown = fingerprint(key)
         try:
@@ -53,7 +58,7 @@ class Authenticator:
         if found is None:
             raise KeyRefused(f"the key {shown} is unknown; too many unknown keys at the moment", pending=True)
         if found.state == ACCEPTED:
-            return found.name
+            return found.name.removesuffix(COMPANION) or found.name
         if found.state == REJECTED:
             raise KeyRefused(f"the key {shown} is rejected", pending=False)
         raise KeyRefused(

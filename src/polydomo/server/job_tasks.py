@@ -161,6 +161,7 @@ class JobTasks:
             adapter.advance()
             adapter.events.forget_result(id)
             adapter.recovery.revive(job)
+            await adapter.holdings.refresh()
         return {"id": id, "sent": job is not None}
 
     @deferring
@@ -170,6 +171,7 @@ class JobTasks:
             raise ValueError(f"job {id!r} has not ended; cancel it first")
         await self.flush_ledger()
         await confirmed(lambda done: self.store.forget(id, done))
+        await self.adapter.holdings.refresh()
         return {"id": id, "forgotten": True}
 
 

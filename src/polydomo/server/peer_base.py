@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from polydomo.core.principals import ANONYMOUS
+from polydomo.core.principals import ANONYMOUS, Principal
 from polydomo.errors import ProtocolError
 from polydomo.server import endpoints
 from polydomo.server.admission import Admission, site_of
@@ -132,6 +132,7 @@ class PeerBase(asyncio.Protocol):
         self.site = ""  # group of addresses that counts as one
         self.key = b""  # the peer's public key; empty: it has none
         self.principal = ANONYMOUS  # on whose behalf the peer acts
+        self._counted: Principal | None = None  # the principal whose connections this one is among
         self.high_water = HIGH_WATER
         self.heard = self.server.clock.read()  # when the last bytes arrived
         self.backlog: Backlog | None = None  # while the peer reads slower than it is written to
@@ -193,12 +194,22 @@ class PeerBase(asyncio.Protocol):
         """Enter the established connections, or raise ProtocolError.
 
         When all seats are taken, the site with the most seats gets no more, and a site with fewer takes one from it.
+        A principal gets no more than its quota.
         """
+        principal = self.server.broker.principals.get(self.principal)
+        quota = principal.quota
+        if quota is not None and principal.connections >= quota.connections:
+            raise ProtocolError(
+                f"{principal.name} has {principal.connections} connections and may have {quota.connections}",
+                hint="raise the principal's quota",
+            )
         if self.server.seats.is_full_for(self.site):
             raise ProtocolError(
                 "too many connections", hint="raise limits.connections if this many are expected"
             )
         self.server.seats.enter(self, self.site)
+        principal.connections += 1
+        self._counted = principal
 
     def data_received(self, data: bytes) -> None:
         server = self.server
@@ -223,6 +234,9 @@ class PeerBase(asyncio.Protocol):
         self.end_handshake()
         self.parser.close()
         self.server.seats.leave(self)
+        if self._counted is not None:
+            self._counted.connections -= 1
+            self._counted = None
         self.server.budget.release(self)
         self.group.peers.discard(self)
 
@@ -257,6 +271,20 @@ class PeerBase(asyncio.Protocol):
         """End the pause that `pause` began."""
         self._held = False
         self._adjust_reading()
+
+    def suspend_reading(self) -> None:
+        """Read nothing until `resume_reading`: it is not decided yet whether the peer is admitted."""
+        self._reading = False
+        self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """End what `suspend_reading` began."""
+        self._reading = True
+        self.transport.resume_reading()
+
+    def is_read(self) -> bool:
+        """Return whether the peer's bytes are read, so that its silence means something."""
+        return self._reading and self.backlog is None
 
     def count_violation(self, invalid: int, reason: str) -> None:
         """Record the peer's `invalid`th invalid message: the first is logged, `limits.invalid` of them cut the peer."""

@@ -7,6 +7,7 @@ outbox; then the outbox is flushed with one write per connection. One timer fire
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import time
@@ -19,7 +20,7 @@ from polydomo.core.broker import Broker
 from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
-from polydomo.server import config, job_tasks, scan_tasks, tracebacks
+from polydomo.server import attempt_secret, config, job_tasks, scan_tasks, tracebacks
 from polydomo.server.admission import Admission
 from polydomo.server.authorization import Authorization, log_start
 from polydomo.server.builtin_services import BuiltinServices
@@ -58,6 +59,9 @@ INSPECTION = 5.0
 
 # Seconds between two inspections of the heap.
 HEAP_INSPECTION = 0.25
+
+# Shortest time in seconds between two sweeps of the store, the second because it is full.
+SWEEP_PAUSE = 1.0
 
 # Seconds that peers have to read their last messages when the broker stops.
 LINGER = 1.0
@@ -111,7 +115,9 @@ class BrokerServer:
         self.authorization.configure(settings)
         self.store: Store | None = None
         self.value_store: Store  # the same; a store in memory if nothing is kept on disk
+        self.adapter: StoreAdapter | None = None
         self.store_watch: StoreWatch | None = None
+        self.attempt_secret: bytes  # for the paths of HTTP attempts
         self.loop: asyncio.AbstractEventLoop
         self._armed = 0.0  # when the timer fires
         self._timer: asyncio.TimerHandle | None = None
@@ -132,6 +138,7 @@ class BrokerServer:
             self.security = PeerSecurity(self.settings)
         log_start(self.settings)
         await self._open_store()
+        self.attempt_secret = attempt_secret.load(self.settings.data_folder())
         try:
             self.ledger.start()
             self.builtin_services.start()
@@ -182,6 +189,8 @@ class BrokerServer:
         self.seats.limit = settings.limits.connections
         if self.store is not None:
             self.store.backlog_limit = settings.store.backlog
+        if self.adapter is not None:
+            self.adapter.holdings.limit = settings.store.bytes
         self.nng.configure(settings)
         if self.security is not None:
             self.security.configure(settings)
@@ -246,7 +255,7 @@ class BrokerServer:
             batch=self.settings.store.batch,
         )
         self.store = self.value_store = store
-        adapter = StoreAdapter(self.broker, store, self.advance)
+        adapter = self.adapter = StoreAdapter(self.broker, store, self.advance, self.settings.store.bytes)
         self.broker.use_store(adapter)
         JobTasks(adapter, self.management, self.ledger.flush)
         ScanTasks(store, self.management)
@@ -258,6 +267,7 @@ class BrokerServer:
 
     async def _recover(self, adapter: StoreAdapter) -> None:
         """Restore the jobs that were unfinished before the restart."""
+        await adapter.holdings.refresh()
         recovered = await adapter.recovery.recover()
         if recovered:
             log.info("recovered unfinished jobs", jobs=recovered)
@@ -266,7 +276,11 @@ class BrokerServer:
 
     async def _sweep(self, adapter: StoreAdapter) -> None:
         while True:
-            await asyncio.sleep(self.settings.store.sweep)
+            sweep = self.settings.store.sweep
+            await asyncio.sleep(min(SWEEP_PAUSE, sweep))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(sweep - SWEEP_PAUSE, 0)):
+                    await adapter.holdings.crowded.wait()
             try:
                 await self.ledger.flush()
                 await adapter.sweep()
@@ -369,6 +383,8 @@ class BrokerServer:
             shown[extension.name] = extension.show()
         if self.store is not None and self.store_watch is not None:
             shown["store"] = self.store.show() | self.store_watch.show()
+        if self.adapter is not None:
+            shown["store"] |= self.adapter.holdings.show()
         if self.ledger.on:
             shown["ledger"] = self.ledger.show()
         return shown

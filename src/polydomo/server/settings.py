@@ -12,6 +12,7 @@ import msgspec
 
 from polydomo.core.names import parse_name
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy, WakePolicy
+from polydomo.core.principals import ANONYMOUS
 from polydomo.errors import ConfigError
 from polydomo.server.section import Section, Setting, count, flag, listeners, seconds, size
 from polydomo.server.security_settings import QuotaSection, RoleSection, SecuritySection
@@ -104,11 +105,12 @@ class ZmqSection(Section):
     """ZeroMQ connections."""
 
     duplicate_identity: Annotated[
-        Literal["takeover", "refuse"],
+        Literal["probe", "refuse"],
         Setting(
-            "if two peers have the same identity and no instance id: the newer one takes over, or is refused"
+            "if a peer claims the identity of another: refused while that one answers a PING, or while it is connected"
         ),
-    ] = "takeover"
+    ] = "probe"
+    probe: Annotated[float, seconds("time that a peer has to answer when another claims its identity")] = 2.0
     ping: Annotated[float, seconds("silence after which a peer is pinged; 0: never", zero=True)] = 30.0
 
 
@@ -208,7 +210,8 @@ class ServiceSection(Section):
     memo_scope: Annotated[
         Literal["shared", "principal"] | None,
         Setting(
-            "shared: all principals that may call the service get the same memoised answers; principal: each has its own"
+            "shared: all principals that may call the service get the same memoised answers; "
+            "principal: each has its own"
         ),
     ] = None
     wake_rule: Annotated[
@@ -231,6 +234,13 @@ class JoinSection(Section):
     """Other brokers to which this one lends its idle workers, over WMP."""
 
     up: Annotated[list[str], Setting("URLs of the brokers, wmp://HOST:PORT", restart=True, secret=True)] = []
+    principal: Annotated[
+        str,
+        Setting(
+            "principal that owns the jobs of those brokers here; "
+            "if it may delegate for a service, a job belongs to the principal that submitted it there"
+        ),
+    ] = ANONYMOUS
 
 
 class StoreSection(Section):
@@ -245,6 +255,13 @@ class StoreSection(Section):
     check: Annotated[
         float, seconds("how long a SQLite file is checked for damage after a start; 0: not at all", zero=True)
     ] = 10.0
+    bytes: Annotated[
+        int,
+        size(
+            "total size of all jobs; beyond that results are removed before their retention is over, the oldest of the "
+            "principal with the most first, and then its dead letters"
+        ),
+    ] = 16384 * MIB
     backlog: Annotated[
         int,
         size(
@@ -366,6 +383,10 @@ class Settings(Section):
         if self.store.url or self.broker.data in ("", AUTO):
             return self.store.url
         return f"sqlite:///{self.broker.data}/jobs.db"
+
+    def data_folder(self) -> str:
+        """Return the data folder; empty if there is none."""
+        return "" if self.broker.data == AUTO else self.broker.data
 
     def ledger_folder(self) -> str:
         """Return the folder of the ledger; empty if there is none."""

@@ -21,6 +21,7 @@ from polydomo.deferred import Deferred, confirmed, deferring
 from polydomo.server.cache_store import CacheStore
 from polydomo.server.clock import wall_time
 from polydomo.server.deliveries import Deliveries, outcome
+from polydomo.server.holdings import Holdings
 from polydomo.server.job_recovery import JobRecovery
 from polydomo.server.log import Log
 from polydomo.server.record_codec import as_text, rest_of, several, written_target
@@ -63,14 +64,18 @@ STATES = {reasons.CANCELLED: CANCELLED, reasons.EXHAUSTED: DEAD}
 
 
 class StoreAdapter(JobStorePort):
-    """The core's job store port. `advance` sets the core's time and is called before each call on the core."""
+    """The core's job store port. `advance` sets the core's time and is called before each call on the core.
 
-    def __init__(self, broker: Broker, store: Store, advance: Callable[[], None]) -> None:
+    `limit`: bytes that all jobs may take on disk.
+    """
+
+    def __init__(self, broker: Broker, store: Store, advance: Callable[[], None], limit: int) -> None:
         self.broker = broker
         self.events = broker.store_events
         self.store = store
         self.advance = advance
         self.cache = CacheStore(broker, store, advance)
+        self.holdings = Holdings(broker, store, limit)
         self.deliveries = Deliveries(broker, store, advance)
         self.recovery = JobRecovery(broker, store, self.deliveries)
         self.trouble: StoreTrouble | None = None  # why new jobs are refused
@@ -86,10 +91,13 @@ class StoreAdapter(JobStorePort):
         if self.trouble is not None:
             self._stored(job, self.trouble)
             return
+        record = self._record(job)
         try:
-            self.store.add(self._record(job), lambda error: self._stored(job, error))
+            self.store.add(record, lambda error: self._added(job, record, error))
         except StoreError as error:
             self._stored(job, error)
+        else:
+            self.holdings.writing(job.client.principal, record.footprint())
 
     def behind(self) -> bool:
         return self.store.behind()
@@ -104,6 +112,7 @@ class StoreAdapter(JobStorePort):
 
     def partial(self, job: TrackedJob, body: bytes) -> None:
         self.store.partial(job.uid, job.number, body, wall_time())
+        self.holdings.add(job.client.principal, len(body))
 
     def event(self, job: TrackedJob, name: bytes, kind: str, body: bytes) -> None:
         self.store.event(job.uid, kind, body, wall_time(), name)
@@ -152,13 +161,14 @@ class StoreAdapter(JobStorePort):
             code, message = failure.reason, failure.message
         job.ended = wall_time()
         job.ending = self.store.ending + 1
+        self.holdings.writing(job.client.principal, len(body or b""))
         self.store.finish(
             job.uid,
             job.number,
             state,
             body,
             job.ended,
-            lambda error: self._recorded(job, error),
+            partial(self._finished, job, len(body or b"")),
             code=code,
             message=message,
         )
@@ -197,13 +207,15 @@ class StoreAdapter(JobStorePort):
         return await self._result(job.uid, record)
 
     async def sweep(self) -> int:
-        """Remove expired results by each service's retention, and return their number."""
+        """Remove expired results by each service's retention, then what is too much. Return how many expired."""
         self.cache.trim()
         names = {count.service for count in await self.store.counts()}
         keep = {name: _micros(self.broker.services.policy_of(name).retention) for name in names}
-        return await self.store.sweep(
+        expired = await self.store.sweep(
             wall_time(), Retention(_micros(self.broker.services.default_policy.retention), keep)
         )
+        await self.holdings.make_room()
+        return expired
 
     def _record(self, job: TrackedJob) -> JobRecord:
         policy = job.service.policy
@@ -248,6 +260,10 @@ class StoreAdapter(JobStorePort):
                 hint="use a faster disk, or raise store.backlog",
             )
 
+    def _added(self, job: TrackedJob, record: JobRecord, error: StoreError | None) -> None:
+        self.holdings.written(job.client.principal, record.footprint(), kept=error is None)
+        self._stored(job, error)
+
     def _stored(self, job: TrackedJob, error: StoreError | None) -> None:
         self.advance()
         if isinstance(error, StoreBusy):
@@ -269,6 +285,10 @@ class StoreAdapter(JobStorePort):
                 return result
             failure = Failure(reasons.DUPLICATE, "a job with this id is under way")
         return JobResult(job.uid, b"", b"", None, failure, False)
+
+    def _finished(self, job: TrackedJob, size: int, error: StoreError | None) -> None:
+        self.holdings.written(job.client.principal, size, kept=error is None)
+        self._recorded(job, error)
 
     def _recorded(self, job: TrackedJob, error: StoreError | None) -> None:
         self.advance()

@@ -7,23 +7,24 @@ import os
 from functools import partial
 
 from polydomo._version import __version__
+from polydomo.core.workers import NAME_TAKEN
 from polydomo.dialects.registry import RESUMED
 from polydomo.dialects.session import (
     CLOSED_TRANSPORT,
-    NAME_TAKEN,
     NATIVE_PROPERTY,
     PeerConnection,
     SessionContext,
     Transport,
 )
 from polydomo.errors import ProtocolError
-from polydomo.server.disconnected import Disconnected, discard
+from polydomo.server.disconnected import Disconnected, discard, same_owner
 from polydomo.server.peer_base import PeerBase, PeerGroup, PeerHost
 from polydomo.server.ping import SilenceCheck
+from polydomo.server.presence import HERE, UNKNOWN, Presence, hung_up
 from polydomo.wire.zmtp.connection import Connection, PeerInfo
 
-# Seconds that a peer has to answer a PING that checks its presence.
-PONG = 2.0
+# Seconds between two looks at a peer whose identity is claimed.
+STEP = 0.05
 
 
 class ZmqPeers(PeerGroup["ZmqPeer"]):
@@ -36,28 +37,80 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
         self.suspended: dict[bytes, Disconnected] = {}  # by identity
         self._next_identity = int.from_bytes(os.urandom(3), "big")
 
-    def admit(self, peer: ZmqPeer, identity: bytes) -> None:
-        """Register a peer after its handshake and give it its identity, and its jobs if it was here before.
+    def enter(self, peer: ZmqPeer, identity: bytes) -> None:
+        """Admit a peer after its handshake, or raise ProtocolError.
 
-        If another connection has the same identity, the newer one takes over and the older is closed: mostly it is
-        the peer's own connection whose end was not noticed. The newer one is refused if the older is known to be
-        another peer, which it is if it has another key, or if the configuration says so.
+        If another connection has the same identity, the peer waits until it is known whether that one's peer is there:
+        only a peer that is gone without notice is replaced. Its own old connection is replaced at once.
         """
-        link = peer.link
-        old = self.named.get(identity)
-        suspended = self.suspended.get(identity)
-        if suspended is not None and suspended.key != peer.key:
-            raise ProtocolError(NAME_TAKEN, hint="a client with another key may still return")
-        if old is not None:
-            if old.key != peer.key or not old.yields_to(link):
-                raise ProtocolError(NAME_TAKEN, hint="see zmq.duplicate_identity")
-            self.server.seats.leave(old)
+        holder = self.named.get(identity) if identity else None
+        if holder is None:
+            self._admit(peer, identity)
+        elif not same_owner(holder, peer):
+            raise ProtocolError(NAME_TAKEN, hint="it belongs to another key or principal")
+        elif holder.is_same_instance(peer.link) or hung_up(holder.transport):
+            self._replace(holder, peer, identity)
+        elif self.server.settings.zmq.duplicate_identity == "refuse":
+            raise ProtocolError(NAME_TAKEN, hint="see zmq.duplicate_identity")
+        else:
+            holder.presence.ask(self.server.clock.read(), self._patience())
+            peer.connection.defer()
+            peer.suspend_reading()
+            self.server.loop.call_later(STEP, self._decide, peer, identity)
+
+    def _decide(self, peer: ZmqPeer, identity: bytes) -> None:
+        """Admit a peer that claims the identity of another, refuse it, or look again later."""
+        if peer.transport.is_closing():
+            return
+        if hung_up(peer.transport):
+            peer.cut("left while its identity was another's")
+            return
+        self.server.advance()
+        holder = self.named.get(identity)
+        try:
+            if holder is None:
+                self._admit(peer, identity)
+            elif not same_owner(holder, peer):
+                raise ProtocolError(NAME_TAKEN, hint="it belongs to another key or principal")
+            else:
+                state = holder.presence.state(self.server.clock.read(), self._patience())
+                if state == UNKNOWN:
+                    self.server.loop.call_later(STEP, self._decide, peer, identity)
+                    return
+                if state == HERE:
+                    raise ProtocolError(NAME_TAKEN, hint="the peer that has it is alive")
+                self._replace(holder, peer, identity)
+        except ProtocolError as error:
+            peer.connection.fail(error)
+            return
+        if not peer.transport.is_closing():
+            peer.resume_reading()
+            peer.connection.admit()
+
+    def _replace(self, holder: ZmqPeer, peer: ZmqPeer, identity: bytes) -> None:
+        """Admit a peer in place of a connection that is lost, or its own older one."""
+        self.server.seats.leave(holder)
         peer.take_seat()
+        self.peers.discard(holder)
+        del self.named[identity]
+        self._suspend(holder)
+        holder.cut("its identity was taken over by a newer connection")
+        self._admit(peer, identity, seated=True)
+
+    def _admit(self, peer: ZmqPeer, identity: bytes, seated: bool = False) -> None:
+        """Register a peer and give it its identity, and its jobs if it was here before."""
+        link = peer.link
+        suspended = self.suspended.get(identity)
+        if suspended is not None and not suspended.may_continue(peer, link.instance):
+            if peer.key or suspended.key:
+                raise ProtocolError(NAME_TAKEN, hint="the client that had it may still return")
+            # Without ERROR, so that libzmq tries again: it may be the client, at another address, and its grace ends.
+            peer.connection.close()
+            peer.refuse(f"{NAME_TAKEN}, or had it at another address and may still return")
+            return
+        if not seated:
+            peer.take_seat()
         if identity:
-            if old is not None:
-                self.peers.discard(old)
-                self._suspend(old)
-                old.cut("its identity was taken over by a newer connection")
             self.named[identity] = peer
             link.named = True
         else:
@@ -66,6 +119,7 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
             identity = b"\0" + self._next_identity.to_bytes(4, "big")
         link.identity = identity
         self.peers.add(peer)
+        peer.end_handshake()
         if link.named and self.server.broker.store_events.expected_clients():
             self._resume(link)
         suspended = self.suspended.get(identity)
@@ -85,15 +139,21 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
 
     def _suspend(self, peer: ZmqPeer) -> None:
         link = peer.link
+        if link.transport is not peer:  # it was replaced before its connection was lost
+            return
         sessions = [session for session in link.sessions() if session.lost()]
         if sessions:
             server = self.server
             limit = server.settings.limits.output_bytes
             disconnected = Disconnected(link, sessions, server.budget, limit, self._forget)
             disconnected.key = peer.key
+            disconnected.site = peer.site
             self.suspended[link.identity] = disconnected
         else:
             link.replace_transport(CLOSED_TRANSPORT, discard)
+
+    def _patience(self) -> float:
+        return self.server.settings.zmq.probe
 
     def _forget(self, identity: bytes) -> None:
         self.suspended.pop(identity, None)
@@ -116,8 +176,8 @@ class ZmqPeer(PeerBase, Transport):
         self.zmq = zmq
         self.link: PeerConnection
         self.connection: Connection
+        self.presence = Presence(self)
         self._silence = SilenceCheck()
-        self._asked = 0.0  # time of the last PING that checks the peer's presence
 
     # asyncio's side
 
@@ -149,8 +209,7 @@ class ZmqPeer(PeerBase, Transport):
         security = self.server.security
         if security is None or security.admits(self, peer):
             self.link.principal = self.principal
-            self.zmq.admit(self, peer.identity)
-            self.end_handshake()
+            self.zmq.enter(self, peer.identity)
 
     def failed(self, error: ProtocolError) -> None:
         self.refuse(str(error))
@@ -162,21 +221,13 @@ class ZmqPeer(PeerBase, Transport):
         """Do nothing: the connection is open."""
 
     def is_alive(self) -> bool:
-        now = self.server.clock.read()
-        if self.heard > self._asked:
-            self._asked = now
-            self.connection.ping(0.0)
-        return now - self._asked < PONG
+        return self.presence.is_alive(self.server.clock.read(), self.server.settings.zmq.probe)
 
     # The server's side
 
-    def yields_to(self, newer: PeerConnection) -> bool:
-        """Return whether a newer connection with the same identity takes over."""
-        if newer.instance and newer.instance == self.link.instance:
-            return True  # the same worker has reconnected before its old connection ended
-        if self.server.settings.zmq.duplicate_identity == "refuse":
-            return False
-        return not self.link.keeps_name(newer)
+    def is_same_instance(self, newer: PeerConnection) -> bool:
+        """Return whether a newer connection is from the same worker of our own SDK, which has reconnected."""
+        return newer.instance != b"" and newer.instance == self.link.instance
 
     def inspect(self, now: float) -> None:
         super().inspect(now)

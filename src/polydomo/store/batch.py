@@ -25,6 +25,7 @@ from polydomo.store.records import (
 )
 
 IDENTITY_FIELDS: Final = 2  # id, service: the first fields of a JobProgress, which never change
+OWNER_FIELDS: Final = 2  # principal, size_kept: the last fields of a JobProgress, which never change either
 REQUEST_FIELDS: Final = 3  # body, envelope, options: the last fields of a JobRecord
 
 # Tables of what belongs to a job.
@@ -48,6 +49,8 @@ class WriteBatch:
         self._progress: dict[int, JobProgress] = {}
         self._changes: dict[int, JobChange] = {}
         self._tallies: dict[tuple[bytes, str], int] = {}
+        self._footprints: dict[int, int] = {}  # of the loaded jobs, before this batch
+        self._holdings: dict[str, tuple[int, int]] = {}  # jobs and bytes that principals have more
         self._records: dict[type, list[Row]] = {}
         self._results: dict[int, bytes] = {}
         self._removed_results: set[int] = set()
@@ -68,6 +71,7 @@ class WriteBatch:
             for row in database.fetch_bulk(queries.LOAD_PROGRESS, [(job_id,) for job_id in ids]):
                 job = JobProgress(*row)
                 self._jobs[job.id] = job
+                self._footprints[job.seq] = job.footprint()
         if keys:
             for owner, service, key, job_id, seq in database.fetch_bulk(queries.LOAD_KEY_HOLDERS, list(keys)):
                 job = self._jobs.get(job_id) or JobProgress(job_id, service, seq)
@@ -126,6 +130,7 @@ class WriteBatch:
             self._removed_aliases.add(name)
         if self._new.pop(seq, None) is None:
             self._removed.add(seq)
+            self._hold(job.principal, -1, -self._footprints[seq])
             self.raise_counter("seq", seq)
 
     def raise_counter(self, name: str, number: int) -> None:
@@ -174,7 +179,7 @@ class WriteBatch:
         progress = [job for seq, job in self._progress.items() if seq not in self._new]
         if progress:
             database.execute_bulk(
-                queries.UPDATE_PROGRESS, [astuple(job)[IDENTITY_FIELDS:] for job in progress]
+                queries.UPDATE_PROGRESS, [astuple(job)[IDENTITY_FIELDS:-OWNER_FIELDS] for job in progress]
             )
         if self._changes:
             changes = self._changes.items()
@@ -186,8 +191,16 @@ class WriteBatch:
         tallies = [(service, state, number) for (service, state), number in self._tallies.items() if number]
         if tallies:
             database.execute_bulk(queries.ADD_TALLIES, tallies)
+        for job in progress:
+            self._hold(job.principal, 0, job.footprint() - self._footprints[job.seq])
+        for new in self._new.values():
+            self._hold(new.principal, 1, new.footprint())
+        holdings = [(principal, *more) for principal, more in self._holdings.items() if more != (0, 0)]
+        if holdings:
+            database.execute_bulk(queries.ADD_HOLDINGS, holdings)
         if self._removed:
             database.execute(queries.DELETE_EMPTY_TALLIES)
+            database.execute(queries.DELETE_EMPTY_HOLDINGS)
 
     def _write_new(self, database: Database) -> None:
         if self._new:
@@ -209,6 +222,10 @@ class WriteBatch:
 
     def _tally(self, service: bytes, state: str, number: int) -> None:
         self._tallies[service, state] = self._tallies.get((service, state), 0) + number
+
+    def _hold(self, principal: str, jobs: int, size: int) -> None:
+        before = self._holdings.get(principal, (0, 0))
+        self._holdings[principal] = before[0] + jobs, before[1] + size
 
     def _hold_key(self, key: tuple[str, bytes, str], job: JobProgress) -> None:
         self._keys[key] = job

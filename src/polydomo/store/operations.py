@@ -267,10 +267,11 @@ class RemoveJob(JobOperation):
         return None
 
 
-class RemoveExpired(Operation):
-    """Remove finished jobs whose retention time is over. Jobs that were revived in the meantime stay."""
+class RemoveEnded(Operation):
+    """Remove finished jobs, dead letters only if wanted. Jobs that were revived in the meantime stay."""
 
     job_ids: Sequence[str]
+    dead: bool = False
     removed: int = 0
 
     def ids(self) -> Sequence[str]:
@@ -280,7 +281,7 @@ class RemoveExpired(Operation):
         self.removed = 0
         for job_id in self.job_ids:
             job = batch.find(job_id)
-            if job is not None and job.finished is not None and job.state != DEAD:
+            if job is not None and job.finished is not None and (self.dead or job.state != DEAD):
                 batch.remove(job)
                 self.removed += 1
         return None

@@ -13,7 +13,7 @@ import re
 from typing import Final, Literal, NamedTuple
 
 from polydomo.store.errors import StoreInvalid
-from polydomo.store.records import ENDED, OPEN, JobFilter
+from polydomo.store.records import ENDED, OPEN, ROW, JobFilter
 
 # A named parameter in a query.
 PARAMETER: Final = re.compile(r":([a-z_]+)")
@@ -56,11 +56,11 @@ def _columns(text: str) -> tuple[SqlColumn, ...]:
 # The columns of a job in the order of JobRecord's fields: those of JobProgress, then the rest of table `jobs`.
 PROGRESS: Final = _columns(
     "id:text service:bytes seq state:text attempt worker:bytes queued not_before dispatched finished "
-    "code:text message:text size_out token:bytes ending holder:text"
+    "code:text message:text size_out token:bytes ending holder:text principal:text size_kept"
 )
-CHANGING: Final = PROGRESS[2:]  # `seq`, and the columns that change
+CHANGING: Final = PROGRESS[2:-2]  # `seq`, and the columns that change
 REST: Final = _columns(
-    "client:bytes dialect:text principal:text key:text parent:text target:text priority max_attempts timeout deadline "
+    "client:bytes dialect:text key:text parent:text target:text priority max_attempts timeout deadline "
     "submitted size_in"
 )
 JOB: Final = ", ".join(f"jobs.{column.name}" for column in PROGRESS + REST)
@@ -126,6 +126,17 @@ ADD_TALLIES: Final = BulkStatement(
 )
 # Remove the counts of services that have no jobs left.
 DELETE_EMPTY_TALLIES: Final = "DELETE FROM tallies WHERE jobs = 0"
+
+# Add to what the jobs of principals take.
+ADD_HOLDINGS: Final = BulkStatement(
+    _columns("principal:text jobs size"),
+    """
+    INSERT INTO holdings (principal, jobs, size) SELECT principal, jobs, size FROM v WHERE true
+    ON CONFLICT (principal) DO UPDATE SET jobs = holdings.jobs + excluded.jobs, size = holdings.size + excluded.size
+    """,
+)
+# Remove the sums of principals that have no jobs left.
+DELETE_EMPTY_HOLDINGS: Final = "DELETE FROM holdings WHERE jobs = 0"
 
 
 def _delete(table: str, by: str = "seq") -> BulkStatement:
@@ -240,6 +251,14 @@ LIST_EVENTS: Final = """
 """
 # The number of jobs by service and state.
 LIST_TALLIES: Final = "SELECT service, state, jobs FROM tallies WHERE jobs <> 0 ORDER BY service, state"
+# What the jobs of each principal take.
+LIST_HOLDINGS: Final = "SELECT principal, jobs, size FROM holdings WHERE jobs <> 0 ORDER BY principal"
+# A principal's finished jobs, dead letters or others, those that finished first. They are looked for in the order in
+# which jobs finished: a principal has so much only if many of the oldest are its own.
+LIST_OLDEST_ENDED: Final = f"""
+    SELECT id, state, {ROW} + size_kept + size_out FROM jobs
+    WHERE ending IS NOT NULL AND principal = :principal AND (state = 'dead') = :dead ORDER BY ending LIMIT :limit
+"""
 # The last of the next unfinished jobs, and the size of all of their bodies.
 MEASURE_OPEN: Final = """
     SELECT max(seq), sum(size_in) FROM (

@@ -19,6 +19,9 @@ FAILED: Final = "failed"  # finished with an error
 CANCELLED: Final = "cancelled"
 DEAD: Final = "dead"  # a dead letter: kept until it is removed or sent again
 
+# Bytes that a job takes in the store beside its request and result: rows, and entries of indexes.
+ROW: Final = 1024
+
 OPEN: Final = (WAITING, DELAYED, RUNNING)
 ENDED: Final = (DONE, FAILED, CANCELLED, DEAD)
 
@@ -42,6 +45,13 @@ class JobProgress(msgspec.Struct):
     token: bytes = b""  # of the latest attempt, for recovery; empty again when that attempt is lost
     ending: int | None = None  # order of completion in this store, assigned by `Store.finish`
     holder: str = ""  # principal of `worker`
+    # These two never change.
+    principal: str = "anonymous"  # owner
+    size_kept: int = 0  # bytes of body, envelope and options, set by `Store.add`
+
+    def footprint(self) -> int:
+        """Return about how many bytes the job takes in the store; its events do not count."""
+        return ROW + self.size_kept + self.size_out
 
 
 class JobRecord(JobProgress):
@@ -49,7 +59,6 @@ class JobRecord(JobProgress):
 
     client: bytes = b""
     dialect: str = ""
-    principal: str = "anonymous"  # owner
     key: str | None = None  # idempotency key, unique per principal and service
     parent: str | None = None  # id of the job that submitted this one
     target: str = "any"
@@ -173,6 +182,22 @@ class JobCount(msgspec.Struct):
     service: bytes
     state: str
     jobs: int
+
+
+class Holding(msgspec.Struct):
+    """What the jobs of one principal take in the store: the sum of their footprints."""
+
+    principal: str
+    jobs: int
+    size: int
+
+
+class EndedJob(msgspec.Struct):
+    """A finished job that may be removed to make room."""
+
+    id: str
+    state: str
+    size: int
 
 
 class Retention(msgspec.Struct):

@@ -3,8 +3,9 @@
 `jobs` is what people query. Its rows change during a job's life, so everything large is in `requests` and `results`,
 which are written once. The latest attempt is part of the job's row; `attempts` has the lost ones, so that a job that
 succeeds at once needs no row there. `ending` numbers jobs in the order in which they finish. `tallies` counts jobs by
-service and state, in the same transaction as the change. `aliases` are further names of jobs. `shelf` is a key-value
-store for other parts of the broker; `spaces` has its totals, in the same transaction as the change.
+service and state, in the same transaction as the change; `holdings` sums their bytes by principal. `aliases` are
+further names of jobs. `shelf` is a key-value store for other parts of the broker; `spaces` has its totals, in the same
+transaction as the change.
 
 The same text serves both databases: {int} is INTEGER or BIGINT, {bytes} is BLOB or BYTEA, {nothing} is the empty byte
 string.
@@ -187,4 +188,17 @@ OWNERS: Final = Migration(
     ),
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (FIRST, TOKENS, ALIASES, KV, ENDINGS, OWNERS)
+# What each principal's jobs take: see `JobProgress.footprint`. The 1,024 bytes are `records.ROW`.
+HOLDINGS: Final = Migration(
+    (
+        "ALTER TABLE jobs ADD COLUMN size_kept {int} NOT NULL DEFAULT 0",
+        "UPDATE jobs SET size_kept = size_in",
+        "CREATE TABLE holdings (principal TEXT PRIMARY KEY, jobs {int} NOT NULL, size {int} NOT NULL)",
+        """
+        INSERT INTO holdings (principal, jobs, size)
+        SELECT principal, count(*), sum(1024 + size_kept + size_out) FROM jobs GROUP BY principal
+        """,
+    ),
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (FIRST, TOKENS, ALIASES, KV, ENDINGS, OWNERS, HOLDINGS)

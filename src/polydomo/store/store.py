@@ -30,7 +30,9 @@ from polydomo.store.records import (
     ENDED,
     WAITING,
     AttemptRecord,
+    EndedJob,
     EventRecord,
+    Holding,
     JobChange,
     JobCount,
     JobFilter,
@@ -123,6 +125,7 @@ class Store(ABC):
         self._seq += 1
         job.seq = self._seq
         job.size_in = len(job.body)
+        job.size_kept = job.size_in + len(job.envelope) + len(job.options)
         self._write(operation)
 
     def attempt(
@@ -265,7 +268,7 @@ class Store(ABC):
                     total += operation.removed
                     find()
 
-            operation = operations.RemoveExpired(removed, ids)
+            operation = operations.RemoveEnded(removed, ids)
             try:
                 self._write(operation)
             except StoreClosed as error:
@@ -273,6 +276,10 @@ class Store(ABC):
 
         find()
         return reply
+
+    def discard(self, job_ids: Sequence[str], done: DoneCallback | None = None) -> None:
+        """Remove these finished jobs, dead letters too, and everything that belongs to them."""
+        self._write(operations.RemoveEnded(done, job_ids, dead=True))
 
     def behind(self, fraction: int = READY) -> bool:
         """Return whether the backlog exceeds 1/`fraction` of its limit."""
@@ -320,6 +327,16 @@ class Store(ABC):
     def counts(self) -> Deferred[list[JobCount]]:
         """Return the number of jobs by service and state, without counting rows."""
         return self._read_all(JobCount, queries.LIST_TALLIES)
+
+    def holdings(self) -> Deferred[list[Holding]]:
+        """Return what the jobs of each principal take, without looking at them."""
+        return self._read_all(Holding, queries.LIST_HOLDINGS)
+
+    def oldest_ended(self, principal: str, *, dead: bool, limit: int) -> Deferred[list[EndedJob]]:
+        """Return those of a principal's jobs that finished first: the dead letters or all others."""
+        return self._read_all(
+            EndedJob, queries.LIST_OLDEST_ENDED, principal=principal, dead=dead, limit=limit
+        )
 
     def unfinished(self, after: int = 0, limit: int = RECOVERY_JOBS) -> Deferred[list[JobRecord]]:
         """Return unfinished jobs with their requests, in order of arrival, after `after` (a `seq`).

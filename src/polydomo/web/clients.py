@@ -180,7 +180,9 @@ class WebClient(ClientPort):
         core = self.core
         if core.throttled:
             principal = core.principal.name
-            return Failure(reasons.QUOTA, f"{principal} has nearly reached its quota; wait until some jobs have ended")
+            return Failure(
+                reasons.QUOTA, f"{principal} has nearly reached its quota; wait until some jobs have ended"
+            )
         return Failure(TOO_MANY, f"this client has {core.jobs} unfinished jobs; wait until some have ended")
 
     def _set_room(self, *, full: bool, stalled: bool) -> None:

@@ -5,7 +5,10 @@ It is alive while a poll is open; between two requests it may be silent for `htt
 job and is silent is only expired if it has sent heartbeats while busy before: otherwise the job's timeout applies, as
 for any single-threaded worker.
 
-Each attempt has a token, which is its URL. Reports on a revoked attempt are answered with "superseded".
+Each attempt has a credential, which is the last part of its URL (`web.attempt_keys`). Reports on a revoked attempt are
+answered with "superseded", and so are those of anybody who does not have the credential.
+
+Polls have no connection to be told apart by. Those with one name are one worker as long as they come from one site.
 """
 
 from __future__ import annotations
@@ -17,6 +20,10 @@ from polydomo.core.broker import ANSWERED
 from polydomo.core.model import WorkerPort
 from polydomo.core.policy import Heartbeat
 from polydomo.core.tracked_job import TrackedJob
+from polydomo.core.workers import NAME_TAKEN
+from polydomo.web import attempt_keys
+from polydomo.web.attempt_keys import AttemptKeys
+from polydomo.web.callers import LOCAL
 from polydomo.web.waiting import Wakeup
 from polydomo.wire.frames import shown
 
@@ -36,6 +43,10 @@ class OfferRefused(ValueError):
     """Services that a worker may not offer. The text is for the worker's author."""
 
 
+class NameRefused(OfferRefused):
+    """A name that belongs to another worker."""
+
+
 class TooManyPolls(Exception):
     """A worker that has as many open polls as it may have."""
 
@@ -43,22 +54,25 @@ class TooManyPolls(Exception):
 class Poll:
     """One request for a job."""
 
-    __slots__ = ("job", "wakeup")
+    __slots__ = ("credential", "job", "wakeup")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.wakeup = Wakeup(loop)
         self.job: Job | None = None
+        self.credential = b""  # of the attempt at the job
 
 
 class PollingWorker(WorkerPort):
     """One worker, by its name. `core` is the worker as the broker knows it."""
 
-    def __init__(self, workers: PollingWorkers, name: bytes, dialect: str, principal: str) -> None:
+    def __init__(self, workers: PollingWorkers, name: bytes, dialect: str, principal: str, site: str) -> None:
         self.workers = workers
+        self.site = site  # where its requests come from
         self.name = name
         self.key = (name, dialect, principal)
         self.broker = workers.server.broker
-        self.tokens: dict[bytes, None] = {}  # attempts it holds, or held at its latest poll
+        # Attempts it holds, or held at its latest poll: token → credential.
+        self.tokens: dict[bytes, bytes] = {}
         self._polls: dict[Poll, None] = {}  # open ones, oldest first
         idle = workers.server.settings.http.worker_idle
         beat = Heartbeat(idle / CHECKS, CHECKS)
@@ -166,14 +180,20 @@ class PollingWorker(WorkerPort):
 
     # Calls from the core
 
+    def is_alive(self) -> bool:
+        """Return whether a poll is open, or the worker was heard a short time ago."""
+        idle = self.workers.server.settings.http.worker_idle
+        return bool(self._polls) or self.broker.now - self.core.last_seen < idle
+
     def dispatch(self, job: Job) -> None:
-        self.workers.add_attempt(job.token, self)
+        credential = self.workers.add_attempt(job, self)
         poll = next(iter(self._polls), None)
         if poll is None:
             self.workers.loop.call_soon(self.return_job, job)
             return
         del self._polls[poll]
         poll.job = job
+        poll.credential = credential
         poll.wakeup.wake()
         if not self._polls:
             self.broker.set_reading_paused(self.core, False)
@@ -207,15 +227,22 @@ class PollingWorkers:
     def __init__(self, server: BrokerServer) -> None:
         self.server = server
         self.loop = server.loop
+        self.keys = AttemptKeys(server.attempt_secret)
         self.attempts: dict[bytes, PollingWorker] = {}  # by token
         self._workers: dict[tuple[bytes, str, str], PollingWorker] = {}
         self._generated = 0  # names
 
     def get(
-        self, name: bytes | None, services: list[bytes], principal: str, dialect: str = "http"
+        self,
+        name: bytes | None,
+        services: list[bytes],
+        principal: str,
+        dialect: str = "http",
+        site: str = LOCAL,
     ) -> PollingWorker:
         """Return a principal's worker of this name, after setting the services that it offers; may raise OfferRefused.
 
+        A worker of the same name that polled from another site is another one: it keeps its name while it is alive.
         Without a name the worker is anonymous: it has a generated name and never reconnects under it.
         """
         anonymous = name is None
@@ -226,6 +253,11 @@ class PollingWorkers:
         if not services or len(services) > SERVICES_MAX:
             raise OfferRefused(f"a worker offers 1 to {SERVICES_MAX} services, not {len(services)}")
         worker = self._workers.get((name, dialect, principal))
+        if worker is not None and worker.site != site:
+            if worker.is_alive():
+                raise NameRefused(f"{shown(name)}: {NAME_TAKEN}, which polls from another address")
+            worker.leave("its name was taken over from another address")
+            worker = None
         if worker is not None and not {one.name for one in worker.core.services}.issubset(services):
             if worker.core.running or worker.polls:
                 raise OfferRefused(
@@ -234,13 +266,17 @@ class PollingWorkers:
             worker.leave("offers other services now")
             worker = None
         if worker is None:
-            worker = PollingWorker(self, name, dialect, principal)
+            worker = PollingWorker(self, name, dialect, principal, site)
             worker.core.anonymous = anonymous
+        if self.server.broker.is_name_taken(worker.core):
+            raise NameRefused(f"{shown(name)}: {NAME_TAKEN}")
         offered = {service.name for service in worker.core.services}
         services = [service for service in services if service not in offered]
         for service in services:
             if not self.server.broker.may_register(worker.core, service):
-                raise OfferRefused(f"{shown(service)} is not a name that a worker may offer")
+                raise OfferRefused(
+                    f"{shown(service)}: {self.server.broker.why_refused(worker.core, service)}"
+                )
         self._workers[worker.key] = worker
         for service in services:
             self.server.broker.register(worker.core, service)
@@ -250,38 +286,55 @@ class PollingWorkers:
         while True:
             self._generated += 1
             name = b"http-%d" % self._generated
-            if all(name != known for known, _, _ in self._workers):
+            if not self.server.broker.workers.has_name(name):
                 return name
 
     def find(self, name: bytes, principal: str, dialect: str = "http") -> PollingWorker | None:
         """Return the worker of this name."""
         return self._workers.get((name, dialect, principal))
 
-    def holder(self, token: bytes) -> PollingWorker | None:
-        """Return the worker that holds an attempt. An attempt from before the broker's restart is reattached."""
+    def holder(self, credential: bytes, principal: str, site: str = LOCAL) -> PollingWorker | None:
+        """Return the worker of this principal that holds an attempt; None if the credential is not the attempt's.
+
+        An attempt from before the broker's restart is reattached.
+        """
+        token = attempt_keys.token_in(credential)
         worker = self.attempts.get(token)
         if worker is not None:
-            return worker
+            expected, owner = worker.tokens[token], worker.core.principal.name
+            return worker if owner == principal and attempt_keys.is_equal(credential, expected) else None
         job = self.server.broker.orphans().get(token)
-        return None if job is None else self.reattach(token, job)
+        if job is None or job.holder_principal != principal:
+            return None
+        expected = self.keys.credential(token, job.holder, principal, job.uid.encode())
+        return self.reattach(token, job, site=site) if attempt_keys.is_equal(credential, expected) else None
 
-    def reattach(self, token: bytes, job: TrackedJob, dialect: str = "http") -> PollingWorker | None:
-        """Give an attempt from before the broker's restart back to its worker; None if it has been claimed."""
+    def reattach(
+        self, token: bytes, job: TrackedJob, dialect: str = "http", site: str = LOCAL
+    ) -> PollingWorker | None:
+        """Give an attempt from before the broker's restart back to its worker; None if it has been claimed, or if
+        another worker has the name now."""
         self.server.advance()
         principal = job.holder_principal
         known = self._workers.get((job.holder, dialect, principal))
         offered = [] if known is None else [service.name for service in known.core.services]
-        worker = self.get(job.holder, [*offered, job.service.name], principal, dialect)
+        try:
+            worker = self.get(job.holder, [*offered, job.service.name], principal, dialect, site)
+        except OfferRefused:
+            return None
         if not self.server.broker.take_up(worker.core, token):
             return None
-        self.add_attempt(token, worker)
+        self.add_attempt(job, worker)
         worker.update_credit()
         return worker
 
-    def add_attempt(self, token: bytes, worker: PollingWorker) -> None:
-        """Record that the worker holds this attempt."""
-        self.attempts[token] = worker
-        worker.tokens[token] = None
+    def add_attempt(self, job: Job, worker: PollingWorker) -> bytes:
+        """Record that the worker holds the job's attempt, and return its credential."""
+        uid = job.uid.encode() if isinstance(job, TrackedJob) else b"%d" % job.id
+        credential = self.keys.credential(job.token, worker.name, worker.core.principal.name, uid)
+        self.attempts[job.token] = worker
+        worker.tokens[job.token] = credential
+        return credential
 
     def remove_attempt(self, token: bytes) -> None:
         """Record that the attempt has ended."""

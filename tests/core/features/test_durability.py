@@ -361,7 +361,7 @@ def test_a_running_job_waits_for_its_worker_to_come_back_after_a_restart(
     bench: Bench, keeper: FakeKeeper
 ) -> None:
     job = _restored(bench, "u", token=b"feedbeef")
-    worker = bench.worker(b"safe")
+    worker = bench.worker(b"safe", name=b"before")
     assert worker.jobs == []
     worker.answer(b"42", b"feedbeef")
     assert keeper.ended == [job]

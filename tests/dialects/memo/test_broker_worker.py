@@ -16,7 +16,7 @@ def test_a_ready_is_answered_with_a_waiting_job() -> None:
     number = seat.send(ready("echo"))
     ((answered, said),) = seat.take()
     assert (answered, said.kind, said.payload) == (number, JOB, b"x")
-    assert len(said.id) == 4
+    assert len(said.id) == 16
     invariants.check(desk.broker)
 
 

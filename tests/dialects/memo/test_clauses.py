@@ -395,7 +395,7 @@ def test_each_worker_has_an_id_of_its_own_in_every_message(contexts: Contexts, n
         worker.ready(name)
     first = [worker.receive().id for worker in workers]
     assert len(set(first)) == 30
-    assert all(len(id) == 4 for id in first)
+    assert all(len(id) == 16 for id in first)
     for worker, id in zip(workers, first, strict=True):
         worker.send(heartbeat(id))
     assert [worker.receive().id for worker in workers] == first

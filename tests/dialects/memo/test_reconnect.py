@@ -207,7 +207,7 @@ def test_a_job_that_was_lost_with_its_connection_is_given_again() -> None:
     stack = next(iter(desk.memo.workers.by_id.values())).stack
     number = int.from_bytes(stack, "big") & 0x7FFFFFFF
     worker.drop()
-    again = desk.seat()
+    again = desk.seat("worker's")
     said = again.call(ready("echo"), number)
     assert (said.kind, said.id, said.payload) == (JOB, id, b"x")
     again.send(result(id, b"y"))

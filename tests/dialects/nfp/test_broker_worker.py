@@ -7,7 +7,7 @@ import json
 import pytest
 
 from polydomo.core.policy import Policy
-from polydomo.dialects.session import NAME_TAKEN
+from polydomo.core.workers import NAME_TAKEN
 from tests.dialects.nfp.desk import ClientTalker, WorkerTalker, nothing_left, said, status
 from tests.support import invariants
 from tests.support.dialects import Desk
@@ -90,7 +90,8 @@ def test_a_worker_is_called_by_its_identity_or_by_something_made_up(desk: Desk):
         (b"one", True, True),  # the same worker is back
         (b"two", True, False),
         (b"two", False, True),
-        (b"", True, True),  # it does not say which one it is
+        (b"", True, False),  # it does not say which one it is
+        (b"", False, True),
     ],
 )
 def test_a_second_worker_of_our_own_with_a_name_is_refused_while_the_first_is_there(
@@ -112,10 +113,10 @@ def test_a_second_worker_of_our_own_with_a_name_is_refused_while_the_first_is_th
         assert NAME_TAKEN in second.seat.complaints[0]
 
 
-def test_the_newest_connection_of_a_name_counts(desk: Desk, client: ClientTalker):
+def test_the_newest_connection_of_a_worker_counts(desk: Desk, client: ClientTalker):
     workers = []
     for _ in range(2):
-        worker = WorkerTalker(desk, ready=False)
+        worker = WorkerTalker(desk, ready=False, instance=b"one")
         worker.open(name="w1")
         worker.say("READY", b"svc")
         if not workers:
@@ -125,10 +126,13 @@ def test_the_newest_connection_of_a_name_counts(desk: Desk, client: ClientTalker
     assert [one[0] for one in workers[0].heard()] == ["DISCONNECT"]
     assert names(desk) == [b"w1"]
     assert workers[1].job()[1] == b"u1"
-    elsewhere = WorkerTalker(desk, ready=False)
+    elsewhere = WorkerTalker(desk, ready=False, instance=b"one")
     elsewhere.open(name="w1")
     elsewhere.say("READY", b"another service")
     assert names(desk) == [b"w1", b"w1"]
+    stranger = WorkerTalker(desk, ready=False)
+    stranger.open(name="w1")
+    assert stranger.ask("READY", b"a third service")[0][0] == "DISCONNECT"
 
 
 def test_a_further_ready_is_answered_with_disconnect(desk: Desk):

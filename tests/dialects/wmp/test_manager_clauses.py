@@ -126,7 +126,8 @@ def test_paths_are_remembered_whole(desk: Desk, client: FakeClient):
     ask(desk, client)
     paths = [tuple(understood(frames)[0]) for frames in seat.take()]
     assert sorted(paths) == [(b"left", b"same"), (b"same",)]
-    assert {worker.name for worker in workers(desk)} == {b"same"}  # the origin is who it is
+    # The origin is who it is; of two, the second is known by its whole path.
+    assert {worker.name for worker in workers(desk)} == {b"same", b"device/left/same"}
 
 
 @pytest.mark.clause("WMP-D-04")

@@ -66,6 +66,24 @@ class TestMetrics:
         assert found["polydomo_memo_hits_total",] - before >= 2
         assert found["polydomo_memo_bytes",] > 0
 
+    def test_principals(self, site: Site) -> None:
+        found = figures(site)
+        assert found["polydomo_principals",] >= 1
+        assert found["polydomo_principal_connections", "anonymous"] >= 2
+        assert found["polydomo_principal_jobs", "anonymous"] >= 0
+        assert found["polydomo_principal_refused_total", "anonymous"] == 0
+
+    def test_only_the_principals_that_take_most_become_time_series(self) -> None:
+        broker = make_broker(BrokerLimits(), Policy())
+        for number in range(metrics.PRINCIPALS + 50):
+            broker.principals.get(f"oidc:{number}").stored = number
+        server: Any = SimpleNamespace(broker=broker)
+        count, *rest = metrics.BrokerCollector(server)._principals()
+        assert count.values[()] == metrics.PRINCIPALS + 50
+        assert len(rest) == 5
+        names = {(f"oidc:{number}",) for number in range(50, metrics.PRINCIPALS + 50)}
+        assert all(set(metric.values) == names for metric in rest)
+
     def test_made_up_services_do_not_become_time_series(self) -> None:
         broker = make_broker(BrokerLimits(), Policy())
         for number in range(metrics.SERVICES + 50):

@@ -265,3 +265,40 @@ def test_our_own_properties_are_sent() -> None:
     connection.start()
     connection.receive(handshake())
     assert b"\x0aX-Polydomo\0\0\0\x031.0" in noted.sent
+
+
+def deferring() -> tuple[Connection, Recorder]:
+    """A router whose owner lets each peer wait for its decision."""
+    connection, noted = connect()
+    noted.on_ready = connection.defer
+    noted.take_sent()
+    return connection, noted
+
+
+MESSAGES = zmtp.message(b"1") + zmtp.message(b"2", b"more")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, len(MESSAGES) - 1, len(MESSAGES)])
+def test_a_peer_that_waits_for_a_decision_gets_no_ready_and_nothing_it_sends_is_lost(cut: int) -> None:
+    connection, noted = deferring()
+    connection.receive(handshake() + MESSAGES[:cut])
+    for byte in MESSAGES[cut:]:
+        connection.receive(bytes((byte,)))
+    assert noted.calls == [("ready", b"DEALER", b"", 1)]
+    assert noted.take_sent() == b""
+    connection.admit()
+    assert commands.decode(split(noted.take_sent())[0])[0] == b"READY"
+    assert noted.messages == [[b"1"], [b"2", b"more"]]
+    connection.receive(zmtp.message(b"3"))
+    assert noted.messages[2:] == [[b"3"]]
+
+
+def test_a_peer_that_waited_may_be_refused_with_a_reason() -> None:
+    connection, noted = deferring()
+    connection.receive(handshake() + MESSAGES)
+    connection.fail(ProtocolError("the name is taken"))
+    assert error_in(noted.take_sent()) == "the name is taken"
+    assert noted.failures == ["the name is taken"]
+    connection.admit()  # too late
+    connection.receive(MESSAGES)
+    assert (connection.phase, noted.messages, noted.take_sent()) == (CLOSED, [], b"")

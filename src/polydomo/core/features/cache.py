@@ -1,9 +1,10 @@
 """Memoised services: the same request again gets the same result, without a worker.
 
-Requests are the same if their bodies are, and their principals where results are kept apart (`Policy.memo_scope`). Of those that are under way at once one goes to a worker (it *leads*), the
-others wait for its result. Results are kept in memory, and by the store if there is one, for the service's `memo_ttl`
-and within its `memo_bytes`. Failures are not kept: jobs that waited for one share it, unless it concerned only the
-leader's client (cancelled, out of time); then the next one leads. Results in several pieces are not kept either.
+Requests are the same if their bodies are, and their principals where results are kept apart (`Policy.memo_scope`). Of
+those that are under way at once one goes to a worker (it *leads*), the others wait for its result. Results are kept in
+memory, and by the store if there is one, for the service's `memo_ttl` and within its `memo_bytes`. Failures are not
+kept: jobs that waited for one share it, unless it concerned only the leader's client (cancelled, out of time); then the
+next one leads. Results in several pieces are not kept either.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from polydomo.core.timers import CallTimer
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.core.tracking import Tracking
 
-
 # Shadows above which those without jobs are forgotten.
 SHADOWS: Final = 1024
 
@@ -60,10 +59,9 @@ class Recovery(Feature):
     def on_register(self, worker: Worker, service: Service) -> None:
         """Ask a worker about the jobs that it had, if its dialect can."""
         for token, job in list(self.orphans.items()):
-            if job.holder != worker.name or job.service is not service:
+            if job.service is not service or not had(worker, job):
                 continue
-            if token in self.orphans and worker.port.reclaim(job):
-                self.claim(token)
+            if token in self.orphans and worker.port.reclaim(job) and self.claim(worker, token) is not None:
                 self._tracking.scheduler.reattach(worker, job)
 
     def absent(self, name: bytes, dialect: str, principal: Principal) -> Client:
@@ -182,12 +180,16 @@ class Recovery(Feature):
         else:
             tracking.proceed(job)
 
-    def claim(self, token: bytes) -> TrackedJob | None:
-        """Return the job of an attempt of before the restart, which is running again."""
+    def claim(self, worker: Worker, token: bytes) -> TrackedJob | None:
+        """Return the job of an attempt that `worker` had before the restart; it is running again.
+
+        A token alone proves nothing: the worker must have the holder's name and principal, and offer the service.
+        """
         job = self.orphans.get(token)
-        if job is not None:
-            self._release(job)
-            job.state = NEXT[job.state][DISPATCH]
+        if job is None or job.service not in worker.services or not had(worker, job):
+            return None
+        self._release(job)
+        job.state = NEXT[job.state][DISPATCH]
         return job
 
     def _give_up_worker(self, job: TrackedJob) -> None:
@@ -202,6 +204,11 @@ class Recovery(Feature):
         del self.orphans[job.token]
         self._tracking.timers.clear(self._grace.pop(job))
         self._tracking.release(job)
+
+
+def had(worker: Worker, job: TrackedJob) -> bool:
+    """Return whether a job that was running before the restart was this worker's."""
+    return job.holder == worker.name and job.holder_principal == worker.principal.name
 
 
 def identity_of(client: Client) -> tuple[bytes, str, str]:

@@ -19,11 +19,10 @@ class DcpWorker(WorkerBase):
         self.width = width
         self._token = b""  # of the job whose reply is expected
 
-    def make_core(self) -> Worker:
+    def new_core(self) -> Worker:
         """Return the core's worker for this peer, not registered yet."""
-        link, beat = self.link, self.session.context.beat
-        core = self.broker.make_worker(link.name("dcp"), DIALECT, self, beat, link.principal)
-        core.anonymous = not self.link.named
+        link = self.link
+        core = self.make_core(link.name("dcp"), DIALECT, not link.named, self.session.context.beat)
         if self.link.slots:  # our own SDK announces its slots, and need not ask for each job with a ping
             core.base_credit = core.credit = min(self.link.slots, self.session.context.credit_max)
         return core

@@ -88,7 +88,7 @@ class DcpSession(PeerSession[DcpClient, DcpWorker]):
         if service is None or message.take() is not None:
             return self.link.report_violation("DCP registration without exactly one service name")
         worker = self.worker or DcpWorker(self, self.width)
-        core = worker.core or worker.make_core()
+        core = worker.core or worker.new_core()
         if not self.broker.may_register(core, service):
             return self._refuse(service, self.broker.why_refused(core, service))
         worker.core = core

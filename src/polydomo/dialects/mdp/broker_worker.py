@@ -91,8 +91,7 @@ class MdpWorker(WorkerBase):
             # RFC 18 §Opening and Closing: one READY per conversation.
             return self.reject_unexpected("MDP READY from a registered worker")
         link, beat = self.link, self.session.context.beat
-        core = self.broker.make_worker(link.name("mdp"), self.form.name, self, beat, link.principal)
-        core.anonymous = not self.link.named
+        core = self.make_core(link.name("mdp"), self.form.name, not link.named, beat)
         self.core = core
         self._closed = False
         if not self.broker.register(core, service):

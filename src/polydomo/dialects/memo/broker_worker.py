@@ -1,4 +1,5 @@
-"""The broker's side of MemoDB workers, which are identified by the ID they were assigned, on any connection.
+"""The broker's side of MemoDB workers, which are identified by the ID they were assigned, on any connection of their
+principal. Whoever has the ID is the worker, so its name, which everybody may see, has nothing to do with it.
 
 A worker always has one request open or one job in hand. The broker replies to the open request with a JOB when there is
 one, with a HEARTBEAT after a while, or with DISCONNECT if the worker is out of step. For the core, a worker has credit
@@ -15,10 +16,18 @@ from polydomo.core.model import Job, WorkerPort
 from polydomo.core.policy import FOREVER, Heartbeat
 from polydomo.dialects.memo import messages
 from polydomo.dialects.memo.connection import MemoPeerConnection
-from polydomo.dialects.memo.messages import DIALECT, READY, RESULT, TIMEOUT_MAX, body_of, payload_of
+from polydomo.dialects.memo.messages import (
+    DIALECT,
+    ID_SIZE,
+    READY,
+    RESULT,
+    TIMEOUT_MAX,
+    body_of,
+    payload_of,
+)
 
-# Length of the IDs that workers are assigned.
-ID_SIZE: Final = 4
+# Random bytes in the name of a worker.
+NAME_SIZE: Final = 4
 
 # States of a worker.
 WAITING: Final = 0  # its request is open
@@ -50,6 +59,11 @@ class MemoWorkers:
             if id not in self.by_id:
                 return id
 
+    def find(self, id: bytes, connection: MemoPeerConnection) -> MemoWorker | None:
+        """Return the worker with this ID, if its principal is that of the connection."""
+        worker = self.by_id.get(id)
+        return worker if worker is not None and worker.core.principal.name == connection.principal else None
+
 
 class MemoWorker(WorkerPort):
     """One worker.
@@ -63,7 +77,7 @@ class MemoWorker(WorkerPort):
         self.broker = workers.broker
         self.connection = connection
         self.id = workers.new_id()
-        name = b"memo-" + self.id.hex().encode()
+        name = b"memo-" + workers.random(NAME_SIZE).hex().encode()
         self.core = self.broker.make_worker(name, DIALECT, self, workers.beat, connection.principal)
         self.core.anonymous = True
         self.core.must_beat = False  # MemoDB §Worker: nothing is sent between a JOB and its RESULT
@@ -94,6 +108,9 @@ class MemoWorker(WorkerPort):
             self.broker.set_credit(self.core, 0)
         elif self._late_until > self.broker.now:
             self.core.last_seen = self.broker.now
+
+    def is_alive(self) -> bool:
+        return not self.connection.lost
 
     def cancel(self, job: Job) -> None:
         """Note that the job was taken from the worker: memo01 has no message for it. A late RESULT is dropped."""

@@ -86,6 +86,10 @@ class MemoPeerConnection(Flushable):
         """Return whether a request with this ID is open or was answered a short time ago."""
         return stack in self.jobs or stack in self._recent or stack in self._older or stack in self.waiting
 
+    def same_peer(self, other: MemoPeerConnection) -> bool:
+        """Return whether `other` may be the connection with which this one's peer came back."""
+        return self.principal == other.principal and self.host == other.host
+
     def send(self, stack: bytes, content: bytes) -> None:
         """Reply to a worker's request at the end of this turn, and remember the request."""
         self.remember(stack, None)

@@ -60,8 +60,11 @@ _DISCONNECT: Final = head(ARRAY, 3) + _START + bytes((DISCONNECT,))
 # The header of every reply to a client.
 CLIENT_RESULT: Final = _RESULT + b"\x40"
 
-# The beginning of a RESULT whose worker ID has four bytes, as all IDs of this broker have.
-WORKER_RESULT: Final = _RESULT + b"\x44"
+# Length of the IDs that workers are assigned: a worker is known by nothing else, so nobody else may guess its ID.
+ID_SIZE: Final = 16
+
+# The beginning of a RESULT whose worker ID has this broker's length.
+WORKER_RESULT: Final = _RESULT + bytes((0x40 + ID_SIZE,))
 
 
 class Header:

@@ -2,8 +2,8 @@
 
 NNG's REQ reconnects by itself, mostly within a tenth of a second, and repeats every request that had no reply, with the
 same ID. So nothing ends when a connection breaks: its requests are kept for the grace period, and one that is repeated
-(same bytes, same ID) continues its job, or gets the reply that arrived in between. Workers have IDs of their own and
-may continue on any connection.
+(same bytes, same ID, same principal) continues its job, or gets the reply that arrived in between. Workers have IDs of
+their own and may continue on any connection of their principal.
 
 A busy worker sends nothing before its result. It counts as alive if a new connection came from its address after its
 own broke: each new connection replaces one broken connection, the oldest first.
@@ -82,9 +82,14 @@ class InterruptedRequests:
         request.reply = reply
         return True
 
-    def take(self, stack: bytes, service: bytes, limit: float, body: bytes) -> InterruptedRequest | None:
-        """Remove and return the request that was repeated; None if it is a new one."""
+    def take(
+        self, stack: bytes, service: bytes, limit: float, body: bytes, principal: str
+    ) -> InterruptedRequest | None:
+        """Remove and return the request that was repeated by its principal; None if it is a new one."""
         for request in self.requests.get(stack, []):
+            grace = request.grace
+            if grace is None or grace.connection.principal != principal:
+                continue
             if request.matches(service, limit, body):
                 self.remove(request)
                 return request

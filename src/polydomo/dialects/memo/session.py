@@ -15,7 +15,7 @@ from polydomo.core.model import Job
 from polydomo.core.timers import CallTimer
 from polydomo.dialects.memo import messages
 from polydomo.dialects.memo.broker_client import MemoClient
-from polydomo.dialects.memo.broker_worker import BUSY, ID_SIZE, WAITING, MemoWorker, MemoWorkers
+from polydomo.dialects.memo.broker_worker import BUSY, WAITING, MemoWorker, MemoWorkers
 from polydomo.dialects.memo.connection import MemoPeerConnection, SpTransport
 from polydomo.dialects.memo.reconnect import (
     GracePeriod,
@@ -30,7 +30,7 @@ from polydomo.wire.sp.connection import Handler
 
 # Where the ID begins and ends in a RESULT of a worker whose ID this broker assigned.
 _ID: Final = len(messages.WORKER_RESULT)
-_ID_END: Final = _ID + ID_SIZE
+_ID_END: Final = _ID + messages.ID_SIZE
 
 # A JOB's header up to this size is remembered, to recognise the next one with the same header.
 JOB_HEADER_MAX: Final = 128
@@ -117,7 +117,7 @@ class MemoSession(Handler):
             return
         rest = start + _ID_END
         if rest <= end and data.startswith(messages.WORKER_RESULT, start):
-            worker = self.memo.workers.by_id.get(data[start + _ID : rest])
+            worker = self.memo.workers.find(data[start + _ID : rest], connection)
             if (
                 worker is not None
                 and worker.stack != stack
@@ -204,7 +204,8 @@ class MemoSession(Handler):
 
     def _continue(self, stack: bytes, service: bytes, limit: float, body: bytes) -> bool:
         """Continue a request whose connection broke; False if this is a new one."""
-        request = self.memo.interrupted.take(stack, service, limit, body)
+        principal = self.connection.principal
+        request = self.memo.interrupted.take(stack, service, limit, body, principal)
         if request is None:
             return False
         self.memo.returned += 1
@@ -222,7 +223,12 @@ class MemoSession(Handler):
         memo = self.memo
         services = list(dict.fromkeys(header.services))
         former = memo.workers.by_ready.get(stack)
-        if former is not None and former.services == services and former.repeat(self.connection):
+        if (
+            former is not None
+            and former.services == services
+            and former.connection.same_peer(self.connection)
+            and former.repeat(self.connection)
+        ):
             memo.returned += 1
             return
         if not services:
@@ -250,7 +256,7 @@ class MemoSession(Handler):
 
     def _next_request(self, stack: bytes, header: messages.Header, payload: bytes) -> None:
         """Handle RESULT or HEARTBEAT, or the same again from another connection."""
-        worker = self.memo.workers.by_id.get(header.id)
+        worker = self.memo.workers.find(header.id, self.connection)
         if worker is None:
             self._disconnect(stack, header.id)
         elif worker.is_last_request(stack, header.kind, payload):

@@ -16,15 +16,15 @@ from polydomo.core.broker import ANSWERED, STRAY, Broker
 from polydomo.core.failure import WORKER_ERROR, Failure
 from polydomo.core.model import Job, Worker
 from polydomo.core.tracked_job import TrackedJob
+from polydomo.core.workers import NAME_TAKEN, REPLACED
 from polydomo.dialects.nfp import json_bodies, messages, worker_info
 from polydomo.dialects.nfp.messages import BROKER, COMMANDS, OK_FRAME, TOKEN_FRAME, Form, status_of
-from polydomo.dialects.session import NAME_TAKEN, Session
+from polydomo.dialects.session import Session
 from polydomo.dialects.targets import EVERY_SERVICE
 from polydomo.dialects.worker_base import WorkerBase
 from polydomo.wire.frames import DELIMITER, EMPTY_BODY, Message, frame, join, shown, split
 
 RESULT_READY: Final = "result_ready"
-REPLACED: Final = "another connection has this name now"
 
 QueryReply = Callable[["NfpWorker", bytes, bytes], None]
 
@@ -222,40 +222,35 @@ class NfpWorker(WorkerBase):
             return self.reject_unexpected("NFP READY from a registered worker")
         self.service = service
         beat = self.session.context.beat
-        core = self.broker.make_worker(self.name, self.form.name, self, beat, self.link.principal)
+        core = self.make_core(self.name, self.form.name, self.anonymous, beat)
         core.base_credit = core.credit = self.credit
         core.steady = self.form.norfab  # norfab counts nothing but KEEPALIVE as a heartbeat
-        core.anonymous = self.anonymous
         core.parallel = True  # the credit is the number of jobs that it runs at once
         self.core = core
         self._closed = False
         self._keepalive = self.form.short(BROKER, messages.KEEPALIVE, service)
+        if self.broker.is_name_taken(core):
+            self.core = None
+            self.link.report_violation(f"NFP READY as {shown(self.name)} for {shown(service)}: {NAME_TAKEN}")
+            return self.disconnect(NAME_TAKEN)
         if service == EVERY_SERVICE or not self.broker.may_register(core, service):
             self.core = None
             return self.reject_unexpected(
                 f"NFP READY for {shown(service)}, {self.broker.why_refused(core, service)}"
             )
-        if not self._replace_namesake(service):
-            self.core = None
-            self.link.report_violation(f"NFP READY as {shown(self.name)} for {shown(service)}: {NAME_TAKEN}")
-            return self.disconnect(NAME_TAKEN)
+        self._replace_former(core, service)
         if self.resources:
             self.broker.set_resources(core, self.resources)
         self.broker.register(core, service)
         return None
 
-    def _replace_namesake(self, service: bytes) -> bool:
-        """Remove the former worker with this name: a worker that reconnects may be faster than the end of its old
-        connection. Return False if the former is known to be another worker that is alive. (The owner of the
-        connections compares ZeroMQ identities.)"""
+    def _replace_former(self, core: Worker, service: bytes) -> None:
+        """Remove the same worker's former connection: a worker that reconnects may be faster than the end of that."""
         known = self.broker.services.get(service)
         former = None if known is None else known.names.get(self.name)
-        if former is not None and isinstance(former.port, NfpWorker):
-            if former.port.link.keeps_name(self.link):
-                return False
+        if former is not None and isinstance(former.port, NfpWorker) and former.instance == core.instance:
             former.port.leave(REPLACED)
-            former.port.dismiss(REPLACED)
-        return True
+            former.port.disconnect(REPLACED)
 
     def _receive_keepalive(self, message: Message) -> None:
         service = message.take()

@@ -1,7 +1,9 @@
 """The manager's side of one WMP worker: its path, its last READY, and the jobs it was given.
 
 A worker is identified by its full path: the connection, and the hops after it (WMP §Description, 2). Its name is the
-origin of that path, whatever devices are between (WMP §Intermediate devices).
+origin of that path, whatever devices are between (WMP §Intermediate devices). Only a connection proves an identity: if
+the origin of a path is the name of a living worker already, perhaps the same one on another path, the worker's name is
+its whole path.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from polydomo.core.failure import WORKER_ERROR, Failure
 from polydomo.core.model import Job, WorkerPort
 from polydomo.core.policy import FOREVER, Heartbeat, label_texts
 from polydomo.core.tracked_job import TrackedJob
+from polydomo.core.workers import NAME_TAKEN
 from polydomo.dialects.session import Session
 from polydomo.dialects.wmp import messages
 from polydomo.dialects.wmp.selection import scheduler_of, weight_of
@@ -38,6 +41,9 @@ SLOTS_MAX: Final = 100_000
 # The beginning of messages from a worker without a device between.
 _GIVE_HEAD: Final = messages.HEADS[messages.GIVE] + DELIMITER
 _DONE_HEAD: Final = messages.HEADS[messages.DONE] + DELIMITER
+
+# Header of a TAKE for a joined broker: the principal that owns the job.
+_PRINCIPAL: Final = cbor.encode(messages.PRINCIPAL)
 
 
 class WmpWorker(WorkerPort):
@@ -62,6 +68,7 @@ class WmpWorker(WorkerPort):
         name = f"wmp-{origin[1:].hex()}".encode() if anonymous else origin
         self.core = broker.make_worker(name, DIALECT, self, SILENCE, link.principal)
         self.core.anonymous = anonymous
+        self.core.instance = b"" if path else link.peer_id()
         self.core.parallel = True
         self.core.base_credit = self.core.credit = 0  # it fetches its jobs
         self.wakeable = WakeableWorker(self.core, self._send_wake)
@@ -93,8 +100,10 @@ class WmpWorker(WorkerPort):
             self._take_tail = messages.take_tail(self.manager, seconds)
         tail = self._take_tail
         more = 1 if seconds == FOREVER else 2
-        if isinstance(job, TrackedJob):
-            options = self._option_headers(job)
+        options = self._option_headers(job) if isinstance(job, TrackedJob) else []
+        if self.core.relay:  # only to our own brokers, which decide whether to believe it
+            options.append(_PRINCIPAL + cbor.encode(job.client.principal.name))
+        if options:
             more += len(options)
             tail = b"".join([tail, *options])
         headers = messages.take_headers(job.token, self._role, self._answering, tail, more)
@@ -103,6 +112,10 @@ class WmpWorker(WorkerPort):
             self._token = job.token
             self._expected = messages.DONE
             self.link.expect(self.session, _DONE_HEAD + frame(messages.done_headers(job.token), True))
+
+    def is_alive(self) -> bool:
+        """Return whether the connection is alive. A device reports the peers that it has lost."""
+        return self.link.transport.is_alive()
 
     def cancel(self, job: Job) -> None:
         """Send CANCEL (WMP §Extensions): no result is expected any more."""
@@ -236,6 +249,11 @@ class WmpWorker(WorkerPort):
                 self.wakeable.withdraw(scheduler)
                 broker.withdraw(core, scheduler.service)
         offered = {service.name for service in core.services}
+        if not offered and broker.is_name_taken(core):
+            if self.path:
+                core.name = b"/".join([self.link.name("wmp"), *self.path])
+            if broker.is_name_taken(core):
+                raise ProtocolError(f"a WMP READY as {shown(core.name)}: {NAME_TAKEN}")
         for role in roles:
             if role in offered:
                 continue

@@ -110,6 +110,9 @@ _DONE: Final = cbor.head(cbor.MAP, 2) + _KEY_JOB
 _DONE_WELL: Final = _KEY_STATUS + cbor.encode(OK)
 
 
+# Name of the header by which a broker tells a joined one on whose behalf a job is done.
+PRINCIPAL: Final = "principal"
+
 # Headers of the READY that a device sends for a peer that it has lost.
 GONE: Final = cbor.encode({"roles": [], "gone": True})
 

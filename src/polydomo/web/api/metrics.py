@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 # Limit of services with metrics of their own: clients can invent names, and each would be a time series for ever.
 SERVICES: Final = 200
 
+# The same for principals: third parties name some of them.
+PRINCIPALS: Final = 100
+
 LabelledValues = dict[tuple[str, ...], float]
 
 # Metrics of one service: name, help text, function.
@@ -39,6 +42,14 @@ GAUGES: Final = (
     ("waiting", "Jobs that wait for a worker.", lambda service: service.queue.waiting + service.pinned_jobs),
     ("running", "Jobs that run.", lambda service: service.running),
     ("paused", "1: the service is paused.", lambda service: int(service.paused)),
+)
+
+# Metrics of one principal: name, attribute of a principal, help text.
+PRINCIPAL_GAUGES: Final = (
+    ("jobs", "jobs", "Unanswered jobs of the principal."),
+    ("bytes", "memory", "Bytes of its unanswered jobs in memory."),
+    ("stored_bytes", "stored", "Bytes of its jobs on disk, finished ones included."),
+    ("connections", "connections", "Its open connections, without HTTP."),
 )
 
 # Metrics of all result caches: name, attribute of a cache, help text.
@@ -96,7 +107,7 @@ class BrokerCollector(Collector):
         return []
 
     def collect(self) -> Iterable[MetricFamily]:
-        parts = (self._jobs, self._services, self._peers, self._store, self._ledger, self._memos)
+        parts = (self._jobs, self._services, self._principals, self._peers, self._store, self._ledger, self._memos)
         for metric in chain(*(part() for part in parts), *(one.figures() for one in self.server.extensions)):
             kind = CounterMetricFamily if metric.counter else GaugeMetricFamily
             family = kind(metric.name, metric.what, labels=list(metric.labels))
@@ -142,6 +153,18 @@ class BrokerCollector(Collector):
             values = {(label,): shown[name] for label, shown in counts.items()}
             values[("",)] = totals[name] - sum(values.values())  # all other services
             yield Metric(f"polydomo_service_{name}", _sentence(what), values, ("service",))
+
+    def _principals(self) -> Iterable[Metric]:
+        """Yield the metrics of the principals that take most."""
+        known = list(self.server.broker.principals.known.values())
+        yield gauge("polydomo_principals", "Principals with peers or jobs; not all have metrics.", len(known))
+        chosen = nlargest(PRINCIPALS, known, key=lambda one: (one.memory + one.stored, one.connections))
+        for name, attribute, what in PRINCIPAL_GAUGES:
+            values: LabelledValues = {(one.name,): getattr(one, attribute) for one in chosen}
+            yield Metric(f"polydomo_principal_{name}", what, values, ("principal",), False)
+        refused: LabelledValues = {(one.name,): one.refused for one in chosen}
+        what = "Jobs that its quota refused."
+        yield Metric("polydomo_principal_refused", what, refused, ("principal",))
 
     def _peers(self) -> Iterable[Metric]:
         server, broker = self.server, self.server.broker

@@ -46,7 +46,11 @@ _KINDS: Final[dict[str, tuple[int, str, str]]] = {
     reasons.QUEUE_FULL: (429, "Queue full", "The service has as many waiting jobs as it may have."),
     reasons.NO_MEMORY: (429, "Broker full", "Jobs and the buffers of peers have reached `limits.memory`."),
     reasons.TOO_MANY_SERVICES: (429, "Too many services", "The broker's limit of service names is reached."),
-    reasons.QUOTA: (429, "Quota reached", "The principal has taken what its quota allows; `detail` says which."),
+    reasons.QUOTA: (
+        429,
+        "Quota reached",
+        "The principal has taken what its quota allows; `detail` says which.",
+    ),
     "too-many-jobs": (429, "Too many unfinished jobs", "The client's limit of unfinished jobs is reached."),
     "too-many-requests": (429, "Too many requests", "The limit of concurrent requests is reached."),
     reasons.DRAINING: (503, "Broker stopping", "The broker finishes its jobs and accepts no new ones."),

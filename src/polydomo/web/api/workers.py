@@ -2,7 +2,8 @@
 
 `POST /v1/workers/poll` waits until there is a job for one of the given services. The response is the job's body;
 `Location` is the path of the attempt, where the worker reports progress, and a PUT of its `result` ends it. Reports on
-a revoked attempt (too slow, cancelled) get 410: drop the job and continue.
+a revoked attempt (too slow, cancelled) get 410: drop the job and continue. The path is the worker's credential for the
+attempt, and valid for requests of the same principal only.
 
 A worker may poll for several jobs at once. A worker that does not poll and holds no job is removed after
 `http.worker_idle`, so it need not deregister.
@@ -29,15 +30,25 @@ from polydomo.web.api.problems import problem
 from polydomo.web.api.request_options import NAME_MAX
 from polydomo.web.api.responses import header_value
 from polydomo.web.api.schemas import SECONDS, TEXT, Field, array, examples, nullable, record
-from polydomo.web.callers import caller_name
+from polydomo.web.attempt_keys import token_in
+from polydomo.web.callers import caller_name, caller_site
 from polydomo.web.connection import HttpConnection, connection_of
-from polydomo.web.polling import OfferRefused, Poll, PollingWorker, PollingWorkers, TooManyPolls
+from polydomo.web.polling import (
+    NameRefused,
+    OfferRefused,
+    Poll,
+    PollingWorker,
+    PollingWorkers,
+    TooManyPolls,
+)
 from polydomo.wire.frames import EMPTY_BODY, frame
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
 
-Token = Annotated[str, Path(description="the attempt's token, from `Location`", min_length=1, max_length=64)]
+Token = Annotated[
+    str, Path(description="the attempt's credential, from `Location`", min_length=1, max_length=64)
+]
 
 # Limit of a poll request and of a failure's details, in bytes.
 REQUEST_MAX: Final = 64 * 1024
@@ -89,8 +100,13 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
         name = None if given.worker is None else parse_name(given.worker)
         try:
             worker = workers.get(
-                name, [parse_name(one) for one in given.services], caller_name(request.scope)
+                name,
+                [parse_name(one) for one in given.services],
+                caller_name(request.scope),
+                site=caller_site(request.scope),
             )
+        except NameRefused as error:
+            raise problem("conflict", str(error)) from None
         except OfferRefused as error:
             raise problem("not-allowed", str(error)) from None
         return await _next_job(request, worker, given.wait)
@@ -104,7 +120,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     async def partial(request: Request, token: Token) -> Response:
         """Send a partial result; the final result comes last."""
         body = await read_body(request)
-        return _received(_holder(request, token).partial(token.encode(), body))
+        return _received(_holder(request, token).partial(_token(token), body))
 
     @router.post(
         "/attempts/{token}/events",
@@ -121,7 +137,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     ) -> Response:
         """Send an event to those who follow the job; it is not part of the result."""
         body = await read_bytes(request, server.settings.limits.message_bytes)
-        return _received(_holder(request, token).event(token.encode(), kind, body))
+        return _received(_holder(request, token).event(_token(token), kind, body))
 
     @router.post(
         "/attempts/{token}/heartbeat",
@@ -131,7 +147,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     async def heartbeat(request: Request, token: Token) -> Response:
         """Show that the worker is alive. After the first heartbeat, a job is requeued if its worker is silent for
         `http.worker_idle`. 410: the attempt was revoked."""
-        return _received(_holder(request, token).keep_alive(token.encode()))
+        return _received(_holder(request, token).keep_alive(_token(token)))
 
     @router.put(
         "/attempts/{token}/result",
@@ -149,7 +165,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
         """End the job with this result. With `next` the response is that of a poll."""
         body = await read_body(request)
         worker = _holder(request, token)
-        received = _received(worker.result(token.encode(), body))
+        received = _received(worker.result(_token(token), body))
         return received if next is None else await _next_job(request, worker, next)
 
     @router.put(
@@ -163,7 +179,7 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
     async def failure(request: Request, token: Token) -> Response:
         """End the job with a failure, which the client gets. The job is not retried."""
         details = await read_bytes(request, REQUEST_MAX)
-        return _received(_holder(request, token).failure(token.encode(), failure_of(details)))
+        return _received(_holder(request, token).failure(_token(token), failure_of(details)))
 
     @router.delete(
         "/workers/{name:path}",
@@ -192,11 +208,12 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
         job = poll.job
         if job is None:
             return Response(status_code=204, headers=name)
-        return _job_response(job, request.headers.get("accept"), name)
+        return _job_response(job, poll.credential, request.headers.get("accept"), name)
 
     def _holder(request: Request, token: str) -> PollingWorker:
-        worker = workers.holder(token.encode())
-        if worker is None or worker.core.principal.name != caller_name(request.scope):
+        scope = request.scope
+        worker = workers.holder(token.encode(), caller_name(scope), caller_site(scope))
+        if worker is None:
             raise _superseded()
         return worker
 
@@ -231,15 +248,20 @@ def failure_of(details: bytes) -> Failure:
     return Failure(WORKER_ERROR, message, body, msgspec.json.encode(account))
 
 
-def _job_response(job: Job, accept: str | None, headers: dict[str, str]) -> Response:
+def _job_response(job: Job, credential: bytes, accept: str | None, headers: dict[str, str]) -> Response:
     kind, data = write_body(job.body, accept)
-    headers["location"] = "/v1/attempts/" + quote(job.token.decode("latin-1"))
+    headers["location"] = "/v1/attempts/" + quote(credential.decode())
     headers["polydomo-service"] = header_value(job.service.name)
     if isinstance(job, TrackedJob):
         headers["polydomo-job"] = header_value(job.uid.encode())
     limit = job.attempt_timeout or job.service.policy.timeout
     headers["polydomo-timeout"] = f"{limit:g}"
     return Response(data, 200, headers, kind)
+
+
+def _token(credential: str) -> bytes:
+    """Return the core's token of an attempt."""
+    return token_in(credential.encode())
 
 
 def _received(known: bool) -> Response:

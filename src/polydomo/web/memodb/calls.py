@@ -14,7 +14,7 @@ from polydomo.web.api.json_responses import view_of
 from polydomo.web.api.openapi import no_content
 from polydomo.web.api.problems import problem
 from polydomo.web.api.request_options import client_of, headers_of, preferred_wait
-from polydomo.web.callers import caller_name
+from polydomo.web.callers import caller_name, caller_site
 from polydomo.web.memodb import openapi
 from polydomo.web.memodb.content_store import ContentStore
 from polydomo.web.memodb.content_types import UNCACHED, node_response, read_link, read_node
@@ -71,7 +71,9 @@ def add_routes(
         "/call/{func}/{args}",
         summary="Record a call's result",
         responses=no_content("The result is recorded.", 201)
-        | openapi.failing(*openapi.READ, *openapi.CID_PATH, "expected-cid", "unknown-cid", "memodb-full"),
+        | openapi.failing(
+            *openapi.READ, *openapi.CID_PATH, "expected-cid", "unknown-cid", "conflict", "memodb-full"
+        ),
         openapi_extra=openapi.value_body(openapi.LINK, {"cid": "uAXEAAQQ"}),
     )
     async def record(request: Request, func: openapi.FuncPath, args: openapi.ArgsPath) -> Response:
@@ -79,13 +81,16 @@ def add_routes(
         call = call_of(func, args)
         result = await read_link(request, server)
         value = None
-        if rest_workers.waiting(call):
+        principal, site = caller_name(request.scope), caller_site(request.scope)
+        if rest_workers.is_waiting(call):
+            if not rest_workers.may_finish(call, principal, site):
+                raise problem("conflict", "another worker evaluates this call")
             value = await content.value(result)
             if value is None:
                 raise problem("unknown-cid", f"the result {result} is not in the store; store it first")
         await content.record(call, result)
         if value is not None:
-            rest_workers.finish(call, value)
+            rest_workers.finish(call, value, principal, site)
         await evaluations.cancel_job(call)
         return Response(status_code=201, headers=UNCACHED)
 

@@ -48,11 +48,11 @@ class RestWorkers:
         self._attempts: dict[FunctionCall, list[bytes]] = {}  # tokens, by call
         self._prune_at = PRUNE_MIN
 
-    def worker(self, host: bytes, principal: str, info: Cid, funcs: list[str]) -> PollingWorker:
-        """Return the worker with these functions at this host."""
+    def worker(self, host: bytes, site: str, principal: str, info: Cid, funcs: list[str]) -> PollingWorker:
+        """Return the worker with these functions at this host, whose requests come from this site."""
         name = PREFIX + host[:100] + b"-" + blake2b(info.bytes, digest_size=6).hexdigest().encode()
         try:
-            return self.workers.get(name, [func.encode() for func in funcs], principal, DIALECT)
+            return self.workers.get(name, [func.encode() for func in funcs], principal, DIALECT, site)
         except OfferRefused as error:
             raise problem("invalid-worker-info", str(error)) from None
 
@@ -87,21 +87,37 @@ class RestWorkers:
             self._prune()
         return call
 
-    def waiting(self, call: FunctionCall) -> bool:
+    def is_waiting(self, call: FunctionCall) -> bool:
         """Return whether a job waits for this call's result."""
-        return call in self._attempts or bool(self._orphans(call))
+        return bool(self._held(call)) or bool(self._orphans(call))
 
-    def finish(self, call: FunctionCall, value: Value) -> None:
-        """End all jobs of a call with its result."""
+    def may_finish(self, call: FunctionCall, principal: str, site: str) -> bool:
+        """Return whether a job waits for this call's result at a worker of this principal and site.
+
+        MemoDB's workers have no credentials for their calls, so this is all that is known of them.
+        """
+        return any(
+            worker.core.principal.name == principal and worker.site == site for _, worker in self._held(call)
+        ) or any(job.holder_principal == principal for _, job in self._orphans(call))
+
+    def finish(self, call: FunctionCall, value: Value, principal: str, site: str) -> None:
+        """End all jobs of a call that workers of this principal have with its result, which `may_finish` allows."""
         body = frame(value.block)
-        for token in self._attempts.pop(call, []):
-            worker = self.workers.attempts.get(token)
-            if worker is not None:
+        for token, worker in self._held(call):
+            if worker.core.principal.name == principal:
                 worker.result(token, body)
         for token, job in self._orphans(call):
-            worker = self.workers.reattach(token, job, DIALECT)
-            if worker is not None:
-                worker.result(token, body)
+            if job.holder_principal == principal:
+                former = self.workers.reattach(token, job, DIALECT, site)
+                if former is not None:
+                    former.result(token, body)
+        if not self._held(call):
+            self._attempts.pop(call, None)
+
+    def _held(self, call: FunctionCall) -> list[tuple[bytes, PollingWorker]]:
+        """Return the attempts at a call with their workers."""
+        attempts = self.workers.attempts
+        return [(token, attempts[token]) for token in self._attempts.get(call, []) if token in attempts]
 
     async def _call(self, job: Job) -> FunctionCall:
         """Return the call that a job means, after storing its arguments."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from polydomo.web.api.problems import problem
 from polydomo.web.api.request_options import client_of, headers_of, preferred_wait
-from polydomo.web.callers import caller_name
+from polydomo.web.callers import caller_name, caller_site
 from polydomo.web.connection import connection_of
 from polydomo.web.memodb import openapi
 from polydomo.web.memodb.cid import Cid
@@ -56,7 +56,11 @@ def add_routes(
         headers = headers_of(request.scope)
         wait = preferred_wait(headers.get(b"prefer"), server.settings.http.patience) or 0.0
         worker = rest_workers.worker(
-            client_of(request.scope, headers), caller_name(request.scope), info, funcs
+            client_of(request.scope, headers),
+            caller_site(request.scope),
+            caller_name(request.scope),
+            info,
+            funcs,
         )
         call = await rest_workers.next(worker, wait, connection_of(request.scope))
         node = None if call is None else {"func": call.func, "args": list(call.args)}

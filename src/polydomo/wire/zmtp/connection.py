@@ -97,7 +97,8 @@ class Handler(StreamHandler):
 
     @abstractmethod
     def peer_ready(self, peer: PeerInfo) -> None:
-        """Handle the end of the handshake; raise ProtocolError to refuse the peer with a reason."""
+        """Handle the end of the handshake; raise ProtocolError to refuse the peer with a reason, or let it wait for a
+        decision (`Connection.defer`)."""
 
     @abstractmethod
     def message(self, message: Message) -> None:
@@ -144,6 +145,7 @@ class Connection(Stream[Handler]):
         self.peer: PeerInfo | None = None
         self.ttl = 0.0  # of the peer's last PING: seconds of silence after which it counts as lost; 0: none
         self._minor = 0
+        self._deferred = False  # the owner has not decided about the peer
         self._publisher = socket_type == b"PUB"
         self._measured = 0  # end of the complete frames in _pending
         self._frames = 0  # number of complete frames in _pending
@@ -156,6 +158,17 @@ class Connection(Stream[Handler]):
     def established(self) -> bool:
         """True from the end of the handshake until the connection is closed."""
         return self.phase == TRAFFIC or self.phase == SECURE_TRAFFIC
+
+    def defer(self) -> None:
+        """Let the peer wait, in `Handler.peer_ready`, until `admit` or `fail` ends its handshake."""
+        self._deferred = True
+
+    def admit(self) -> None:
+        """Accept a peer that had to wait. Without effect if the connection was closed in the meantime."""
+        if self._deferred and self.phase == HANDSHAKE:
+            self._deferred = False
+            self._finish_handshake()
+            self.receive(b"")  # what the peer has sent since
 
     def seal(self, frames: bytes) -> bytes:
         """Return what to write for complete messages: the same bytes with NULL, encrypted with CURVE. Encrypted bytes
@@ -295,6 +308,9 @@ class Connection(Stream[Handler]):
             self._receive_secure(data)
             return
         pos = 0
+        if self._is_deferred():
+            self._pending += data
+            return
         if self.phase == GREETING:
             greeting.check_start(data)
             if len(data) < greeting.SIZE:
@@ -306,7 +322,7 @@ class Connection(Stream[Handler]):
             self._check_mechanism(theirs)
             self._transmit_handshake(self._mechanism.start(self._metadata))
             pos = greeting.SIZE
-        while self.phase == HANDSHAKE and pos < len(data):
+        while self.phase == HANDSHAKE and not self._is_deferred() and pos < len(data):
             reached, need, _ = measure(bytearray(data), pos)
             if (need or reached) - pos > self.limits.handshake_bytes:
                 raise ProtocolError(f"a handshake command of more than {self.limits.handshake_bytes} bytes")
@@ -328,7 +344,9 @@ class Connection(Stream[Handler]):
             if metadata is not None:
                 self._accept_peer(commands.decode_properties(metadata))
         if pos < len(data):
-            if self.phase == TRAFFIC:
+            if self._is_deferred():
+                self._pending += data[pos:]
+            elif self.phase == TRAFFIC:
                 self._scan(data, pos)
             elif self.phase == SECURE_TRAFFIC:
                 self._receive_secure(data[pos:])
@@ -369,10 +387,16 @@ class Connection(Stream[Handler]):
         # The owner may still refuse the peer (its key, a duplicate identity, too many peers). So one side sends READY
         # after this: a refused peer gets ERROR instead and never considers itself connected.
         self.handler.peer_ready(peer)
-        if self.phase == HANDSHAKE:
-            self._transmit_handshake(self._mechanism.finish())
-            self._secure = self._mechanism.open_traffic(self.limits.message_bytes, self.limits.frames)
-            self.phase = TRAFFIC if self._secure is None else SECURE_TRAFFIC
+        if self.phase == HANDSHAKE and not self._deferred:
+            self._finish_handshake()
+
+    def _is_deferred(self) -> bool:
+        return self._deferred
+
+    def _finish_handshake(self) -> None:
+        self._transmit_handshake(self._mechanism.finish())
+        self._secure = self._mechanism.open_traffic(self.limits.message_bytes, self.limits.frames)
+        self.phase = TRAFFIC if self._secure is None else SECURE_TRAFFIC
 
     def _receive_secure(self, data: bytes) -> None:
         """Decrypt what the peer sent and pass on each complete message."""
