@@ -29,6 +29,7 @@ from polydomo.core.names import parse_name
 from polydomo.core.services import RESERVED
 from polydomo.errors import (
     ConfigError,
+    Denied,
     JobFailed,
     PolydomoError,
     Refused,
@@ -315,8 +316,11 @@ class Client:
         return recovered
 
     async def offered(self, service: str) -> bool:
-        """Return whether the service has a worker now (RFC 8/MMI)."""
-        return await self.request(PRESENCE, [service_name(service)]) == [b"200"]
+        """Return whether the service has a worker now (RFC 8/MMI), and this client may call it."""
+        try:
+            return await self.request(PRESENCE, [service_name(service)]) == [b"200"]
+        except Denied:
+            return False
 
     async def services(self) -> list[dict[str, Any]]:
         """Return all services with their workers and their waiting and running jobs."""
