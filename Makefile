@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 # processes, and each would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test lint-and-test test-plain lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel coverage release-check soak fuzz-api survival abuse clean
+.PHONY: help setup demo test lint-and-test test-plain lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-curve bench-roles bench-wmp bench-spark wheel test-wheel coverage release-check soak fuzz-api survival abuse clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -87,6 +87,12 @@ bench-http: wheel ## submit-and-wait over HTTP beside a bare FastAPI echo
 
 bench-ledger: wheel ## the ledger's cost in the broker
 	$(BIN)/python bench/ledger.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
+
+bench-curve: wheel ## our broker with CURVE beside a pyzmq loop with CURVE
+	$(BIN)/python bench/curve.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
+
+bench-roles: wheel ## the cost of roles in the broker
+	$(BIN)/python bench/roles.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
 
 bench-wmp: wheel ## WMP, devices and joined brokers beside MDP through the same broker
 	$(BIN)/python bench/wmp.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
