@@ -17,14 +17,16 @@ from polydomo.core.principals import ANONYMOUS, Principal
 from polydomo.errors import ProtocolError
 from polydomo.server import endpoints
 from polydomo.server.admission import Admission, site_of
+from polydomo.server.auditing import Auditing
 from polydomo.server.backlog import Backlog
-from polydomo.server.descriptors import Descriptors
-from polydomo.server.host import ServerHost
+from polydomo.server.identification import BY_KEY, Identification
 from polydomo.server.listeners import Listeners
 from polydomo.server.memory_budget import MemoryBudget
 from polydomo.server.pace import Pace
-from polydomo.server.peer_log import PeerAddress
+from polydomo.server.peer_log import address_of
 from polydomo.server.peer_security import PeerSecurity
+from polydomo.server.tls import TlsHost, accepting
+from polydomo.wire.stream import GREETING, HANDSHAKE
 from polydomo.wire.zmtp.connection import ConnectionLimits
 
 # Seconds that a peer that broke the protocol has to read its pending output, which ends with the reason.
@@ -38,22 +40,21 @@ HIGH_WATER = 256 * 1024
 # one peer before the next peer's first byte.
 TURN = 64 * 1024
 
+# Reason if a peer with a key to show disconnects before it has.
+ABANDONED = "the peer disconnected in its handshake; does it use CURVE, with this broker's key?"
+
 PeerT = TypeVar("PeerT", bound="PeerBase")
 
 
-class PeerHost(ServerHost, Protocol):
+class PeerHost(TlsHost, Protocol):
     """Server as its peers see it: the limits that all connections share, and the log of peers."""
 
     wire_limits: ConnectionLimits
-    handshakes: Admission[PeerBase]  # connections in their handshake
     seats: Admission[PeerBase]  # connections after it
-    descriptors: Descriptors
     budget: MemoryBudget
     security: PeerSecurity | None  # None: without CURVE
+    audit: Auditing
     violations: int  # invalid messages of all peers
-
-    def log_peer(self, event: str, peer: PeerAddress, reason: str) -> None:
-        """Log an event of one peer and record it in the ledger."""
 
 
 class PeerOutput(Protocol):
@@ -68,6 +69,7 @@ class PeerOutput(Protocol):
 class Parser(Protocol):
     """Pure protocol connection that a peer feeds."""
 
+    phase: int  # of `wire.stream`
     spanned: int  # messages that arrived in more than one chunk
 
     def start(self) -> None:
@@ -90,9 +92,9 @@ class Parser(Protocol):
 
 
 class PeerGroup(Generic[PeerT]):
-    """All peers of one kind. `new_peer` makes one for a connection to a listener."""
+    """All peers of one kind. `new_peer` makes one for a connection to a listener, whose text it is given."""
 
-    def __init__(self, server: PeerHost, new_peer: Callable[[str], PeerT]) -> None:
+    def __init__(self, server: PeerHost, new_peer: Callable[[str, Identification], PeerT]) -> None:
         self.server = server
         self.new_peer = new_peer
         self.bound: list[str] = []
@@ -100,8 +102,11 @@ class PeerGroup(Generic[PeerT]):
 
     async def listen(self, text: str, listeners: Listeners) -> None:
         """Listen on an endpoint, or raise ConfigError."""
-        endpoint = endpoints.parse(text, binding=True)
-        self.bound.append(await listeners.listen(text, endpoint, partial(self.new_peer, text)))
+        endpoint, identification = endpoints.parse_listener(text, tls=True)
+        new_peer: Callable[[], asyncio.Protocol] = partial(self.new_peer, text, identification)
+        if endpoint.tls:
+            new_peer = accepting(self.server, text, new_peer)
+        self.bound.append(await listeners.listen(text, endpoint, new_peer))
 
     def inspect(self, now: float) -> None:
         """Check all peers for silence and slow reading."""
@@ -121,10 +126,13 @@ class PeerGroup(Generic[PeerT]):
 class PeerBase(asyncio.Protocol):
     """One connection. `connection_made` of the subclass sets `output` and `parser`."""
 
-    def __init__(self, group: PeerGroup[Any], listener: str) -> None:
+    def __init__(self, group: PeerGroup[Any], listener: str, identification: Identification = BY_KEY) -> None:
         self.group = group
         self.server = group.server
         self.listener = listener
+        self.identification = identification
+        # The keys that the peer must have one of; None: it needs no key.
+        self.security = None if identification.is_given else self.server.security
         self.transport: asyncio.Transport
         self.output: PeerOutput
         self.parser: Parser
@@ -132,6 +140,7 @@ class PeerBase(asyncio.Protocol):
         self.site = ""  # group of addresses that counts as one
         self.key = b""  # the peer's public key; empty: it has none
         self.principal = ANONYMOUS  # on whose behalf the peer acts
+        self.authenticating = False  # the handshake, which has not ended, is to show who the peer is
         self._counted: Principal | None = None  # the principal whose connections this one is among
         self.high_water = HIGH_WATER
         self.heard = self.server.clock.read()  # when the last bytes arrived
@@ -168,6 +177,7 @@ class PeerBase(asyncio.Protocol):
         """Set up the transport; the first step of `connection_made`."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transports have other base classes
         self.address = address_of(transport)
+        self.principal = self.identification.principal_of(transport)
         self.site = site_of(transport.get_extra_info("peername"), self.listener)
         keep_alive(transport)
         self.transport.set_write_buffer_limits(self.high_water, 0)
@@ -185,6 +195,7 @@ class PeerBase(asyncio.Protocol):
 
     def end_handshake(self) -> None:
         """Stop the handshake's timeout, after success or failure."""
+        self.authenticating = False
         self.server.handshakes.leave(self)
         if self._handshake_timer is not None:
             self._handshake_timer.cancel()
@@ -231,6 +242,10 @@ class PeerBase(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.advance()
+        if self.authenticating and self._has_begun():
+            # libzmq sends no ERROR and no reason if the mechanisms differ.
+            self.server.log_peer("handshake not finished", self, ABANDONED)
+            self._audit_refusal(ABANDONED)
         self.end_handshake()
         self.parser.close()
         self.server.seats.leave(self)
@@ -299,6 +314,7 @@ class PeerBase(asyncio.Protocol):
     def refuse(self, reason: str) -> None:
         """Close after a breach of the protocol; pending output is sent first."""
         self.server.log_peer("peer refused", self, reason)
+        self._audit_refusal(reason)
         self._close()
 
     # The server's side
@@ -399,15 +415,20 @@ class PeerBase(asyncio.Protocol):
             self.parser.resume()
 
     def _handshake_expired(self) -> None:
-        self.cut(f"no handshake within {self.server.settings.limits.handshake:g} s")
+        reason = f"no handshake within {self.server.settings.limits.handshake:g} s"
+        self._audit_refusal(reason)
+        self.cut(reason)
 
+    def _has_begun(self) -> bool:
+        """Return whether the peer has sent a part of its handshake: a probe of the port has not."""
+        phase = self.parser.phase
+        return phase == HANDSHAKE or (phase == GREETING and self.parser.kept() > 0)
 
-def address_of(transport: asyncio.BaseTransport) -> str:
-    """Return the peer's address as text."""
-    peername = transport.get_extra_info("peername")
-    if isinstance(peername, tuple):
-        return f"{peername[0]}:{peername[1]}"
-    return "ipc"
+    def _audit_refusal(self, reason: str) -> None:
+        """Record that the peer could not show who it is, once."""
+        if self.authenticating:
+            self.authenticating = False
+            self.server.audit.refused(self.address, reason)
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:

@@ -20,8 +20,10 @@ from polydomo.core.broker import Broker
 from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
-from polydomo.server import attempt_secret, config, job_tasks, scan_tasks, tracebacks
-from polydomo.server.admission import Admission
+from polydomo.security.roles import Denial
+from polydomo.server import attempt_secret, config, exposure, job_tasks, scan_tasks, tracebacks
+from polydomo.server.admission import Admission, Entrant
+from polydomo.server.auditing import Auditing
 from polydomo.server.authorization import Authorization, log_start
 from polydomo.server.builtin_services import BuiltinServices
 from polydomo.server.clock import ServerClock
@@ -42,6 +44,7 @@ from polydomo.server.scan_tasks import ScanTasks
 from polydomo.server.settings import Settings
 from polydomo.server.store_adapter import StoreAdapter
 from polydomo.server.store_watch import StoreWatch
+from polydomo.server.tls import ServerTls
 from polydomo.server.uuid7 import Uuid7Source
 from polydomo.server.zmq_peer import ZmqPeers
 from polydomo.services.management import ManagementService
@@ -95,12 +98,14 @@ class BrokerServer:
         self.only_devices = False  # the server only forwards messages (`polydomo.federation`)
         self.wire_limits = settings.wire_limits()
         self.management = ManagementService(self.broker, settings.broker.name)
-        self.management.tasks["show_broker"] = self._show_broker
+        self.management.tasks.add({"show_broker": self._show_broker})
+        self.management.authorizer.advance = self.advance
         # Connections of all kinds, in their handshake and after it.
-        self.handshakes: Admission[PeerBase] = Admission(settings.limits.unauthenticated)
+        self.handshakes: Admission[Entrant] = Admission(settings.limits.unauthenticated)
         self.seats: Admission[PeerBase] = Admission(settings.limits.connections, newest_first=True)
         self.descriptors = Descriptors(self.handshakes)
         self.security: PeerSecurity | None = None  # without CURVE
+        self.tls: ServerTls | None = None  # no listener has TLS
         self.violations = 0
         self.listeners = Listeners()
         self.zmq = ZmqPeers(self, self.context)
@@ -109,8 +114,9 @@ class BrokerServer:
         self.groups: dict[str, PeerGroup[Any]] = {"zmq": self.zmq, "events": self.events, "nng": self.nng}
         self.builtin_services = BuiltinServices(self)
         self.ledger = LedgerService(self)
+        self.audit = Auditing(self)
         self.peer_log = PeerLog(self.ledger.denied)
-        self.authorization = Authorization(self.broker, self.peer_log.add_denial)
+        self.authorization = Authorization(self.broker, self._log_denial)
         self.authorization.configure(settings)
         self.store: Store | None = None
         self.value_store: Store  # the same; a store in memory if nothing is kept on disk
@@ -132,13 +138,17 @@ class BrokerServer:
     async def start(self) -> None:
         """Open the store and listen on all endpoints; raise ConfigError and close everything if one cannot be bound."""
         self.loop = asyncio.get_running_loop()
+        exposure.check(self.settings)
         self.management.call_later = lambda step: self.loop.call_soon(self.run, step)
         if self.settings.security.curve == "on":
-            self.security = PeerSecurity(self.settings)
+            self.security = PeerSecurity(self.settings, self.audit.note)
+        if exposure.has_tls(self.settings.broker):
+            self.tls = ServerTls(self.settings.tls)
         log_start(self.settings)
         await self._open_store()
         self.attempt_secret = attempt_secret.load(self.settings.data_folder())
         try:
+            self.audit.start()
             self.ledger.start()
             self.builtin_services.start()
             if self.settings.broker.events:
@@ -153,6 +163,7 @@ class BrokerServer:
             self.listeners.close()
             await self.ledger.close()
             await self._close_store()
+            await self.audit.close()
             raise
         self.broker.timers.on_sooner = self._rearm
         self._fire()
@@ -174,9 +185,12 @@ class BrokerServer:
             self._stopping.add_done_callback(lambda task: self._stopped.set())  # also after an error
 
     def reload(self, settings: Settings) -> None:
-        """Apply new limits, heartbeats and service settings. The listeners stay as they are."""
-        for name in (*self.groups, "http"):
-            setattr(settings.broker, name, getattr(self.settings.broker, name))
+        """Apply new limits, heartbeats, services and roles. What needs a restart stays as it is.
+
+        Raises ConfigError, and changes nothing, if that would let anybody in.
+        """
+        config.keep(self.settings, settings)
+        exposure.check(settings)
         self.settings = settings
         redaction.learn(config.secrets(settings))
         self.wire_limits = settings.wire_limits()
@@ -193,6 +207,8 @@ class BrokerServer:
         self.nng.configure(settings)
         if self.security is not None:
             self.security.configure(settings)
+        if self.tls is not None:
+            self.tls.configure(settings)
         self.authorization.configure(settings)
         self.builtin_services.reload(settings)
         log.info("settings reloaded", services=len(settings.services))
@@ -222,6 +238,10 @@ class BrokerServer:
     def log_peer(self, event: str, peer: PeerAddress, reason: str) -> None:
         """Log an event of one peer and record it in the ledger."""
         self.peer_log.add(event, peer, reason)
+
+    def _log_denial(self, denial: Denial, advice: Callable[[], str]) -> None:
+        self.peer_log.add_denial(denial, advice)
+        self.audit.denied(*denial)
 
     def _set_context(self, settings: Settings) -> None:
         self.context.beat = settings.beat()
@@ -368,6 +388,7 @@ class BrokerServer:
         self.peer_log.end_period()
         await self.ledger.close()
         await self._close_store()
+        await self.audit.close()
         totals = self.management.show_broker()
         log.info("stopped", unfinished=unfinished, done=totals["done"], failed=totals["failed"])
 
@@ -386,6 +407,11 @@ class BrokerServer:
             shown["store"] |= self.adapter.holdings.show()
         if self.ledger.on:
             shown["ledger"] = self.ledger.show()
+        if self.audit.on:
+            shown["audit"] = self.audit.show()
+        exposed = exposure.open_to_others(self.settings)
+        if exposed:
+            shown["insecure"] = exposed
         return shown
 
 

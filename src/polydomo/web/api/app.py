@@ -18,6 +18,7 @@ from polydomo._version import __version__
 from polydomo.server import endpoints
 from polydomo.server.log import Log
 from polydomo.web import memodb
+from polydomo.web.access import as_seen, guard
 from polydomo.web.api import (
     bulk,
     dead_letters,
@@ -34,7 +35,8 @@ from polydomo.web.api import (
 )
 from polydomo.web.api.origin_guard import OriginGuard
 from polydomo.web.api.problems import HttpProblem, problem
-from polydomo.web.callers import caller_of
+from polydomo.web.authentication import Authentication
+from polydomo.web.callers import PRINCIPAL, caller_of
 from polydomo.web.clients import WebClients
 from polydomo.web.connection import SCOPE as CONNECTION
 from polydomo.web.polling import PollingWorkers
@@ -60,6 +62,7 @@ class HttpApp(FastAPI):
     clients: WebClients | None = None
     workers: PollingWorkers | None = None
     guard: OriginGuard
+    authentication: Authentication
     _with_cors: ASGIApp  # for pages of `http.origins`
     _settings: Settings | None = None  # that `guard` was made from
 
@@ -72,6 +75,11 @@ class HttpApp(FastAPI):
         refusal = self.guard.check(scope)
         if refusal is not None:
             await refusal.response()(scope, receive, send)
+            return
+        try:
+            scope[PRINCIPAL] = self.authentication.principal_of(scope)
+        except HttpProblem as refused:
+            await refused.response()(scope, receive, send)
             return
         if not self._is_counted(scope):
             detail = "the principal has as many connections as its quota allows"
@@ -98,7 +106,7 @@ class HttpApp(FastAPI):
     def _configure(self, settings: Settings) -> None:
         """Apply settings, which change when the broker reloads them."""
         self._settings = settings
-        listening = [endpoints.parse_address(text).host for text in settings.broker.http]
+        listening = [endpoints.parse_address(text).endpoint.host for text in settings.broker.http]
         self.guard = OriginGuard(
             settings.http.hosts, settings.http.origins, [host for host in listening if host]
         )
@@ -129,8 +137,10 @@ def make_app(server: BrokerServer) -> HttpApp:
         },
     )
     app.server = server
+    app.authentication = Authentication(server)
     if server.only_devices:
         app.router.routes += [*health.make_router(server).routes, *metrics.make_router(server).routes]
+        guard(app.router.routes, server.management.authorizer)
         return app
     app.clients = clients = WebClients(server)
     app.workers = polling = PollingWorkers(server)
@@ -150,12 +160,13 @@ def make_app(server: BrokerServer) -> HttpApp:
         memodb.make_router(server, clients, polling),
     ):
         app.router.routes += router.routes  # flat: an included router would be searched for every request
+    guard(app.router.routes, server.management.authorizer)
     return app
 
 
 async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HttpProblem)
-    return error.response()
+    return as_seen(request.scope, error).response()
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
