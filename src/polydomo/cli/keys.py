@@ -11,12 +11,13 @@ from rich.text import Text
 from polydomo.cli import common
 from polydomo.cli.config import ConfigFile, load
 from polydomo.cli.inspect import ListingGroup
+from polydomo.cli.local_acts import record_act
 from polydomo.errors import ConfigError, PolydomoError
 from polydomo.security.key_files import create_key_pair, fingerprint
 from polydomo.security.keys import ACCEPTED, BROKER_KEY, PENDING, REJECTED, ClientKey, KeyFolder
 from polydomo.server.config import Flag
 from polydomo.server.data_dir import folder_for
-from polydomo.server.settings import AUTO
+from polydomo.server.settings import AUTO, Settings
 from polydomo.wire.curve.keys import encode_key
 
 app = typer.Typer(cls=ListingGroup, help="Keys of clients and of the broker. Without a command: ls.")
@@ -55,7 +56,10 @@ def ls(
 ) -> None:
     """List the clients' keys."""
     common.check_choice(state, list(STYLES), "--state")
-    rows = [_row(key) for key in _folder(data, keys, configuration).entries(*([state] if state else []))]
+    rows = [
+        _row(key)
+        for key in _folder(key_settings(data, keys, configuration)).entries(*([state] if state else []))
+    ]
     nothing = "no keys: a client's key appears here when the client connects"
     common.print_result(rows, as_json, lambda: common.listing(COLUMNS, rows, nothing))
 
@@ -70,8 +74,10 @@ def accept(
     as_json: common.Json = False,
 ) -> None:
     """Accept a key: its owner gets in when it connects the next time. KEY may also be a key that was never seen."""
-    folder = _folder(data, keys, configuration)
-    _report(folder.move(folder.resolve(key), ACCEPTED, name), as_json)
+    settings = key_settings(data, keys, configuration)
+    found = _folder(settings).resolve(key)
+    record_act(settings, "keys accept", f"{name or found.name} {found.fingerprint}")
+    _report(_folder(settings).move(found, ACCEPTED, name), as_json)
 
 
 @app.command("reject")
@@ -83,8 +89,10 @@ def reject(
     as_json: common.Json = False,
 ) -> None:
     """Refuse a key until it is accepted. A running broker closes its connections within seconds."""
-    folder = _folder(data, keys, configuration)
-    _report(folder.move(folder.resolve(key), REJECTED), as_json)
+    settings = key_settings(data, keys, configuration)
+    found = _folder(settings).resolve(key)
+    record_act(settings, "keys reject", f"{found.name} {found.fingerprint}")
+    _report(_folder(settings).move(found, REJECTED), as_json)
 
 
 @app.command("revoke")
@@ -96,13 +104,14 @@ def revoke(
     as_json: common.Json = False,
 ) -> None:
     """Reject a key that was accepted. A running broker closes its connections within seconds."""
-    folder = _folder(data, keys, configuration)
-    found = folder.resolve(key)
+    settings = key_settings(data, keys, configuration)
+    found = _folder(settings).resolve(key)
     if found.state != ACCEPTED:
         raise PolydomoError(
             f"the key {found.fingerprint} is not accepted", hint="'polydomo keys reject' refuses any key"
         )
-    _report(folder.move(found, REJECTED), as_json)
+    record_act(settings, "keys revoke", f"{found.name} {found.fingerprint}")
+    _report(_folder(settings).move(found, REJECTED), as_json)
 
 
 @app.command("show")
@@ -110,7 +119,7 @@ def show(
     data: Data = None, keys: Keys = None, configuration: ConfigFile = None, as_json: common.Json = False
 ) -> None:
     """Show the broker's public key, which clients need. The key pair is made if there is none."""
-    folder = _folder(data, keys, configuration)
+    folder = _folder(key_settings(data, keys, configuration))
     _print_public(folder.open().public, folder.path / BROKER_KEY, as_json)
 
 
@@ -127,13 +136,18 @@ def new(
     _print_public(pair.public, file, as_json)
 
 
-def _folder(data: str | None, keys: str | None, file: str | None) -> KeyFolder:
-    """Return the key folder of a broker with these settings."""
+def key_settings(data: str | None, keys: str | None, file: str | None) -> Settings:
+    """Return the settings of a broker with these folders. Its data folder stays unknown if only `keys` is given."""
     given = {"--data": ("broker.data", data), "--keys": ("security.keys", keys)}
     flags = [Flag(flag, key, value) for flag, (key, value) in given.items() if value is not None]
     settings = load(file, flags).settings
-    if settings.broker.data == AUTO and not settings.security.keys:
+    if settings.broker.data == AUTO and keys is None:
         settings.broker.data = folder_for(settings.broker.zmq)
+    return settings
+
+
+def _folder(settings: Settings) -> KeyFolder:
+    """Return the key folder of a broker with these settings."""
     folder = settings.keys_folder()
     if not folder:
         raise ConfigError("this broker has no key folder", hint="give --data or --keys")

@@ -49,6 +49,7 @@ COMMANDS = {
     "admin": CommandSpec(TOOLS, "admin", "app"),
     "config": CommandSpec(TOOLS, "config", "app"),
     "keys": CommandSpec(TOOLS, "keys", "app"),
+    "audit": CommandSpec(TOOLS, "audit", "app"),
     "roles": CommandSpec(TOOLS, "roles", "app"),
     "store": CommandSpec(TOOLS, "store", "app"),
 }

@@ -142,6 +142,7 @@ class Subscriber(PeerBase, Handler):
         self.parser = self.connection = Connection(
             self, b"PUB", True, self.server.wire_limits, mechanism=mechanism
         )
+        self.authenticating = mechanism is not None
         self.begin_handshake()
 
     def data_received(self, data: bytes) -> None:

@@ -8,7 +8,7 @@ connects again after ERROR; if its connection is only closed, it tries again and
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -46,9 +46,12 @@ class KeyedPeer(Protocol):
 
 
 class PeerSecurity:
-    """The key pair of a server and the approval list of its peers. Raises ConfigError if there is no key folder."""
+    """The key pair of a server and the approval list of its peers. Raises ConfigError if there is no key folder.
 
-    def __init__(self, settings: Settings) -> None:
+    `note` is called with an event and a key that was accepted without an operator.
+    """
+
+    def __init__(self, settings: Settings, note: Callable[[str, str], object]) -> None:
         folder = settings.keys_folder()
         if not folder:
             raise ConfigError(
@@ -64,8 +67,9 @@ class PeerSecurity:
             keys,
             auto_accept=section.auto_accept,
             pending=section.pending_keys,
-            on_auto_accept=_log_accepted,
+            on_auto_accept=self._note_accepted,
         )
+        self._note = note
         self._failing = False  # the last inspection failed
         log.info(
             "CURVE is on",
@@ -117,6 +121,6 @@ class PeerSecurity:
             if peer.key and files.setdefault(peer.key, file_name(peer.key)) not in accepted:
                 peer.cut(f"the key {fingerprint(peer.key)} of {peer.principal} is no longer accepted")
 
-
-def _log_accepted(key: ClientKey) -> None:
-    log.warning("unknown key accepted", name=key.name, fingerprint=key.fingerprint, peer=key.address)
+    def _note_accepted(self, key: ClientKey) -> None:
+        log.warning("unknown key accepted", name=key.name, fingerprint=key.fingerprint, peer=key.address)
+        self._note("unknown key accepted", f"{key.name} {key.fingerprint}")

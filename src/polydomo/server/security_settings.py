@@ -83,3 +83,23 @@ class QuotaSection(Section):
             given.get("stored", UNLIMITED),
             given.get("connections", UNLIMITED),
         )
+
+
+class AuditSection(Section):
+    """The audit log: administrative acts and denials."""
+
+    folder: Annotated[
+        str,
+        Setting(
+            "folder of the audit log; auto: the folder `audit` in broker.data; empty: no audit log",
+            restart=True,
+        ),
+    ] = "auto"
+    keep: Annotated[
+        float,
+        Setting(
+            "age at which segments are removed; 0: never. The removal is recorded",
+            "duration",
+            restart=True,
+        ),
+    ] = 365 * 86400.0

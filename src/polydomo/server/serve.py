@@ -14,7 +14,9 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from polydomo.core.principals import ADMINISTER
 from polydomo.server.data_dir import DataDir, folder_for
+from polydomo.server.log import Log
 from polydomo.server.server import BrokerServer, ExtensionFactory
 from polydomo.server.settings import AUTO, Settings
 
@@ -23,6 +25,8 @@ GC_THRESHOLDS = (50_000, 50, 100)
 
 # Environment variable with the bound endpoints, for a restart on the same ports.
 PORTS = "_POLYDOMO_PORTS"
+
+log = Log()
 
 T = TypeVar("T")
 
@@ -64,7 +68,7 @@ async def serve(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.stop)
-        loop.add_signal_handler(signal.SIGHUP, _reload, server, reread)
+        loop.add_signal_handler(signal.SIGHUP, reload, server, reread)
         loop.set_exception_handler(server.descriptors.handle_exception)
         gc.freeze()
         if folder is not None:
@@ -106,11 +110,18 @@ def _with_former_ports(settings: Settings) -> Settings:
     return settings
 
 
-def _reload(server: BrokerServer, reread: Callable[[], Settings | None] | None) -> None:
-    settings = reread() if reread is not None else None
-    if settings is not None:
-        server.reload(settings)
-    server.builtin_services.sid.refresh()
+def reload(server: BrokerServer, reread: Callable[[], Settings | None] | None) -> None:
+    """Apply changed settings, after that was recorded in the audit log."""
+
+    def apply(_: None) -> None:
+        settings = reread() if reread is not None else None
+        if settings is not None:
+            server.reload(settings)
+        server.builtin_services.sid.refresh()
+
+    server.audit.act("signal:SIGHUP", ADMINISTER, "reload").then(
+        apply, lambda error: log.error("not reloaded: the old settings stay", reason=str(error))
+    )
 
 
 def _raise_file_limit() -> None:

@@ -15,7 +15,7 @@ from polydomo.core.policy import BrokerLimits, Heartbeat, Policy, WakePolicy
 from polydomo.core.principals import ANONYMOUS
 from polydomo.errors import ConfigError
 from polydomo.server.section import Section, Setting, count, flag, listeners, seconds, size
-from polydomo.server.security_settings import QuotaSection, RoleSection, SecuritySection
+from polydomo.server.security_settings import AuditSection, QuotaSection, RoleSection, SecuritySection
 from polydomo.wire.zmtp.connection import ConnectionLimits
 
 MIB = 1024 * 1024
@@ -373,6 +373,7 @@ class Settings(Section):
     services: dict[str, ServiceSection] = {}
     store: StoreSection = msgspec.field(default_factory=StoreSection)
     ledger: LedgerSection = msgspec.field(default_factory=LedgerSection)
+    audit: AuditSection = msgspec.field(default_factory=AuditSection)
     spark: SparkSection = msgspec.field(default_factory=SparkSection)
     inventory: InventorySection = msgspec.field(default_factory=InventorySection)
     files: FilesSection = msgspec.field(default_factory=FilesSection)
@@ -393,6 +394,12 @@ class Settings(Section):
         if self.ledger.folder != AUTO:
             return self.ledger.folder
         return "" if self.broker.data in ("", AUTO) else f"{self.broker.data}/ledger"
+
+    def audit_folder(self) -> str:
+        """Return the folder of the audit log; empty if there is none."""
+        if self.audit.folder != AUTO:
+            return self.audit.folder
+        return "" if self.broker.data in ("", AUTO) else f"{self.broker.data}/audit"
 
     def keys_folder(self) -> str:
         """Return the folder of the keys; empty if there is none."""
