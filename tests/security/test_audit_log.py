@@ -255,9 +255,7 @@ def test_old_segments_are_removed_when_one_begins_and_that_is_recorded(folder: P
     ]
     assert not check(folder).problems
     (folder / segment_name(5)).unlink()
-    assert [problem.message for problem in check(folder).problems] == [
-        "records 1 to 7 are missing"
-    ]
+    assert [problem.message for problem in check(folder).problems] == ["records 1 to 7 are missing"]
 
 
 def test_a_segment_whose_removal_was_recorded_and_not_done_is_removed_later(folder: Path) -> None:
