@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.config import LOG_OPTIONS, ConfigFile, parse_set
+from polydomo.cli.config import INSECURE, LOG_OPTIONS, ConfigFile, parse_set
 from polydomo.cli.option_groups import OptionGroup, SettingOption, takes_groups
 from polydomo.server.config import Flag
 
@@ -37,6 +37,7 @@ PLACES = {
     ),
 }
 BEHAVIOUR = {
+    "--insecure": INSECURE,
     "--name": SettingOption("broker.name", None, "The broker's name."),
     "--heartbeat": SettingOption("heartbeat.interval", "TIME", "Interval of heartbeats."),
     "--liveness": SettingOption(

@@ -78,7 +78,8 @@ class Client:
     `async with`.
 
     - `url`: the dialect and the broker or brokers (see `polydomo.sdk.url`); default: the environment's
-      `POLYDOMO_URL`, else a broker on this machine.
+      `POLYDOMO_URL`, else the profile's, else a broker on this machine.
+    - `profile`: the name of a profile (see `polydomo.sdk.profiles`) with the URL or keys that are not given.
     - `codec`: "json", "msgpack", "cbor", "raw" or a `Codec`; `bytes` are always sent unchanged.
     - `timeout`: seconds for a whole call, all retries included; None: no limit.
     - `retries`: how many times a call is sent again after its connection was lost.
@@ -105,6 +106,7 @@ class Client:
         self,
         url: str | None = None,
         *,
+        profile: str | None = None,
         codec: str | Codec = "json",
         timeout: float | None = 30.0,
         retries: int = 2,
@@ -119,7 +121,7 @@ class Client:
         keep: float = DAY,
         events: str | Sequence[str] | None = None,
     ) -> None:
-        self.url = parse(url)
+        self.url = parse(url, profile)
         self.codec = codecs.find(codec)
         self.timeout = timeout
         self.retries = retries

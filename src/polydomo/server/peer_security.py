@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from polydomo.dialects.session import NATIVE_PROPERTY
+from polydomo.dialects.session import JOIN_PROPERTY, NATIVE_PROPERTY
 from polydomo.errors import ConfigError, PolydomoError
 from polydomo.security.authenticator import Authenticator, KeyRefused
 from polydomo.security.key_files import fingerprint
@@ -68,6 +68,7 @@ class PeerSecurity:
             auto_accept=section.auto_accept,
             pending=section.pending_keys,
             on_auto_accept=self._note_accepted,
+            on_join=self._note_joined,
         )
         self._note = note
         self._failing = False  # the last inspection failed
@@ -77,7 +78,7 @@ class PeerSecurity:
             fingerprint=fingerprint(self._pair.public),
             keys=folder,
         )
-        if settings.broker.nng or settings.broker.http:
+        if (settings.broker.nng or settings.broker.http) and not settings.roles_apply():
             log.warning("NNG and HTTP peers need no key", nng=settings.broker.nng, http=settings.broker.http)
         if section.auto_accept:
             log.warning("unknown keys are accepted at once", hint="set security.auto_accept = false")
@@ -95,8 +96,9 @@ class PeerSecurity:
         """Give the peer its key and principal. Return False if the connection was closed because the key waits for
         approval; raise KeyRefused if the peer is to get the reason in ERROR. The key's name is the peer's identity."""
         name = info.identity.decode("ascii", "replace")
+        join = info.properties.get(JOIN_PROPERTY.lower(), b"").decode("ascii", "replace")
         try:
-            peer.principal = self._authenticator.admit(info.key, peer.address, name)
+            peer.principal = self._authenticator.admit(info.key, peer.address, name, join)
         except KeyRefused as refused:
             if not refused.pending or NATIVE_PROPERTY.lower() in info.properties:
                 raise
@@ -124,3 +126,9 @@ class PeerSecurity:
     def _note_accepted(self, key: ClientKey) -> None:
         log.warning("unknown key accepted", name=key.name, fingerprint=key.fingerprint, peer=key.address)
         self._note("unknown key accepted", f"{key.name} {key.fingerprint}")
+
+    def _note_joined(self, key: ClientKey) -> None:
+        log.info(
+            "key accepted with a join token", name=key.name, fingerprint=key.fingerprint, peer=key.address
+        )
+        self._note("key accepted with a join token", f"{key.name} {key.fingerprint}")

@@ -1,8 +1,8 @@
-"""Settings of who may do what: keys, roles and quotas."""
+"""Settings of who peers are and what they may do: keys, certificates, tokens, roles and quotas."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -10,6 +10,9 @@ from polydomo.core.policy import FOREVER
 from polydomo.core.principals import UNLIMITED, VERBS, Quota
 from polydomo.security.roles import Grant
 from polydomo.server.section import Section, Setting, count, flag, size
+
+# Signatures of JSON Web Tokens with a public key (RFC 7518 §3.1, RFC 8037 §3.1).
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
 
 class SecuritySection(Section):
@@ -36,6 +39,47 @@ class SecuritySection(Section):
             "[principals] has an entry"
         ),
     ] = "auto"
+
+
+class TlsSection(Section):
+    """Certificates of the listeners with TLS. SIGHUP reads the files again, for new connections."""
+
+    certificate: Annotated[str, Setting("PEM file with the broker's certificate and its chain")] = ""
+    key: Annotated[str, Setting("PEM file with its private key; empty: it is in the certificate's file")] = ""
+    client_ca: Annotated[
+        str,
+        Setting("PEM file with the authorities that sign clients' certificates; empty: clients have none"),
+    ] = ""
+    clients: Annotated[
+        Literal["optional", "required"],
+        Setting("required: only clients with a certificate are admitted to listeners with TLS"),
+    ] = "optional"
+
+
+class OidcSection(Section):
+    """OpenID provider whose tokens (JWT) are accepted over HTTP; needs the extra `oidc`."""
+
+    issuer: Annotated[
+        str, Setting("the provider, as its tokens name it: https://…; empty: none", restart=True)
+    ] = ""
+    audience: Annotated[str, Setting("what tokens must be for: this broker's name there", restart=True)] = ""
+    algorithms: Annotated[list[str], Setting("allowed signatures", unit="algorithm", restart=True)] = (
+        msgspec.field(default_factory=lambda: ["RS256"])
+    )
+    keys: Annotated[
+        str,
+        Setting(
+            "file or URL of the provider's public keys (JWKS); empty: as its discovery document says",
+            restart=True,
+        ),
+    ] = ""
+    claim: Annotated[str, Setting("claim whose value names the principal, as oidc:VALUE", restart=True)] = (
+        "sub"
+    )
+    leeway: Annotated[
+        float,
+        Setting("by how much the provider's clock may differ", "duration", restart=True),
+    ] = 30.0
 
 
 def grants(doc: str) -> Setting:

@@ -15,7 +15,14 @@ from polydomo.core.policy import BrokerLimits, Heartbeat, Policy, WakePolicy
 from polydomo.core.principals import ANONYMOUS
 from polydomo.errors import ConfigError
 from polydomo.server.section import Section, Setting, count, flag, listeners, seconds, size
-from polydomo.server.security_settings import AuditSection, QuotaSection, RoleSection, SecuritySection
+from polydomo.server.security_settings import (
+    AuditSection,
+    OidcSection,
+    QuotaSection,
+    RoleSection,
+    SecuritySection,
+    TlsSection,
+)
 from polydomo.wire.zmtp.connection import ConnectionLimits
 
 MIB = 1024 * 1024
@@ -34,8 +41,15 @@ class BrokerSection(Section):
     zmq: Annotated[list[str], listeners("endpoints for ZeroMQ peers: tcp://HOST:PORT, ipc://PATH")] = (
         msgspec.field(default_factory=lambda: ["tcp://127.0.0.1:5555"])
     )
-    nng: Annotated[list[str], listeners("endpoints for NNG peers (MemoDB): tcp://HOST:PORT, ipc://PATH")] = []
-    http: Annotated[list[str], listeners("addresses of the REST API: HOST:PORT", "address")] = []
+    nng: Annotated[
+        list[str],
+        listeners(
+            "endpoints for NNG peers (MemoDB): tcp://HOST:PORT, tls+tcp://HOST:PORT, ipc://PATH", "nng"
+        ),
+    ] = []
+    http: Annotated[
+        list[str], listeners("addresses of the REST API: HOST:PORT, https://HOST:PORT", "address")
+    ] = []
     events: Annotated[
         list[str],
         listeners("endpoints where ZeroMQ SUB sockets receive workers' events: tcp://HOST:PORT, ipc://PATH"),
@@ -55,6 +69,10 @@ class BrokerSection(Section):
             "connect"
         ),
     ] = "loopback"
+    insecure: Annotated[
+        bool,
+        flag("listen where other machines can connect, although anybody there could use the broker"),
+    ] = False
     drain: Annotated[
         float, seconds("time that running jobs have to finish when the broker stops", zero=True)
     ] = 10.0
@@ -362,6 +380,8 @@ class Settings(Section):
     limits: LimitsSection = msgspec.field(default_factory=LimitsSection)
     zmq: ZmqSection = msgspec.field(default_factory=ZmqSection)
     security: SecuritySection = msgspec.field(default_factory=SecuritySection)
+    tls: TlsSection = msgspec.field(default_factory=TlsSection)
+    oidc: OidcSection = msgspec.field(default_factory=OidcSection)
     roles: dict[str, RoleSection] = {}
     principals: dict[str, list[str]] = {}
     quotas: dict[str, QuotaSection] = {}
@@ -409,7 +429,7 @@ class Settings(Section):
 
     def authenticates(self) -> bool:
         """Return whether peers can prove who they are at one listener at least."""
-        return self.security.curve == "on"
+        return self.security.curve == "on" or bool(self.tls.client_ca or self.oidc.issuer)
 
     def roles_apply(self) -> bool:
         """Return whether what no role grants is denied."""

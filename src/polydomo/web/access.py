@@ -7,7 +7,7 @@ The rules are in `services.access`. A route without one cannot be added.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, Protocol
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from starlette.routing import BaseRoute, Route
@@ -18,25 +18,9 @@ from polydomo.core.principals import ANONYMOUS
 from polydomo.services.access import NOT_ASKED, ROUTES, Rule
 from polydomo.services.authorizer import Authorizer, Denied, NotRecorded, UnknownObject
 from polydomo.web.api.problems import HttpProblem, problem
+from polydomo.web.authentication import unauthenticated
 from polydomo.web.callers import caller_name, caller_of
 from polydomo.web.memodb.routing import RawPathRoute
-
-_CHALLENGE: Final = {"www-authenticate": "Bearer"}
-
-
-class Authentication(Protocol):
-    """Finds out on whose behalf a request is made."""
-
-    def principal_of(self, scope: Scope) -> str:
-        """Return the name of a request's principal. Raises HttpProblem 401 for credentials that are not valid."""
-
-
-class NoAuthentication:
-    """Authentication of a server whose requests have no credentials."""
-
-    def principal_of(self, scope: Scope) -> str:
-        """Return the principal of the connection."""
-        return caller_name(scope)
 
 
 class GuardedRoute:
@@ -47,7 +31,8 @@ class GuardedRoute:
         self._is_raw = isinstance(route, RawPathRoute)
         self._authorizer = authorizer
         self._rules = {
-            method: rule_of(method, route.path) for method in sorted(route.methods or ()) if method != "HEAD"
+            method: rule_of("GET" if method == "HEAD" else method, route.path)
+            for method in sorted(route.methods or ())
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,7 +85,7 @@ def rule_of(method: str, path: str) -> Rule:
 def denied(scope: Scope, detail: str) -> HttpProblem:
     """Return the problem of a refused request: 401 asks somebody who is not known for credentials."""
     if caller_name(scope) == ANONYMOUS:
-        return problem("unauthenticated", detail, _CHALLENGE)
+        return unauthenticated(detail)
     return problem(DENIED, detail)
 
 

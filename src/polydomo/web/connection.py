@@ -24,12 +24,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from polydomo.core.failure import NO_MEMORY
-from polydomo.core.principals import Principal
+from polydomo.core.principals import ANONYMOUS, Principal
 from polydomo.server.admission import site_of
+from polydomo.server.identification import BY_KEY, Identification
 from polydomo.server.pace import Pace
-from polydomo.server.peer_base import address_of
+from polydomo.server.peer_log import address_of
 from polydomo.web.api.origin_guard import AUTHORITY
 from polydomo.web.api.problems import problem
+from polydomo.web.callers import PRINCIPAL
 from polydomo.web.connection_admission import ConnectionAdmission
 from polydomo.web.memory import ConnectionMemory
 from polydomo.web.proxies import Proxies
@@ -102,10 +104,13 @@ class HttpConnection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         listener: str = "",
+        identification: Identification = BY_KEY,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.state = server_state
         self.listener = listener
+        self.identification = identification
+        self.principal = ANONYMOUS  # of requests that name no other
         self.address = ""
         self.on_disconnect: Callable[[], object] | None = None
         self.interactive = False
@@ -135,6 +140,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self._received_at = self._responded_at = self.loop.time()
         self.address = address_of(transport)
+        self.principal = self.identification.principal_of(transport)
         self._output = ConnectionOutput(self)
         _enable_keepalive(transport)
         self._proxied = self.state.proxies.trusts(self.client)
@@ -206,6 +212,7 @@ class HttpConnection(HttpToolsProtocol):
             self._head_started = self._received_at
             self._head_size = 0
         self.scope[SCOPE] = self  # type: ignore[typeddict-unknown-key]
+        self.scope[PRINCIPAL] = self.principal  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_body:

@@ -18,7 +18,7 @@ from polydomo._version import __version__
 from polydomo.server import endpoints
 from polydomo.server.log import Log
 from polydomo.web import memodb
-from polydomo.web.access import Authentication, NoAuthentication, as_seen, guard
+from polydomo.web.access import as_seen, guard
 from polydomo.web.api import (
     bulk,
     dead_letters,
@@ -35,6 +35,7 @@ from polydomo.web.api import (
 )
 from polydomo.web.api.origin_guard import OriginGuard
 from polydomo.web.api.problems import HttpProblem, problem
+from polydomo.web.authentication import Authentication
 from polydomo.web.callers import PRINCIPAL, caller_of
 from polydomo.web.clients import WebClients
 from polydomo.web.connection import SCOPE as CONNECTION
@@ -61,7 +62,7 @@ class HttpApp(FastAPI):
     clients: WebClients | None = None
     workers: PollingWorkers | None = None
     guard: OriginGuard
-    authentication: Authentication = NoAuthentication()
+    authentication: Authentication
     _with_cors: ASGIApp  # for pages of `http.origins`
     _settings: Settings | None = None  # that `guard` was made from
 
@@ -105,7 +106,7 @@ class HttpApp(FastAPI):
     def _configure(self, settings: Settings) -> None:
         """Apply settings, which change when the broker reloads them."""
         self._settings = settings
-        listening = [endpoints.parse_address(text).host for text in settings.broker.http]
+        listening = [endpoints.parse_address(text).endpoint.host for text in settings.broker.http]
         self.guard = OriginGuard(
             settings.http.hosts, settings.http.origins, [host for host in listening if host]
         )
@@ -136,6 +137,7 @@ def make_app(server: BrokerServer) -> HttpApp:
         },
     )
     app.server = server
+    app.authentication = Authentication(server)
     if server.only_devices:
         app.router.routes += [*health.make_router(server).routes, *metrics.make_router(server).routes]
         guard(app.router.routes, server.management.authorizer)

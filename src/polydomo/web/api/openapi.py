@@ -57,6 +57,13 @@ TAGS: Final[list[dict[str, Any]]] = [
 # A parameter's convertor in the path of a route, which the document has not.
 _CONVERTOR: Final = re.compile(r":\w+}")
 
+TOKEN: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token of `polydomo tokens new`, or of the OpenID provider. Roles decide which requests need "
+    "one; one that is not valid is refused everywhere.",
+}
+
 BINARY: Final = {"type": "string", "format": "binary"}
 
 # Content of a job's body, in a request or a response.
@@ -139,7 +146,10 @@ def document(app: FastAPI) -> dict[str, Any]:
     for path, operations in found["paths"].items():
         for method, operation in operations.items():
             _complete(path, operation, rules[method, path])
-    schemas = found.setdefault("components", {}).setdefault("schemas", {})
+    components = found.setdefault("components", {})
+    components["securitySchemes"] = {"token": TOKEN}
+    found["security"] = [{}, {"token": []}]
+    schemas = components.setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     schemas.update(SCHEMAS)
