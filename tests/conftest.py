@@ -18,10 +18,11 @@ from tests.support.broker import BrokerProcess
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Redirect the state folder, in which brokers with a fixed port keep their jobs."""
+def _user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Redirect the folders of the user: brokers with a fixed port keep their jobs in one, the other has profiles."""
     patch = pytest.MonkeyPatch()
     patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     yield
     patch.undo()
 

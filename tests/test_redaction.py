@@ -10,6 +10,9 @@ from polydomo.redaction import MASK, redact, redact_option, secrets_in
 CANARY = "c4n4ry-S3cret"
 
 
+TOKEN = "aB3" * 13 + "x"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -23,6 +26,8 @@ CANARY = "c4n4ry-S3cret"
         (f"https://{CANARY}@catalog/v1", f"https://{MASK}@catalog/v1"),
         (f"https://catalog/v1?token={CANARY}", f"https://catalog/v1?token={MASK}"),
         (f"s3a://AKIA:{CANARY}@bucket/ledger", f"s3a://AKIA:{MASK}@bucket/ledger"),
+        (f"the token pdm_{TOKEN}, and (pdj_{TOKEN})", f"the token pdm_{MASK}, and (pdj_{MASK})"),
+        (f"mdp://a?join_token=pdj_{TOKEN}&key=x", f"mdp://a?join_token={MASK}&key=x"),
         (f"two: mdp://a:{CANARY}@b:1, wmp://c:{CANARY}@d:2", f"two: mdp://a:{MASK}@b:1, wmp://c:{MASK}@d:2"),
     ],
 )
@@ -38,6 +43,7 @@ def test_a_secret_is_known_by_its_form(text: str, shown: str) -> None:
         "sqlite:////var/lib/polydomo/jobs.db",
         "postgresql://anna@db:5432/jobs",
         "listening zmq=tcp://[::1]:5555 name=house",
+        f"pdm_{TOKEN[1:]}, pdm_{TOKEN}x, updm_{TOKEN}",
         "a mail to anna@example.org: 1 = 2",
     ],
 )

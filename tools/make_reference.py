@@ -1,4 +1,4 @@
-"""Generator of the reference pages that come from the code: cli, configuration, errors, http, sdk and tables.
+"""Generator of the reference pages that come from the code: access, cli, configuration, errors, http, sdk and tables.
 
     python tools/make_reference.py [FOLDER]         default: docs/reference
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import typer
+from access_page import access_page
 from http_page import http_page
 from markdown_parts import escape, flow, table
 from tables_page import tables_page
@@ -62,7 +63,7 @@ LINKS = {
 def main(folder: Path) -> None:
     """Write all pages to a folder."""
     pages = {"cli": cli_page, "configuration": configuration_page, "errors": errors_page, "sdk": sdk_page}
-    pages |= {"http": http_page, "tables": tables_page}
+    pages |= {"access": access_page, "http": http_page, "tables": tables_page}
     folder.mkdir(parents=True, exist_ok=True)
     for name, make in pages.items():
         title, *rest = make()

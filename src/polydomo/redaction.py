@@ -2,8 +2,9 @@
 
 Two ways, both applied by `redact`:
 
-- by form: the password in `scheme://user:password@host`, and the value of a name that indicates a secret, in a URL's
-  query (`?password=…`), a connection string (`sslpassword=…`) or an option (`fs.s3a.secret.key=…`);
+- by form: the password in `scheme://user:password@host`, the value of a name that indicates a secret, in a URL's
+  query (`?password=…`), a connection string (`sslpassword=…`) or an option (`fs.s3a.secret.key=…`), and the tokens of
+  `polydomo tokens new` (`pdm_…`) and `polydomo keys invite` (`pdj_…`);
 - by value: the secrets of the running configuration, registered with `learn` as soon as settings are read. So a
   library's error message that quotes a secret in another form is cleaned as well.
 
@@ -38,6 +39,7 @@ _PAIR = re.compile(
     rf"(?P<head>[\w.-]*(?:{_WORDS})[\w.-]*\s*=\s*)(?P<secret>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s&;,'\"()]+)",
     re.IGNORECASE,
 )
+_TOKEN = re.compile(r"(?P<head>\bpd[jm]_)(?P<secret>[A-Za-z0-9]{40})(?![A-Za-z0-9])")
 _FORMS = (_AUTHORITY, _BROKEN_AUTHORITY, _BEARER, _PAIR)
 
 
@@ -72,7 +74,7 @@ def redact(text: str) -> str:
     if "=" in text or "@" in text:
         for form in _FORMS:
             text = form.sub(rf"\g<head>{MASK}", text)
-    return text
+    return _TOKEN.sub(rf"\g<head>{MASK}", text) if "pd" in text else text
 
 
 def redact_option(text: str) -> str:

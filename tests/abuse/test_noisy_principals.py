@@ -33,6 +33,7 @@ rate = {rate}
 
 [limits]
 client_jobs = 100000
+handshake = "60s"
 """
 
 JOBS = 200
@@ -64,10 +65,15 @@ class Field:
 
     @contextmanager
     def noise(self, connections: int, service: str) -> Iterator[None]:
-        keys = [
-            ":" + encode_key(key) for key in (self.server.public, self.noisy.public, self.noisy.secret)
+        keys = [":" + encode_key(key) for key in (self.server.public, self.noisy.public, self.noisy.secret)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.support.noise",
+            self.broker.endpoint,
+            str(connections),
+            service,
         ]
-        command = [sys.executable, "-m", "tests.support.noise", self.broker.endpoint, str(connections), service]
         process = subprocess.Popen([*command, *keys], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             assert process.stdout is not None
@@ -159,5 +165,7 @@ def test_the_latency_of_others_at_most_doubles(
         with here.noise(connections, "work"):
             beside = p99(client, 1000)
             assert here.figure("jobs") <= JOBS
-        print(f"{connections} connections, {rate:g}/s: p99 {alone * 1e3:.2f} ms, with noise {beside * 1e3:.2f} ms")
+        print(
+            f"{connections} connections, {rate:g}/s: p99 {alone * 1e3:.2f} ms, with noise {beside * 1e3:.2f} ms"
+        )
         assert beside <= 2 * alone

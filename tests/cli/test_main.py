@@ -60,6 +60,7 @@ COMMANDS = [
     ["roles", "ls"],
     ["roles", "check"],
     *[["keys", word] for word in ("new", "ls", "accept", "reject", "revoke", "show")],
+    *[["audit", word] for word in ("ls", "verify")],
     ["store", "backup"],
     ["store", "check"],
     ["doctor"],

@@ -203,6 +203,7 @@ class Stage:
         }
         kept |= {"PATH": f"{programs}:{kept.get('PATH', '')}", "NO_COLOR": "1", "TERM": "xterm"}
         kept.pop("COLUMNS", None)
+        kept["XDG_CONFIG_HOME"] = str(programs.with_name("config"))  # the page's own profiles
         if self.page.own_settings:
             return kept
         place = f"127.0.0.1:{self.ports['5555']}"

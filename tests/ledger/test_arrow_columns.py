@@ -116,6 +116,24 @@ def test_a_job_that_went_well(bench: Bench, ends: Ends) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "owners", [["ann"], ["ann", "ann"], ["ann", "anonymous"], ["ann", "berta", "anonymous", "ann"]]
+)
+def test_a_job_has_the_principal_that_submitted_it_unless_nobody_authenticated(
+    bench: Bench, ends: Ends, owners: list[str]
+) -> None:
+    worker = bench.worker(b"echo", name=b"w")
+    worker.core.principal = bench.broker.principals.get("serving")
+    for owner in owners:
+        client = bench.client()
+        client.core.principal = bench.broker.principals.get(owner)
+        client.ask(b"echo")
+        worker.answer()
+    assert [row["principal"] for row in ends.rows()] == [
+        None if owner == "anonymous" else owner for owner in owners
+    ]
+
+
 def test_a_job_that_was_passed_on_counts_for_the_service_that_ended_it(bench: Bench, ends: Ends) -> None:
     first, second = bench.worker(b"first"), bench.worker(b"second", name=b"two")
     bench.broker.advance(1.0)
@@ -305,7 +323,7 @@ overrides = Overrides()
 overrides.add("key", 0, "k")
 overrides.add("job_id", 0, "j")
 overrides.add("priority", 0, 1)
-batch = JobBatch(1, fields, 0.0, ["s"], [PeerName("c", "mdp")], [PeerName("w", "mdp")], overrides)
+batch = JobBatch(1, fields, 0.0, ["s"], [PeerName("c", "mdp", "p")], [PeerName("w", "mdp", None)], overrides)
 assert table_of([batch], "house", "run").num_rows == 1
 assert "pandas" not in sys.modules
 """

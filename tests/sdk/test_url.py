@@ -12,6 +12,7 @@ from polydomo.sdk.curve_keys import CurveKeys
 from polydomo.sdk.tls import TlsFiles
 from polydomo.sdk.url import TLS_VARIABLES, parse
 from polydomo.security.key_files import create_key_pair, read_key_pair
+from polydomo.security.token_text import JOIN, new_token
 from polydomo.wire.curve.keys import decode_key, encode_key
 
 
@@ -66,12 +67,13 @@ def test_without_a_url_the_environment_decides(monkeypatch: pytest.MonkeyPatch):
     assert places(None) == ("mdp", ["tcp://127.0.0.1:5555"])
 
 
+TOKEN = new_token(JOIN)
 PUBLIC = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"  # the server's of zmq_curve(7)
 
 
 @pytest.fixture
 def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("POLYDOMO_SERVER_KEY", "POLYDOMO_KEY"):
+    for name in ("POLYDOMO_SERVER_KEY", "POLYDOMO_KEY", "POLYDOMO_JOIN_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     create_key_pair(tmp_path / "me & you.key")
     return tmp_path / "me & you.key"
@@ -119,6 +121,10 @@ def test_keys_are_in_the_environment_too(key_file: Path, monkeypatch: pytest.Mon
         ("mdp://a?key=/nowhere", "without the broker's public key"),
         (f"mdp://a?server_key={PUBLIC}&key=/nowhere", "/nowhere cannot be read: No such file"),
         (f"memo://a?server_key={PUBLIC}", "cannot use CURVE"),
+        ("mdp://a?join_token=pdj_x", "a join token is of no use without the broker's public key"),
+        (f"mdp://a?server_key={PUBLIC}&join_token={TOKEN}", "of no use without a key file"),
+        (f"mdp://a?server_key={PUBLIC}&key=/nowhere/x&join_token={TOKEN}", "cannot make the key file"),
+        (f"mdp://a?server_key={PUBLIC}&key=/nowhere&join_token=pdj_x", "join token is malformed"),
     ],
 )
 def test_mistakes_in_keys_are_explained(text: str, reason: str, key_file: Path) -> None:
@@ -178,3 +184,18 @@ def test_mistakes_about_tls_are_explained(no_files: None, text: str, message: st
     with pytest.raises(ConfigError, match=message) as caught:
         parse(text)
     assert caught.value.advice
+
+
+def test_with_a_join_token_a_missing_key_file_is_made_once(
+    key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLYDOMO_SERVER_KEY", PUBLIC)
+    monkeypatch.setenv("POLYDOMO_JOIN_TOKEN", TOKEN)
+    monkeypatch.setenv("POLYDOMO_KEY", str(tmp_path / "new.key"))
+    found = [parse("mdp://a").addresses[0].keys for _ in "12"]
+    assert found[0] == found[1]
+    assert found[0] is not None
+    assert (found[0].join, found[0].pair.public) == (TOKEN, read_key_pair(tmp_path / "new.key").public)
+    before = key_file.read_bytes()
+    assert parse(f"mdp://a?key={quote(str(key_file))}").addresses[0].keys is not None
+    assert key_file.read_bytes() == before

@@ -127,6 +127,7 @@ def test_every_setting_has_a_variable_and_a_flag() -> None:
         "flag": "true",
         "origin": "http://h",
         "network": "10.0.0.0/8",
+        "algorithm": "ES256",
     }
     for key in KEYS.values():
         value = key.choices[0] if key.choices else words.get(key.unit, "17")
@@ -406,6 +407,9 @@ def test_variables_of_others_are_left_alone() -> None:
         "POLYDOMO_URL",
         "POLYDOMO_DEBUG",
         "POLYDOMO_COMPILE",
+        "POLYDOMO_JOIN_TOKEN",
+        "POLYDOMO_PROFILE",
+        "POLYDOMO_TOKEN",
     ]
     assert not gather(environ=dict.fromkeys(names, "x")).problems
 

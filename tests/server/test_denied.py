@@ -13,7 +13,7 @@ import zmq
 from polydomo import Client, Worker
 from polydomo.core.principals import ANONYMOUS
 from polydomo.dialects.mdp.messages import WORKER_02
-from polydomo.errors import Denied
+from polydomo.errors import Denied, UnknownService
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import BrokerSection, RoleSection, Settings
 from tests.support.zmq_ends import patient, zmq_socket
@@ -67,6 +67,42 @@ async def test_a_client_hears_what_it_may_not_call(server: BrokerServer, dialect
     assert raised.value.code == "denied"
     assert raised.value.message == "anonymous may not call mail"
     assert "polydomo roles check" in raised.value.advice
+
+
+@patient
+@pytest.mark.parametrize("dialect", ["mdp", "dcp", "nfp"])
+async def test_a_client_that_does_not_wait_hears_it_too(server: BrokerServer, dialect: str) -> None:
+    async with Client(url(server, dialect)) as client:
+        with pytest.raises(UnknownService):
+            await client.call("resize", "a", wait=False)
+        with pytest.raises(Denied) as raised:
+            await client.call("mail", "a", wait=False)
+        assert raised.value.message == "anonymous may not call mail"
+        assert not await client.offered("mail")
+
+
+@patient
+async def test_a_foreign_client_hears_of_no_service_that_it_may_not_call(server: BrokerServer) -> None:
+    """RFC 8 §mmi.service has no other answer."""
+    async with zmq_socket(zmq.DEALER) as peer, worker_of(server, "mdp", "resize"):
+        peer.connect(server.zmq.bound[0])
+        for service, answer in [(b"resize", b"200"), (b"mail", b"404"), (b"nobody", b"404")]:
+            await peer.send_multipart([b"MDPC02", b"\1", b"mmi.service", service])
+            assert await peer.recv_multipart() == [b"MDPC02", b"\3", b"mmi.service", answer]
+
+
+@patient
+async def test_a_service_that_may_be_called_at_some_workers_is_offered(server: BrokerServer) -> None:
+    roles = {"lab": RoleSection(call=["mail@host-*"], serve=["mail"])}
+    server.authorization.configure(Settings(roles=roles, principals={ANONYMOUS: ["lab"]}))
+    async with Client(url(server, "nfp")) as client:
+        for name, offered_here in [("laptop", False), ("host-1", True)]:
+            worker = Worker(url(server, "nfp"), name=name)
+            worker.add("mail", lambda text: text.upper())
+            async with worker:
+                assert await client.offered("mail") is offered_here
+                if offered_here:
+                    assert await client.call("mail", "a", target="host-1", wait=False) == "A"
 
 
 @patient

@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> KeyFolder:
 
 @pytest.fixture
 def security(folder: KeyFolder) -> PeerSecurity:
-    return PeerSecurity(settings(folder))
+    return PeerSecurity(settings(folder), print)
 
 
 def settings(folder: KeyFolder, **broker: list[str]) -> Settings:
@@ -118,7 +118,7 @@ def test_a_secret_key_that_others_can_read_is_reported(
 ) -> None:
     assert "readable by others" not in caplog.text
     (folder.path / "broker.key").chmod(0o644)
-    PeerSecurity(settings(folder))
+    PeerSecurity(settings(folder), print)
     assert "file readable by others" in caplog.text
     assert "chmod 600" in caplog.text
 
@@ -129,5 +129,5 @@ def test_listeners_whose_peers_may_do_everything_without_a_key_are_named_in_the_
 ) -> None:
     given = settings(folder, http=["127.0.0.1:8080"])
     given.security.roles = roles  # type: ignore[assignment]
-    PeerSecurity(given)
+    PeerSecurity(given, print)
     assert ("NNG and HTTP peers need no key" in caplog.text) is warned

@@ -17,11 +17,13 @@ from polydomo.deferred import Deferred
 from polydomo.server import scan_tasks
 from polydomo.server.job_tasks import refuse_tasks
 from polydomo.server.scan_tasks import ScanTasks
-from polydomo.services.builtin import Raw
+from polydomo.services.authorizer import Authorizer
+from polydomo.services.builtin import Raw, Tasks
 from polydomo.store.records import DEAD, DONE, FAILED
 from polydomo.wire.frames import frame, join
 from tests.store.desk import NOW, PATIENCE, SECOND, Desk, job, name
-from tests.support.core import Bench
+from tests.support.access import perform
+from tests.support.core import Bench, make_broker
 
 
 class Scanner:
@@ -32,13 +34,13 @@ class Scanner:
         self.broker = SimpleNamespace(
             accounting=SimpleNamespace(recent=[]), clock=SimpleNamespace(wall=lambda at: int(at * SECOND))
         )
-        management: Any = SimpleNamespace(tasks={}, broker=self.broker)
+        self.tasks = Tasks(Authorizer(make_broker()), "mmi.service.broker")
+        management: Any = SimpleNamespace(tasks=self.tasks, broker=self.broker)
         ScanTasks(desk.store, management)
-        self.tasks = management.tasks
 
     def ask(self, task: str, **kwargs: Any) -> Any:
         async def ask() -> Any:
-            return await self.settled(self.tasks[task](**kwargs))
+            return await self.settled(perform(self.tasks, task, **kwargs))
 
         answer = asyncio.run(ask())
         return msgspec.msgpack.decode(answer.frames[0]) if isinstance(answer, Raw) else answer
@@ -143,7 +145,7 @@ def test_a_bound_is_told_when_all_before_it_is_on_disk(tmp_path):
     desk.store.finish(name(1), 0, DONE, frame(b"answer"), NOW)
 
     async def bounds() -> Any:
-        answer = asyncio.create_task(scanner.settled(scanner.tasks["scan_bounds"]()))
+        answer = asyncio.create_task(scanner.settled(perform(scanner.tasks, "scan_bounds")))
         for _ in range(20):
             await scanner.turn()
         assert not answer.done()
@@ -219,8 +221,9 @@ def test_what_has_just_ended_is_traced_in_memory(scanner):
 
 
 def test_where_nothing_is_kept_they_say_so():
-    management: Any = SimpleNamespace(tasks={})
+    tasks = Tasks(Authorizer(make_broker()), "mmi.service.broker")
+    management: Any = SimpleNamespace(tasks=tasks)
     refuse_tasks(management, scan_tasks.TASKS)
     for task in scan_tasks.TASKS:
         with pytest.raises(ValueError, match="keeps no durable jobs: give it a folder"):
-            management.tasks[task](after=1)
+            perform(tasks, task, after=1)

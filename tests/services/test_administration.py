@@ -133,7 +133,7 @@ def test_get_stats_is_what_norfab_reads(stage: Set) -> None:
 
 def test_the_file_worker_has_stats_too(stage: Set) -> None:
     files = Files(Folder("/nowhere"), stage.hand)
-    sharing = FileSharing(stage.bench.broker, files, 30.0, stage.administration.basic_stats)
+    sharing = FileSharing(stage.management.authorizer, files, 30.0, stage.administration.basic_stats)
     stats = WorkerMonitoringStats.model_validate_json(json.dumps(sharing.get_stats()))
     assert (stats.name, stats.service) == ("filesharing-broker", "filesharing")
 

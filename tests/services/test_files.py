@@ -38,8 +38,8 @@ def files(tmp_path: Path, hand: ByHand) -> Files:
 @pytest.fixture
 def asker(files: Files) -> Asker:
     bench = Bench()
-    ManagementService(bench.broker, "house")
-    Fss(bench.broker, files)
+    management = ManagementService(bench.broker, "house")
+    Fss(management.authorizer, files)
     return Asker(bench.broker)
 
 
@@ -156,8 +156,8 @@ def test_wrong_wishes(asker: Asker, hand: ByHand, kwargs: dict[str, object], wor
 
 def test_without_a_folder_it_says_so(hand: ByHand) -> None:
     bench = Bench()
-    ManagementService(bench.broker, "house")
-    Fss(bench.broker, None)
+    management = ManagementService(bench.broker, "house")
+    Fss(management.authorizer, None)
     asker = Asker(bench.broker)
     for _ in range(3):  # and not once in turn "501" of the fallback
         assert "--files" in asker.refused(hand, NAME, "list_files")
@@ -166,7 +166,7 @@ def test_without_a_folder_it_says_so(hand: ByHand) -> None:
 def test_it_is_no_job_in_the_figures(files: Files, hand: ByHand) -> None:
     bench = Bench()
     management = ManagementService(bench.broker, "house")
-    management.own.append(Fss(bench.broker, files).port)
+    management.own.append(Fss(management.authorizer, files).port)
     asker = Asker(bench.broker)
     asker.ask(hand, NAME, "walk")
     asker.refused(hand, NAME, "nonsense")

@@ -20,6 +20,7 @@ from polydomo.services.management import ManagementService
 from polydomo.wire.frames import join, split
 from tests.services.support import Asker, ByHand
 from tests.support import invariants
+from tests.support.access import manage
 from tests.support.core import Bench
 
 DATA = bytes(range(256)) * 40
@@ -35,7 +36,7 @@ class Set:
         self.broker = self.bench.broker
         self.management = ManagementService(self.broker, "house")
         self.files = Files(Folder(str(folder)), self.hand, transfers=2)
-        self.sharing = FileSharing(self.broker, self.files, IDLE)
+        self.sharing = FileSharing(self.management.authorizer, self.files, IDLE)
         self.asker = Asker(self.broker)
 
     def fetch(self, **kwargs: Any) -> Job:
@@ -233,6 +234,6 @@ def test_addressed_to_all_or_by_its_name(stage: Set, target: Target) -> None:
 
 
 def test_it_is_shown_as_a_worker(stage: Set) -> None:
-    [row] = stage.management.show_workers()
+    [row] = manage(stage.management, "show_workers")
     assert (row["name"], row["service"], row["status"]) == ("filesharing-broker", "filesharing", "alive")
     assert stage.management.show_broker()["workers"] == 1

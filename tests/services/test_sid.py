@@ -18,12 +18,12 @@ class Set:
     def __init__(self, path: Path | None) -> None:
         self.hand = ByHand()
         self.bench = Bench()
-        ManagementService(self.bench.broker, "house")
+        management = ManagementService(self.bench.broker, "house")
         self.heard = Heard()
         self.bench.broker.publisher = self.heard
         self.said: list[tuple[str, str]] = []
         self.sid = Sid(
-            self.bench.broker,
+            management.authorizer,
             self.hand,
             lambda what, why: self.said.append((what, why)),
             str(path or ""),

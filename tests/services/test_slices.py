@@ -12,6 +12,7 @@ from polydomo.core.policy import BrokerLimits, Policy
 from polydomo.deferred import Deferred
 from polydomo.services.management import ManagementService
 from polydomo.services.slices import AT_ONCE, SLICE, SlicedQuery, run_sliced
+from tests.support.access import manage
 from tests.support.core import Bench
 
 MANY = 20 * SLICE
@@ -74,10 +75,10 @@ def test_newest_jobs_of_many_are_found_in_slices(bench: Bench) -> None:
     for _ in range(MANY):
         client.ask(b"a")
     management.call_later = turns
-    rows, count = turns.settle(management.show_jobs(limit=3))
+    rows, count = turns.settle(manage(management, "show_jobs", limit=3))
     assert [row["id"] for row in rows] == [MANY, MANY - 1, MANY - 2]
     assert count >= 10
-    rows, _ = turns.settle(management.show_jobs(service="b"))
+    rows, _ = turns.settle(manage(management, "show_jobs", service="b"))
     assert rows == []
 
 
@@ -87,7 +88,7 @@ def test_jobs_that_go_on_while_they_are_looked_at_are_shown_once(bench: Bench) -
     management.call_later = turns
     for _ in range(MANY):
         client.ask(b"a")
-    answer = management.show_jobs(limit=MANY)
+    answer = manage(management, "show_jobs", limit=MANY)
     worker = bench.worker(b"a")
     for _ in range(3 * SLICE):
         worker.answer()
@@ -104,7 +105,7 @@ def test_long_lists_are_made_in_slices(bench: Bench, task: str) -> None:
         bench.client().ask(b"s%05d" % number)
         bench.worker(b"w%05d" % number)
     management.call_later = turns
-    rows, count = turns.settle(management.tasks[task]())
+    rows, count = turns.settle(manage(management, task))
     assert count >= 10
     names = [row["name"] for row in rows]
     assert len(names) == (2 * MANY if task == "show_services" else MANY)

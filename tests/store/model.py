@@ -432,6 +432,7 @@ def _matches(job: JobRecord, filter: JobFilter, after: int | None) -> bool:
         (filter.state is None or job.state == filter.state)
         and (filter.service is None or job.service == filter.service)
         and (filter.client is None or job.client == filter.client)
+        and (filter.principal is None or job.principal == filter.principal)
         and (filter.key is None or job.key == filter.key)
         and (filter.parent is None or job.parent == filter.parent)
         and (filter.since is None or job.submitted >= filter.since)

@@ -34,6 +34,7 @@ def fill(desk: Desk, number: int = 42) -> None:
         record = job(n, service=b"service%d" % (n % 3), client=b"client%d" % (n % 2))
         record.state = DELAYED if state == DELAYED else WAITING
         record.key = f"key{n}" if n % 5 == 0 else None
+        record.principal = "billing" if n % 6 == 0 else "anonymous"
         record.parent = name(1) if n % 4 == 0 else None
         store.add(record)
         if state == RUNNING:
@@ -60,6 +61,7 @@ def test_filters(desk: Desk) -> None:
         assert found(JobFilter(state=state)) == [n for n in everything if n % 7 == index]
     assert found(JobFilter(service=b"service1")) == [n for n in everything if n % 3 == 1]
     assert found(JobFilter(client=b"client0")) == [n for n in everything if n % 2 == 0]
+    assert found(JobFilter(principal="billing")) == [n for n in everything if n % 6 == 0]
     assert found(JobFilter(key="key10")) == [10]
     assert found(JobFilter(key="key11")) == []
     assert found(JobFilter(parent=name(1))) == [n for n in everything if n % 4 == 0]

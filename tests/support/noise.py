@@ -8,16 +8,21 @@ own secret key (Z85), each after a colon, so that none looks like an option.
 from __future__ import annotations
 
 import sys
+import time
 
 import zmq
 
-# Requests that one turn sends by one connection.
+# Requests that one turn sends by one connection, and seconds between two turns: the flood is to load the broker, not
+# the machine.
 BURST = 20
+PAUSE = 0.005
 
 BODY = bytes(200)
 
 
-def main(endpoint: str, connections: int, service: bytes, server: bytes, public: bytes, secret: bytes) -> None:
+def main(
+    endpoint: str, connections: int, service: bytes, server: bytes, public: bytes, secret: bytes
+) -> None:
     """Flood until standard input ends."""
     context = zmq.Context()
     context.set(zmq.MAX_SOCKETS, connections + 100)
@@ -39,6 +44,7 @@ def main(endpoint: str, connections: int, service: bytes, server: bytes, public:
         poller.register(socket, zmq.POLLIN | zmq.POLLOUT)
     while True:
         ready = dict(poller.poll())
+        time.sleep(PAUSE)
         if sys.stdin.fileno() in ready:
             break
         for socket, events in ready.items():

@@ -44,6 +44,7 @@ from polydomo.core.failure import EXPIRED
 from polydomo.errors import ConfigError, JobFailed, PolydomoError, Timeout, UnknownService, Unreachable
 from polydomo.redaction import redact
 from polydomo.safe_text import safe, safe_json
+from polydomo.server import units
 from polydomo.store.errors import StoreError
 
 OK = 0
@@ -99,8 +100,20 @@ def _set_json(wanted: bool) -> bool:
 Json = Annotated[
     bool, typer.Option("--json", callback=_set_json, is_eager=True, help="Print JSON, for programs.")
 ]
+
+
+def _find_url(ctx: typer.Context, value: str | None) -> str | None:
+    """Return the URL that was given, else the one for commands with a default."""
+    return value if value is None or was_given(ctx, "url") else default_url()
+
+
 URL_OPTION: Any = typer.Option(
-    "--url", "-u", envvar="POLYDOMO_URL", metavar="URL", help="The broker, and the dialect."
+    "--url",
+    "-u",
+    envvar="POLYDOMO_URL",
+    metavar="URL",
+    callback=_find_url,
+    help="The broker, and the dialect.",
 )
 Url = Annotated[str, URL_OPTION]
 
@@ -220,8 +233,10 @@ class SafeFormatter(logging.Formatter):
 
 
 def default_url() -> str:
-    """Return the broker's URL from the environment, or the default."""
-    return os.environ.get("POLYDOMO_URL") or DEFAULT_URL
+    """Return the broker's URL from the environment or the profile, or the default."""
+    from polydomo.sdk import url  # here, because commands that need no broker start faster without the SDK
+
+    return url.default_url()
 
 
 def command_name() -> str:
@@ -288,6 +303,17 @@ def duration(seconds: float) -> str:
 def optional_duration(seconds: float | None) -> str:
     """Format a duration that may be unknown or zero."""
     return "–" if seconds is None else "0" if seconds < 1e-6 else duration(seconds)
+
+
+def lifetime(text: str, flag: str) -> float:
+    """Parse a duration above 0, possibly infinite; raise BadParameter if it is none."""
+    try:
+        found = units.parse_duration(text)
+    except ValueError:
+        found = 0.0
+    if not found > 0:
+        raise typer.BadParameter(f"{text!r} is no duration such as 30m, 12h, 90d", param_hint=flag)
+    return found
 
 
 def local_time(seconds: float) -> str:

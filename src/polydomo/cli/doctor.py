@@ -199,7 +199,7 @@ def check_broker(url: str, given: bool) -> list[Finding]:
         checks = [Finding("broker", WARNING, found, f"this command is {polydomo.__version__}")]
     else:
         checks = [Finding("broker", OK, found)]
-    for name in ("store", "ledger"):
+    for name in ("store", "ledger", "audit"):
         trouble = row.get(name, {}).get("trouble")
         if trouble:
             checks.append(Finding(name, WRONG, trouble))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections import UserDict
 from importlib import import_module
@@ -49,7 +50,10 @@ COMMANDS = {
     "admin": CommandSpec(TOOLS, "admin", "app"),
     "config": CommandSpec(TOOLS, "config", "app"),
     "keys": CommandSpec(TOOLS, "keys", "app"),
+    "profile": CommandSpec(TOOLS, "profile", "app"),
+    "tokens": CommandSpec(TOOLS, "tokens", "app"),
     "roles": CommandSpec(TOOLS, "roles", "app"),
+    "audit": CommandSpec(TOOLS, "audit", "app"),
     "store": CommandSpec(TOOLS, "store", "app"),
 }
 
@@ -72,7 +76,56 @@ def _load(name: str, spec: CommandSpec) -> Any:
         holder.add_typer(command, name=name, **options)
     else:
         holder.command(name, **options)(command)
-    return typer.main.get_group(holder).commands[name]
+    made = typer.main.get_group(holder).commands[name]
+    _add_profile_option(made)
+    return made
+
+
+def _add_profile_option(command: Any) -> None:
+    """Add `--profile` to every command that takes the URL of a broker."""
+    for below in getattr(command, "commands", {}).values():
+        _add_profile_option(below)
+    if any(parameter.name == "url" for parameter in command.params):
+        holder = typer.Typer(add_completion=False)
+        holder.command()(_profile)
+        command.params += typer.main.get_command(holder).params
+
+
+def _use_profile(ctx: typer.Context, name: str | None) -> None:
+    """Let a profile apply in this process, and in those that the command starts."""
+    if name is None:
+        return
+    from polydomo.sdk import (
+        profiles,  # here, because commands that need no broker start faster without the SDK
+    )
+
+    profiles.choose(name, "")  # raises ConfigError if there is none
+    before = os.environ.get(profiles.VARIABLE)
+    os.environ[profiles.VARIABLE] = name
+    ctx.find_root().call_on_close(lambda: _set_variable(profiles.VARIABLE, before))
+
+
+def _profile(
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME",
+            help="The profile with the URL and the keys.",
+            callback=_use_profile,
+            is_eager=True,
+            expose_value=False,
+        ),
+    ] = None,
+) -> None:
+    """Hold the option for `_add_profile_option`."""
+
+
+def _set_variable(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 class CommandGroup(TyperGroup):

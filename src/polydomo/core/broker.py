@@ -32,8 +32,8 @@ from polydomo.core.jobs import Jobs
 from polydomo.core.model import Client, ClientPort, Job, Service, Worker, WorkerPort
 from polydomo.core.names import printable
 from polydomo.core.policy import BrokerLimits, Heartbeat, Policy
-from polydomo.core.ports import JobStorePort, Publisher
-from polydomo.core.principals import ANONYMOUS, CALL, Principals
+from polydomo.core.ports import ActLog, JobStorePort, Publisher
+from polydomo.core.principals import ANONYMOUS, CALL, DELEGATE, Principals
 from polydomo.core.quotas import Quotas
 from polydomo.core.scheduler import CLIENT_WENT, DECLINED, DISOWNED, Scheduler
 from polydomo.core.services import Services
@@ -108,6 +108,7 @@ class Broker:
         self.store_events = StoreEvents(tracking, durability, self._dedup, self._fanout, self._recovery)
         self.control = Control(tracking, self.clients, self._cache, self._resources)
         self.publisher: Publisher | None = None
+        self.acts: ActLog | None = None
         self.on_failure: Callable[[Failure], None] | None = (
             None  # may change a worker's report of its failure
         )
@@ -389,7 +390,7 @@ class Broker:
         if isinstance(job, TrackedJob):
             job.pinned_worker = job.resource = b""  # of the service that it leaves
         hops = self.services.limits.hops
-        if not service.internal and not self.principals.may(worker.principal, CALL, name):
+        if not self._may_forward(worker, job, service):
             denial = f"{worker.principal.name}, which forwarded the job, may not call this service"
             self._scheduler.fail(job, Failure(reasons.DENIED, denial))
         elif job.client.gone and not survives_client(job):
@@ -486,6 +487,18 @@ class Broker:
         if all(self.principals.may(principal, CALL, service.name, name) for name in names):
             return None
         return Failure(reasons.DENIED, f"{principal.name} may not call {printable(service.name)}")
+
+    def _may_forward(self, worker: Worker, job: Job, service: Service) -> bool:
+        """Return whether a worker may forward a job to a service.
+
+        The broker's own services do what the job's client may do, so the worker, which wrote the body, must be allowed
+        to act for other principals.
+        """
+        if service.internal:
+            return worker.principal is job.client.principal or self.principals.may(
+                worker.principal, DELEGATE, service.name
+            )
+        return self.principals.may(worker.principal, CALL, service.name)
 
     def _late_final(self, worker: Worker, token: bytes, body: bytes) -> int:
         """Take a reply to an attempt that this worker does not hold, unless it held it before the restart."""

@@ -39,6 +39,14 @@ class Jobs:
             return None
         return job
 
+    def owner_of(self, uid: str) -> tuple[str, bytes] | None:
+        """Return the owner and the service of a job that is in memory, ended or not."""
+        job = self.known.get(uid)
+        if job is not None:
+            return job.owner(), job.requested_service
+        ended = self._dedup.history.get(uid, self._tracking.clock.now)
+        return None if ended is None else (ended.owner, ended.service)
+
     def may(self, principal: Principal, verb: str, owner: str, service: bytes) -> bool:
         """Return whether a principal may do this to a job of `owner` at `service`."""
         return self._principals.may_on_job(principal, verb, owner, service)

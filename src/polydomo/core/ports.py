@@ -102,6 +102,21 @@ class JobStorePort(ABC):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class ActLog(ABC):
+    """The log of administrative acts, and of what is done to jobs of others."""
+
+    @abstractmethod
+    def record(
+        self, principal: str, verb: str, action: str, target: str, address: str, then: Callable[[str], None]
+    ) -> None:
+        """Record an act before it is done. Call `then` with why that failed (empty: it is recorded), at once or later,
+        with the core's time set. An act that is not recorded must not be done.
+
+        `action`: the task, route or command. `target`: the service, worker or job concerned.
+        """
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Publisher(ABC):
     """The listener of workers' events, beside the client concerned."""
 

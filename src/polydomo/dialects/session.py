@@ -23,6 +23,9 @@ from polydomo.wire.zmtp.connection import ExpectedReceiver, Handler, PeerInfo
 # (dialects/native_failure.py). This property is all that foreign peers see of it.
 NATIVE_PROPERTY: Final = b"X-Polydomo"
 
+# Join token of a peer whose key is not accepted yet (`security.invitations`). Only sent in CURVE's INITIATE, encrypted.
+JOIN_PROPERTY: Final = b"X-Polydomo-Join"
+
 # Number of jobs that a worker of our own SDK can hold at once, where its dialect allows several (DCP). The worker
 # is given as many without asking, and may ping while it is full; any other worker's ping asks for one more job.
 SLOTS_PROPERTY: Final = b"X-Polydomo-Slots"

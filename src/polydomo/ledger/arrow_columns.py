@@ -121,16 +121,16 @@ class _Fields:
         took = self[end] - self[begin]
         return _NumberColumn((took * MICROS).astype(numpy.int64), known & (took >= 0))
 
-    def texts(self, name: str, of: Callable[[JobBatch], Iterable[str]]) -> _TextColumn:
-        """Return the texts for a field of indices into the list `of` each batch."""
+    def texts(self, name: str, of: Callable[[JobBatch], Iterable[str | None]]) -> _TextColumn:
+        """Return the texts for a field of indices into the list `of` each batch; None becomes null."""
         words: dict[str, int] = {}
         table: list[int] = []
         starts = []
         for batch in self.batches:
             table.append(-1)  # for the index -1: no text
             starts.append(len(table))
-            table += [words.setdefault(word, len(words)) for word in of(batch)]
-        if len(words) == 1 and -1 not in self[name]:
+            table += [-1 if word is None else words.setdefault(word, len(words)) for word in of(batch)]
+        if not words or (len(words) == 1 and table.count(-1) == len(starts) and -1 not in self[name]):
             return _TextColumn.same(*words)
         indices = self[name] + numpy.repeat(numpy.array(starts, numpy.int32), self.counts)
         return _TextColumn(numpy.array(table, numpy.int32)[indices], words)
@@ -202,7 +202,7 @@ def _defaults(fields: _Fields, broker: str, run: str) -> dict[str, _TextColumn |
         "dialect_in": fields.texts("client", lambda batch: [peer.dialect for peer in batch.clients]),
         "dialect_out": fields.texts("worker", lambda batch: [peer.dialect for peer in batch.workers]),
         "client": fields.texts("client", lambda batch: [peer.name for peer in batch.clients]),
-        "principal": _TextColumn.same(),
+        "principal": fields.texts("client", lambda batch: [peer.principal for peer in batch.clients]),
         "worker": fields.texts("worker", lambda batch: [peer.name for peer in batch.workers]),
         "broker": _TextColumn.same(broker),
         "run": _TextColumn.same(run),

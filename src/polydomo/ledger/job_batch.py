@@ -12,9 +12,10 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from polydomo.core.job_columns import ColumnBuffer
-from polydomo.core.model import Job
+from polydomo.core.model import Client, Job, Worker
 from polydomo.core.names import printable
 from polydomo.core.policy import FOREVER
+from polydomo.core.principals import ANONYMOUS
 from polydomo.core.states import STATES
 from polydomo.core.targets import KINDS, Target
 from polydomo.core.tracked_job import TrackedJob
@@ -34,6 +35,7 @@ class PeerName(NamedTuple):
 
     name: str
     dialect: str
+    principal: str | None  # None: it did not authenticate
 
 
 class Values(NamedTuple):
@@ -87,10 +89,14 @@ def job_batch(buffer: ColumnBuffer, epoch: float) -> JobBatch:
         buffer.fields(),
         epoch,
         [text(service.name) for service in buffer.services],
-        [PeerName(text(client.name), client.dialect) for client in buffer.clients],
-        [PeerName(text(worker.name), worker.dialect) for worker in buffer.workers],
+        [_peer_name(client) for client in buffer.clients],
+        [_peer_name(worker) for worker in buffer.workers],
         overrides,
     )
+
+
+def _peer_name(peer: Client | Worker) -> PeerName:
+    return PeerName(text(peer.name), peer.dialect, authenticated(peer.principal.name))
 
 
 def _add_tracked(overrides: Overrides, row: int, tracked: TrackedJob, epoch: float) -> None:
@@ -126,6 +132,11 @@ def _add_tracked(overrides: Overrides, row: int, tracked: TrackedJob, epoch: flo
 
 
 text = lru_cache(maxsize=65536)(printable)  # names repeat
+
+
+def authenticated(principal: str) -> str | None:
+    """Return the principal's name; None if nobody authenticated."""
+    return None if principal == ANONYMOUS else principal
 
 
 def job_id(job: Job, run: str) -> str:

@@ -15,7 +15,6 @@ how often the broker dispatched the job.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -36,7 +35,7 @@ from pyspark.sql.types import (
 from polydomo.errors import ConfigError
 from polydomo.pipeline.bulk_partition import BODY, KEY, Order
 from polydomo.sdk.channel import service_name
-from polydomo.sdk.url import DEFAULT_URL, VARIABLE, parse
+from polydomo.sdk.url import default_url, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -140,7 +139,7 @@ def address(url: str | None, durable: bool) -> str:
 
     Called on the driver, because executors have a different environment.
     """
-    text = url or os.environ.get(VARIABLE) or DEFAULT_URL
+    text = url or default_url()
     found = parse(text)
     if not durable and found.dialect == "nfp":
         return f"dcp{text[3:]}"  # NFP jobs are always durable

@@ -29,6 +29,7 @@ from polydomo.core.names import parse_name
 from polydomo.core.services import RESERVED
 from polydomo.errors import (
     ConfigError,
+    Denied,
     JobFailed,
     PolydomoError,
     Refused,
@@ -78,7 +79,8 @@ class Client:
     `async with`.
 
     - `url`: the dialect and the broker or brokers (see `polydomo.sdk.url`); default: the environment's
-      `POLYDOMO_URL`, else a broker on this machine.
+      `POLYDOMO_URL`, else the profile's, else a broker on this machine.
+    - `profile`: the name of a profile (see `polydomo.sdk.profiles`) with the URL or keys that are not given.
     - `codec`: "json", "msgpack", "cbor", "raw" or a `Codec`; `bytes` are always sent unchanged.
     - `timeout`: seconds for a whole call, all retries included; None: no limit.
     - `retries`: how many times a call is sent again after its connection was lost.
@@ -105,6 +107,7 @@ class Client:
         self,
         url: str | None = None,
         *,
+        profile: str | None = None,
         codec: str | Codec = "json",
         timeout: float | None = 30.0,
         retries: int = 2,
@@ -119,7 +122,7 @@ class Client:
         keep: float = DAY,
         events: str | Sequence[str] | None = None,
     ) -> None:
-        self.url = parse(url)
+        self.url = parse(url, profile)
         self.codec = codecs.find(codec)
         self.timeout = timeout
         self.retries = retries
@@ -315,8 +318,11 @@ class Client:
         return recovered
 
     async def offered(self, service: str) -> bool:
-        """Return whether the service has a worker now (RFC 8/MMI)."""
-        return await self.request(PRESENCE, [service_name(service)]) == [b"200"]
+        """Return whether the service has a worker now (RFC 8/MMI), and this client may call it."""
+        try:
+            return await self.request(PRESENCE, [service_name(service)]) == [b"200"]
+        except Denied:
+            return False
 
     async def services(self) -> list[dict[str, Any]]:
         """Return all services with their workers and their waiting and running jobs."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from polydomo._version import __version__
-from polydomo.dialects.session import NATIVE_PROPERTY
+from polydomo.dialects.session import JOIN_PROPERTY, NATIVE_PROPERTY
 from polydomo.sdk.clock import AsyncClock
 from polydomo.sdk.transport import PING, PeerTransport, release
 from polydomo.sdk.url import Address
@@ -46,13 +46,16 @@ class ZmtpTransport(PeerTransport, Handler):
         super().__init__(address, clock, on_lost, ping)
         self._on_message = on_message
         mechanism = None if address.keys is None else address.keys.new_mechanism()
+        own = {NATIVE_PROPERTY: __version__.encode()}
+        if address.keys is not None and address.keys.join:
+            own[JOIN_PROPERTY] = address.keys.join.encode()
         self._connection: Connection = Connection(
             self,
             self.socket_type,
             False,
             LIMITS,
             identity=identity,
-            properties={NATIVE_PROPERTY: __version__.encode(), **(properties or {})},
+            properties={**own, **(properties or {})},
             mechanism=mechanism,
         )
         if mechanism is not None:

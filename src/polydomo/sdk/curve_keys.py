@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from polydomo.errors import ConfigError
-from polydomo.security.key_files import fingerprint, open_to, read_key_pair
+from polydomo.security.key_files import create_key_pair, fingerprint, open_to, read_key_pair
+from polydomo.security.token_text import JOIN, is_token
 from polydomo.wire.curve.client import CurveClient
 from polydomo.wire.curve.keys import KeyPair, decode_key, new_key_pair
 from polydomo.wire.zmtp.mechanism import Mechanism
@@ -17,13 +19,14 @@ log = logging.getLogger("polydomo.sdk")
 
 
 class CurveKeys:
-    """The broker's public key and this side's key pair."""
+    """The broker's public key, this side's key pair, and the join token with which the broker accepts it."""
 
-    __slots__ = ("pair", "server_key")
+    __slots__ = ("join", "pair", "server_key")
 
-    def __init__(self, server_key: bytes, pair: KeyPair) -> None:
+    def __init__(self, server_key: bytes, pair: KeyPair, join: str = "") -> None:
         self.server_key = server_key
         self.pair = pair
+        self.join = join
 
     def new_mechanism(self) -> Mechanism:
         """Return the mechanism of a new connection."""
@@ -48,10 +51,11 @@ class CurveKeys:
         return self.server_key, self.pair.public
 
 
-def load_keys(server_key: str, file: str) -> CurveKeys:
+def load_keys(server_key: str, file: str, join: str = "") -> CurveKeys:
     """Return the keys from the text of the broker's public key and a key file. Raises ConfigError.
 
-    Without a file, the process makes a key pair that it forgets when it ends.
+    Without a file, the process makes a key pair that it forgets when it ends. With a join token (`join`) a missing file
+    is made.
     """
     try:
         public = decode_key(server_key)
@@ -59,7 +63,30 @@ def load_keys(server_key: str, file: str) -> CurveKeys:
         raise ConfigError(
             f"the broker's public key is not valid: {error}", hint="'polydomo keys show' prints it"
         ) from None
-    return CurveKeys(public, _read(file) if file else _temporary_pair())
+    if not join:
+        return CurveKeys(public, _read(file) if file else _temporary_pair())
+    if not is_token(join, JOIN):
+        raise ConfigError("the join token is malformed", hint="'polydomo keys invite NAME' makes one")
+    if not file:
+        raise ConfigError(
+            "a join token is of no use without a key file: the key would be forgotten, and the token used",
+            hint="add key=FILE to the URL or set POLYDOMO_KEY; the file is made if it is missing",
+        )
+    return CurveKeys(public, _read_or_create(file), join)
+
+
+def _read_or_create(file: str) -> KeyPair:
+    path = Path(file).expanduser()
+    if not path.exists():
+        try:
+            with suppress(FileExistsError):  # another process has just made it
+                create_key_pair(path)
+                log.info("made the key file %s", path)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot make the key file {path}: {error.strerror}", hint="choose another file"
+            ) from error
+    return _read(file)
 
 
 def _read(file: str) -> KeyPair:

@@ -10,10 +10,13 @@ mdp+ipc:///run/polydomo.sock     a Unix socket (several: separated by commas)
 mdp+local://name                 a broker in the same process (`polydomo.sdk.testing.LocalBroker`)
 memo+tls://a:12703               MemoDB over TLS
 
-A broker with CURVE needs two more parts, in the query or in the environment's `POLYDOMO_SERVER_KEY` and `POLYDOMO_KEY`:
+A broker with CURVE needs further parts, from the query, else from the environment (`POLYDOMO_SERVER_KEY`,
+`POLYDOMO_KEY`, `POLYDOMO_JOIN_TOKEN`), else from a profile (`polydomo profile`):
 
 mdp://a:5555?server_key=KEY&key=FILE     the broker's public key, and the file with the own key pair
 mdp://a:5555?server_key=KEY              the process makes a key pair for itself
+mdp://a:5555?server_key=KEY&key=FILE&join_token=TOKEN   the broker accepts the key because of the token; the file is
+                                                        made if it is missing
 
 TLS uses the system's certificate authorities and no certificate of its own, unless the query or the environment's
 `POLYDOMO_CA`, `POLYDOMO_CERTIFICATE` and `POLYDOMO_CERTIFICATE_KEY` name PEM files:
@@ -28,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from polydomo.errors import ConfigError
+from polydomo.sdk import profiles
 from polydomo.server import endpoints
 
 if TYPE_CHECKING:
@@ -39,14 +43,16 @@ DEFAULT_PORT = 5555
 DEFAULT_PORTS = {"memo": 12703}  # as in its specification's example
 DIALECTS = ("mdp", "dcp", "nfp", "memo", "wmp")
 
-# The environment variables with the default URL, the broker's public key and the name of a key file.
+# The environment variables with the default URL, the broker's public key, the name of a key file and a join token.
 VARIABLE = "POLYDOMO_URL"
 SERVER_KEY_VARIABLE = "POLYDOMO_SERVER_KEY"
 KEY_VARIABLE = "POLYDOMO_KEY"
+JOIN_TOKEN_VARIABLE = "POLYDOMO_JOIN_TOKEN"
 
 # The parameters of a query, and the characters of a public key (Z85).
 SERVER_KEY = "server_key"
 KEY = "key"
+JOIN_TOKEN = "join_token"
 KEY_TEXT = 40
 
 # The files for TLS: parameters of a query, and their environment variables.
@@ -77,9 +83,24 @@ class Url(NamedTuple):
     addresses: tuple[Address, ...]
 
 
-def parse(text: str | None = None) -> Url:
-    """Parse a URL; default: the environment's `POLYDOMO_URL`, else a broker on this machine."""
-    text = text or os.environ.get(VARIABLE) or DEFAULT_URL
+def default_url(profile: str | None = None) -> str:
+    """Return the URL of the environment's `POLYDOMO_URL`, else of the profile, else of a broker on this machine."""
+    return os.environ.get(VARIABLE) or profiles.choose(profile, "").url or DEFAULT_URL
+
+
+def parse(text: str | None = None, profile: str | None = None) -> Url:
+    """Parse a URL; default: `default_url`. `profile`: the name of the profile with what the URL and the environment do
+    not say."""
+    text = text or default_url(profile)
+    url = check(text)
+    if url.addresses[0].endpoint is None or url.addresses[0].tls is not None:
+        return url
+    keys = _find_keys(url.dialect, _parse_query(text.partition("?")[2]), profiles.choose(profile, text))
+    return url._replace(addresses=tuple(address._replace(keys=keys) for address in url.addresses))
+
+
+def check(text: str) -> Url:
+    """Return the dialect and the brokers of a URL, without keys; raise ConfigError if it is malformed."""
     scheme, separator, rest = text.partition("://")
     dialect, _, transport = scheme.partition("+")
     places, _, query = rest.partition("?")
@@ -98,12 +119,11 @@ def parse(text: str | None = None) -> Url:
         )
     if transport == "local":
         return Url(dialect, tuple(Address(None, part) for part in parts))
-    keys = _find_keys(dialect, parameters)
     if transport in ("", "tcp"):
         port = DEFAULT_PORTS.get(dialect, DEFAULT_PORT)
-        return Url(dialect, tuple(Address(_tcp(part, port), keys=keys) for part in parts))
+        return Url(dialect, tuple(Address(_tcp(part, port)) for part in parts))
     if transport == "ipc":
-        return Url(dialect, tuple(Address(endpoints.parse(f"ipc://{part}"), keys=keys) for part in parts))
+        return Url(dialect, tuple(Address(endpoints.parse(f"ipc://{part}")) for part in parts))
     raise ConfigError(
         f"{text!r}: no transport {transport!r}", hint="use tcp, ipc or local, for memo also tls"
     )
@@ -111,7 +131,7 @@ def parse(text: str | None = None) -> Url:
 
 def _with_tls(dialect: str, parts: list[str], parameters: dict[str, str]) -> Url:
     """Return a URL with TLS and the files that its parameters or the environment name."""
-    if SERVER_KEY in parameters or KEY in parameters:
+    if not {SERVER_KEY, KEY, JOIN_TOKEN}.isdisjoint(parameters):
         raise ConfigError(f"{dialect}+tls:// has no CURVE keys", hint="write ?ca=FILE&certificate=FILE")
     from polydomo.sdk.tls import TlsFiles  # here, because few programs need it
 
@@ -136,7 +156,7 @@ def _parse_query(query: str) -> dict[str, str]:
     found: dict[str, str] = {}
     while query:
         name, _, query = query.partition("=")
-        if name not in (SERVER_KEY, KEY, *TLS_VARIABLES):
+        if name not in (SERVER_KEY, KEY, JOIN_TOKEN, *TLS_VARIABLES):
             raise ConfigError(
                 f"a broker's URL has no parameter {name!r}",
                 hint="write ?server_key=KEY&key=FILE, or ?ca=FILE for TLS",
@@ -149,11 +169,12 @@ def _parse_query(query: str) -> dict[str, str]:
     return found
 
 
-def _find_keys(dialect: str, parameters: dict[str, str]) -> CurveKeys | None:
-    """Return the keys of a URL, else of the environment; None: neither has any."""
-    server_key = parameters.get(SERVER_KEY) or os.environ.get(SERVER_KEY_VARIABLE, "")
-    file = parameters.get(KEY) or os.environ.get(KEY_VARIABLE, "")
-    if not server_key and not file:
+def _find_keys(dialect: str, parameters: dict[str, str], profile: profiles.Profile) -> CurveKeys | None:
+    """Return the keys of a URL, else of the environment, else of the profile; None: none of them has any."""
+    server_key = parameters.get(SERVER_KEY) or os.environ.get(SERVER_KEY_VARIABLE) or profile.server_key
+    file = parameters.get(KEY) or os.environ.get(KEY_VARIABLE) or profile.key
+    join = parameters.get(JOIN_TOKEN) or os.environ.get(JOIN_TOKEN_VARIABLE, "")
+    if not server_key and not file and not join:
         return None
     if dialect == "memo":
         raise ConfigError(
@@ -162,9 +183,9 @@ def _find_keys(dialect: str, parameters: dict[str, str]) -> CurveKeys | None:
         )
     if not server_key:
         raise ConfigError(
-            f"the key file {file} is of no use without the broker's public key",
+            f"{f'the key file {file}' if file else 'a join token'} is of no use without the broker's public key",
             hint=f"add ?server_key=KEY to the URL or set {SERVER_KEY_VARIABLE}; 'polydomo keys show' prints it",
         )
     from polydomo.sdk.curve_keys import load_keys  # here, because importing libsodium is slow
 
-    return load_keys(server_key, file)
+    return load_keys(server_key, file, join)

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +58,7 @@ from polydomo.sdk.failover import EndpointSelector
 from polydomo.sdk.persistence import DAY, RecentResults, WorkerStore
 from polydomo.sdk.service import ServiceFunction
 from polydomo.sdk.transport import PeerTransport
-from polydomo.sdk.url import VARIABLE, parse
+from polydomo.sdk.url import default_url, parse
 from polydomo.sdk.worker_connection import ReplySink, RunningJob, WorkerRequest
 from polydomo.sdk.worker_log import WorkerLog
 from polydomo.sdk.worker_management import WorkerManagement
@@ -80,6 +79,7 @@ class Worker:
     """A worker that serves Python functions.
 
     - `url`: the dialect and the broker or brokers (see `polydomo.sdk.url`).
+    - `profile`: the name of a profile (see `polydomo.sdk.profiles`) with the URL or keys that are not given.
     - `concurrency`: jobs at the same time: per service on MDP (a connection for each) and NFP (one connection), in all
       on DCP, WMP and MemoDB. A job that waits for another of the same worker (`ctx.call`) keeps its slot.
     - `codec`: for all services without one of their own; see `polydomo.sdk.codecs`.
@@ -118,6 +118,7 @@ class Worker:
         self,
         url: str | None = None,
         *,
+        profile: str | None = None,
         concurrency: int = 1,
         codec: str | Codec = "json",
         heartbeat: float = 2.5,
@@ -134,7 +135,9 @@ class Worker:
     ) -> None:
         if concurrency < 1:
             raise ValueError("a worker needs a concurrency of at least 1")
-        self.url = parse(url)
+        self._profile = profile
+        self._url_text = url or default_url(profile)
+        self.url = parse(self._url_text, profile)
         self.concurrency = concurrency
         self.codec = codecs.find(codec)
         self.heartbeat = heartbeat
@@ -149,7 +152,6 @@ class Worker:
         self.labels = dict(labels or {})
         self.on_offering: Callable[[str], None] | None = None
         self.on_resources: Callable[[str, list[str]], None] | None = None
-        self._url_text = url
         self._services: dict[bytes, ServiceFunction] = {}
         self._sessions: list[WorkerSession] = []
         self._started = asyncio.Event()
@@ -214,7 +216,7 @@ class Worker:
         """Use another broker, for the functions' own calls too. Only before the worker runs."""
         if self._sessions:
             raise RuntimeError("the broker must be chosen before the worker runs")
-        self.url = parse(url)
+        self.url = parse(url, self._profile)
         self._url_text = url
 
     def set_resources(self, resources: Sequence[str]) -> None:
@@ -233,7 +235,7 @@ class Worker:
             raise RuntimeError("this worker is running")
         selector = EndpointSelector(self.url, self.failback)
         selector.on_return = self._reconsider
-        self._client = Client(self._client_url(), failback=self.failback)
+        self._client = Client(self._client_url(), profile=self._profile, failback=self.failback)
         self._stopping = False
         self._results = RecentResults() if self.store is None else WorkerStore(self.store, self.keep)
         self._sessions = self._make_sessions(selector)
@@ -363,12 +365,11 @@ class Worker:
             for _ in range(self.concurrency)
         ]
 
-    def _client_url(self) -> str | None:
+    def _client_url(self) -> str:
         """Return the URL for the functions' own calls. WMP has no clients, so its brokers are called over MDP."""
         if self.url.dialect != "wmp":
             return self._url_text
-        text = self._url_text or os.environ.get(VARIABLE, "")
-        return "mdp" + text.strip().removeprefix("wmp")
+        return "mdp" + self._url_text.strip().removeprefix("wmp")
 
     def _mdp_protocol(self, name: bytes, transport: PeerTransport) -> WorkerProtocol:
         return MdpWorkerProtocol(name, self.heartbeat, self.liveness)

@@ -16,7 +16,6 @@ recorded, and the name and the address are cleaned and truncated.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import time
 from collections.abc import Callable
@@ -26,10 +25,11 @@ from typing import Final
 
 import msgspec
 
-from polydomo import private_files
 from polydomo.errors import ConfigError, PolydomoError
 from polydomo.safe_text import safe_line
+from polydomo.security import entry_files
 from polydomo.security.key_files import create_key_pair, fingerprint, read_key_pair
+from polydomo.security.names import NAME_MAX, is_name
 from polydomo.wire.curve.keys import KeyPair, decode_key, encode_key
 
 # The file with the broker's own key pair.
@@ -42,14 +42,12 @@ REJECTED: Final = "rejected"
 # The stricter one first.
 STATES: Final = (REJECTED, ACCEPTED, PENDING)
 
-# Longest name and address in characters.
-NAME_MAX: Final = 64
+# Longest address in characters.
 ADDRESS_MAX: Final = 80
 
 # Pending keys recorded per second. A handshake needs no file for a known key, so only strangers are slowed down.
 RATE: Final = 20
 
-_NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._@-]{{0,{NAME_MAX - 1}}}")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._@-]")
 
 # Fewest digits that are taken for the beginning of a fingerprint, and texts of that form.
@@ -91,11 +89,11 @@ class KeyFolder:
         path = self.path / BROKER_KEY
         try:
             for folder in (self.path, *(self.path / state for state in STATES)):
-                _make_folder(folder)
+                entry_files.make_folder(folder)
             if not path.exists():
                 with suppress(FileExistsError):  # another process has just made it
                     create_key_pair(path)
-                    _give_to_owner(path)
+                    entry_files.give_to_owner(path)
         except OSError as error:
             raise ConfigError(
                 f"cannot use the key folder {self.path}: {error.strerror}", hint="set security.keys or --data"
@@ -138,6 +136,16 @@ class KeyFolder:
         self._write(entry)
         return entry
 
+    def describe(self, public: bytes, address: str) -> ClientKey:
+        """Return an unknown key as it may be moved to a state."""
+        shown = safe_line(address, ADDRESS_MAX)
+        return ClientKey(fingerprint(public), encode_key(public), self._clock(), shown)
+
+    def is_free(self, name: str, public: bytes) -> bool:
+        """Return whether no accepted key but this one has the name."""
+        key = encode_key(public)
+        return not any(other.name == name and other.key != key for other in self.entries(ACCEPTED))
+
     # What the operator asks
 
     def entries(self, *states: str) -> list[ClientKey]:
@@ -160,7 +168,7 @@ class KeyFolder:
         """
         with suppress(ValueError):
             public = decode_key(text)
-            return self.find(public) or ClientKey(fingerprint(public), text, self._clock(), "")
+            return self.find(public) or self.describe(public, "")
         found = [entry for entry in self.entries() if text == entry.name or _begins(entry.fingerprint, text)]
         if not found:
             raise PolydomoError(f"there is no key {text!r}", hint="'polydomo keys ls' lists them")
@@ -173,13 +181,12 @@ class KeyFolder:
         """Give a key a state, and a name if one is given, and return it. Raises PolydomoError if an accepted key has
         the name."""
         name = name or entry.name
-        if not _is_name(name) and name != entry.fingerprint:
+        if name != entry.fingerprint:
+            check_name(name)
+        if state == ACCEPTED and not self.is_free(name, decode_key(entry.key)):
             raise PolydomoError(
-                f"{name!r} cannot be a key's name",
-                hint=f"1 to {NAME_MAX} letters, digits and . _ @ -; it must not look like a key or a fingerprint",
+                f"another accepted key has the name {name!r}", hint="give this one another with --name"
             )
-        if state == ACCEPTED:
-            self._check_unused(name, entry.key)
         moved = msgspec.structs.replace(entry, name=name, state=state)
         try:
             self._write(moved, durable=True)
@@ -193,19 +200,11 @@ class KeyFolder:
             ) from error
         return moved
 
-    def _check_unused(self, name: str, key: str) -> None:
-        if any(other.name == name and other.key != key for other in self.entries(ACCEPTED)):
-            raise PolydomoError(
-                f"another accepted key has the name {name!r}", hint="give this one another with --name"
-            )
-
     # Files
 
     def _names(self, state: str) -> list[str]:
         try:
-            return [name for name in os.listdir(self.path / state) if name.endswith(".json")]
-        except FileNotFoundError:
-            return []
+            return entry_files.names(self.path / state)
         except OSError as error:
             raise PolydomoError(
                 f"cannot read the key folder {self.path}: {error.strerror}",
@@ -224,23 +223,9 @@ class KeyFolder:
 
     def _write(self, entry: ClientKey, *, durable: bool = False) -> None:
         """Write a key's file; with `durable`, wait until it is on disk."""
-        folder = self.path / entry.state
-        path = folder / entry.file
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        _make_folder(folder)
-        private_files.make_file(temporary)
-        try:
-            fields = msgspec.structs.asdict(entry)
-            del fields["state"]
-            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(fields)) + b"\n")
-            _give_to_owner(temporary)
-            if durable:
-                private_files.sync(temporary)
-            temporary.replace(path)
-            if durable:
-                private_files.sync(folder)
-        finally:
-            temporary.unlink(missing_ok=True)
+        fields = msgspec.structs.asdict(entry)
+        del fields["state"]
+        entry_files.write(self.path / entry.state / entry.file, fields, durable=durable)
 
     def _make_room(self, limit: int) -> None:
         """Remove the oldest pending keys until there are at most `limit`."""
@@ -263,9 +248,18 @@ def suggested_name(name: str, public: bytes) -> str:
     return cleaned if _is_name(cleaned) else fingerprint(public)
 
 
+def check_name(name: str) -> None:
+    """Raise PolydomoError if a key cannot be given this name."""
+    if not _is_name(name):
+        raise PolydomoError(
+            f"{name!r} cannot be a key's name",
+            hint=f"1 to {NAME_MAX} letters, digits and . _ @ -; it must not look like a key or a fingerprint",
+        )
+
+
 def _is_name(text: str) -> bool:
     """Return whether a key may have this name: it must not be mistaken for another key or its fingerprint."""
-    if not _NAME.fullmatch(text) or _DIGITS.fullmatch(text):
+    if not is_name(text) or _DIGITS.fullmatch(text):
         return False
     try:
         decode_key(text)
@@ -284,16 +278,3 @@ def _modified(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _make_folder(path: Path) -> None:
-    if not path.is_dir():
-        private_files.make_folder(path)
-        _give_to_owner(path)
-
-
-def _give_to_owner(path: Path) -> None:
-    """Give what root has made to the owner of the folder above, or the broker could not read it."""
-    if os.geteuid() == 0:
-        above = path.parent.stat()
-        os.chown(path, above.st_uid, above.st_gid)

@@ -49,19 +49,19 @@ class BuiltinServices:
         self.own_process = False
         self.restarting = False
         self._stopping = False
-        settings, broker = server.settings, server.broker
+        settings, authorizer = server.settings, server.management.authorizer
         self.threads = ThreadPool(self._post)
         self.administration = Administration(server.management, self)
-        self.sid = Sid(broker, self.threads, _report, settings.inventory.file, settings.inventory.watch)
+        self.sid = Sid(authorizer, self.threads, _report, settings.inventory.file, settings.inventory.watch)
         self.files: Files | None = None
         self.sharing: FileSharing | None = None
         if settings.files.folder:
             folder = Folder(str(Path(settings.files.folder).absolute()))
             self.files = Files(folder, self.threads, settings.files.transfers)
             self.sharing = FileSharing(
-                broker, self.files, settings.files.idle, self.administration.basic_stats
+                authorizer, self.files, settings.files.idle, self.administration.basic_stats
             )
-        self.fss = Fss(broker, self.files)
+        self.fss = Fss(authorizer, self.files)
         server.management.own += [self.sid.port, self.fss.port]
 
     def start(self) -> None:

@@ -44,6 +44,8 @@ from polydomo.server.settings import Settings, in_effect
 
 DEFAULT_FILE = "polydomo.toml"
 FILE_VARIABLE = "POLYDOMO_CONFIG"
+# Variables of the SDK that have the form of a setting's.
+_OTHERS = ("POLYDOMO_JOIN_TOKEN",)
 
 # Kubernetes sets such variables in every container next to a service called "polydomo-broker".
 _KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP)\w*)?$")
@@ -161,6 +163,13 @@ def changes(old: Settings, new: Settings) -> tuple[list[str], list[str]]:
     return live, restart
 
 
+def keep(old: Settings, new: Settings) -> None:
+    """Give `new` the values of `old` for the settings that only a restart changes."""
+    for key in KEYS.values():
+        if key.restart:
+            setattr(getattr(new, key.section), key.name, key.of(old))
+
+
 # Sources.
 
 
@@ -231,7 +240,9 @@ class _Reader:
                 continue
             if key is not None:
                 self._take(variable, key.section, key.name, raw)
-            elif variable.startswith(sections) and not _KUBERNETES.search(variable):
+            elif (
+                variable.startswith(sections) and variable not in _OTHERS and not _KUBERNETES.search(variable)
+            ):
                 hint = _suggest(variable, known)
                 for section in (*NAMED, PRINCIPALS):
                     if variable.startswith(f"{PREFIX}{section.upper()}_"):

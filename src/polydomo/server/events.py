@@ -1,9 +1,10 @@
 """Broker-PUB: a ZeroMQ PUB socket that publishes the events of workers.
 
 A message has two frames: the topic `service.worker.kind` and the event's body. Subscribers choose by prefix, in either
-form (RFC 37's SUBSCRIBE and CANCEL, or the messages of ZMTP 3.0). As with any PUB socket there is no guarantee: events
-before a subscription are not repeated, and a slow subscriber loses messages (which are counted) without delaying
-others. Without subscribers an event costs one check of an empty dictionary.
+form (RFC 37's SUBSCRIBE and CANCEL, or the messages of ZMTP 3.0), and get the events that their principal may observe.
+As with any PUB socket there is no guarantee: events before a subscription are not repeated, and a slow subscriber loses
+messages (which are counted) without delaying others. Without subscribers an event costs one check of an empty
+dictionary.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from polydomo.core.ports import Publisher
+from polydomo.core.principals import OBSERVE
 from polydomo.dialects.session import LARGE_WRITE
 from polydomo.errors import ProtocolError
 from polydomo.server.identification import Identification
@@ -42,8 +44,12 @@ class Events(PeerGroup["Subscriber"], Publisher):
             return
         topic = b"%b.%b.%b" % (service, worker, kind.encode(errors="replace"))
         data = b""
+        principals = self.server.broker.principals
         for subscriber in self.listening:
-            if subscriber.subscriptions.matches(topic):
+            if subscriber.subscriptions.matches(topic) and (
+                principals.authority is None
+                or principals.allows(principals.get(subscriber.principal), OBSERVE, service, worker)
+            ):
                 if not data:
                     data = frame(topic, True) + frame(body, False)
                 subscriber.send(data)
@@ -137,6 +143,7 @@ class Subscriber(PeerBase, Handler):
         self.parser = self.connection = Connection(
             self, b"PUB", True, self.server.wire_limits, mechanism=mechanism
         )
+        self.authenticating = mechanism is not None
         self.begin_handshake()
 
     def data_received(self, data: bytes) -> None:

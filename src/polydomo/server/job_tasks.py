@@ -8,18 +8,26 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from polydomo.core.names import parse_name, printable
 from polydomo.core.pieces import unpack
+from polydomo.core.services import Services
 from polydomo.deferred import Deferred, confirmed, deferring
 from polydomo.server.clock import wall_time
 from polydomo.server.record_codec import several
 from polydomo.server.store_adapter import StoreAdapter
+from polydomo.services.authorizer import View
 from polydomo.services.management import ManagementService
-from polydomo.store.records import DONE, JobChange, JobFilter, JobRecord
+from polydomo.store import Store
+from polydomo.store.records import DONE, JobChange, JobFilter, JobPage, JobRecord
 from polydomo.wire.frames import split
 
 # Most events of one job.
 EVENTS_SHOWN = 200
+
+# Pages of the store that are searched for one page of visible jobs.
+FINDS_MAX = 20
 
 TASKS = (
     "show_stored_jobs",
@@ -32,14 +40,10 @@ TASKS = (
 
 
 def refuse_tasks(management: ManagementService, names: Iterable[str]) -> None:
-    """Add tasks to the catalogue that fail because the broker has no store."""
-
-    def refuse(**_: object) -> None:
-        raise ValueError(
-            "this broker keeps no durable jobs: give it a folder (--data) or a server (store.url)"
-        )
-
-    management.tasks.update(dict.fromkeys(names, refuse))
+    """Let tasks of the catalogue fail because the broker has no store."""
+    management.tasks.refuse(
+        names, "this broker keeps no durable jobs: give it a folder (--data) or a server (store.url)"
+    )
 
 
 class JobTasks:
@@ -58,11 +62,18 @@ class JobTasks:
         self.adapter = adapter
         self.flush_ledger = flush_ledger
         self.store = adapter.store
-        management.tasks.update({name: getattr(self, name) for name in TASKS})
+        management.tasks.add({name: getattr(self, name) for name in TASKS})
+        management.authorizer.find_stored = self.owner_of
+
+    async def owner_of(self, id: str) -> tuple[str, bytes] | None:
+        """Return the owner and the service of a stored job."""
+        job = await self.store.get(id)
+        return None if job is None else (job.principal, job.service)
 
     @deferring
     async def show_stored_jobs(
         self,
+        view: View,
         service: str | None = None,
         state: str | None = None,
         client: str | None = None,
@@ -71,7 +82,10 @@ class JobTasks:
         page: str | None = None,
     ) -> dict[str, Any]:
         """List durable jobs, newest first; `next` is the `page` to ask for next."""
-        found = await self.store.find(
+        found = await find_visible(
+            self.store,
+            self.adapter.broker.services,
+            view,
             JobFilter(
                 service=None if service is None else parse_name(service),
                 state=state,
@@ -79,15 +93,15 @@ class JobTasks:
                 key=key,
                 limit=limit,
                 page=page,
-            )
+            ),
         )
         return {"jobs": [job_row(job) for job in found.jobs], "next": found.next}
 
     def show_dead_letters(
-        self, service: str | None = None, limit: int = 100, page: str | None = None
+        self, view: View, service: str | None = None, limit: int = 100, page: str | None = None
     ) -> Deferred[dict[str, Any]]:
         """List the jobs that used up their attempts."""
-        return self.show_stored_jobs(service=service, state="dead", limit=limit, page=page)
+        return self.show_stored_jobs(view, service=service, state="dead", limit=limit, page=page)
 
     @deferring
     async def show_stored_job(self, id: str) -> dict[str, Any]:
@@ -159,6 +173,28 @@ class JobTasks:
         await confirmed(lambda done: self.store.forget(id, done))
         await self.adapter.holdings.refresh()
         return {"id": id, "forgotten": True}
+
+
+async def find_visible(store: Store, services: Services, view: View, wanted: JobFilter) -> JobPage:
+    """Return a page of the jobs that a principal sees in lists.
+
+    Its own are found by the store. If it may observe some services only, the page can be shorter than its limit,
+    because others' jobs are left out after they were found.
+    """
+    if view.everything() or (wanted.service is not None and view.service(wanted.service)):
+        return await store.find(wanted)
+    if wanted.service is not None or not any(view.service(name) for name in services):
+        return await store.find(msgspec.structs.replace(wanted, principal=view.caller.name))
+    jobs: list[JobRecord] = []
+    page = JobPage([], wanted.page)
+    for _ in range(FINDS_MAX):
+        page = await store.find(
+            msgspec.structs.replace(wanted, page=page.next, limit=wanted.limit - len(jobs))
+        )
+        jobs += [job for job in page.jobs if view.job(job.principal, job.service)]
+        if page.next is None or len(jobs) == wanted.limit:
+            break
+    return JobPage(jobs, page.next)
 
 
 def _shown(body: bytes) -> list[str]:

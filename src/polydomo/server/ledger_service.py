@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from polydomo.core import failure as reasons
 from polydomo.errors import ConfigError
-from polydomo.ledger.job_batch import target_text, text
+from polydomo.ledger.job_batch import authenticated, target_text, text
 from polydomo.ledger.schema import ATTEMPTS, JOBS
 from polydomo.server.data_dir import warn_if_open
 from polydomo.server.host import ServerHost
@@ -217,6 +217,7 @@ def job_row(record: JobRecord) -> dict[str, object]:
         "asked": text(record.service),
         "dialect_in": record.dialect,
         "client": text(record.client),
+        "principal": authenticated(record.principal),
         "worker": text(record.worker) if record.worker and answered else None,
         "target": "any" if target is None else target_text(target),
         "submitted": record.submitted,

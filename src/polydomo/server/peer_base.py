@@ -17,6 +17,7 @@ from polydomo.core.principals import ANONYMOUS, Principal
 from polydomo.errors import ProtocolError
 from polydomo.server import endpoints
 from polydomo.server.admission import Admission, site_of
+from polydomo.server.auditing import Auditing
 from polydomo.server.backlog import Backlog
 from polydomo.server.identification import BY_KEY, Identification
 from polydomo.server.listeners import Listeners
@@ -25,6 +26,7 @@ from polydomo.server.pace import Pace
 from polydomo.server.peer_log import address_of
 from polydomo.server.peer_security import PeerSecurity
 from polydomo.server.tls import TlsHost, accepting
+from polydomo.wire.stream import GREETING, HANDSHAKE
 from polydomo.wire.zmtp.connection import ConnectionLimits
 
 # Seconds that a peer that broke the protocol has to read its pending output, which ends with the reason.
@@ -38,6 +40,9 @@ HIGH_WATER = 256 * 1024
 # one peer before the next peer's first byte.
 TURN = 64 * 1024
 
+# Reason if a peer with a key to show disconnects before it has.
+ABANDONED = "the peer disconnected in its handshake; does it use CURVE, with this broker's key?"
+
 PeerT = TypeVar("PeerT", bound="PeerBase")
 
 
@@ -48,6 +53,7 @@ class PeerHost(TlsHost, Protocol):
     seats: Admission[PeerBase]  # connections after it
     budget: MemoryBudget
     security: PeerSecurity | None  # None: without CURVE
+    audit: Auditing
     violations: int  # invalid messages of all peers
 
 
@@ -63,6 +69,7 @@ class PeerOutput(Protocol):
 class Parser(Protocol):
     """Pure protocol connection that a peer feeds."""
 
+    phase: int  # of `wire.stream`
     spanned: int  # messages that arrived in more than one chunk
 
     def start(self) -> None:
@@ -133,6 +140,7 @@ class PeerBase(asyncio.Protocol):
         self.site = ""  # group of addresses that counts as one
         self.key = b""  # the peer's public key; empty: it has none
         self.principal = ANONYMOUS  # on whose behalf the peer acts
+        self.authenticating = False  # the handshake, which has not ended, is to show who the peer is
         self._counted: Principal | None = None  # the principal whose connections this one is among
         self.high_water = HIGH_WATER
         self.heard = self.server.clock.read()  # when the last bytes arrived
@@ -187,6 +195,7 @@ class PeerBase(asyncio.Protocol):
 
     def end_handshake(self) -> None:
         """Stop the handshake's timeout, after success or failure."""
+        self.authenticating = False
         self.server.handshakes.leave(self)
         if self._handshake_timer is not None:
             self._handshake_timer.cancel()
@@ -233,6 +242,10 @@ class PeerBase(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.advance()
+        if self.authenticating and self._has_begun():
+            # libzmq sends no ERROR and no reason if the mechanisms differ.
+            self.server.log_peer("handshake not finished", self, ABANDONED)
+            self._audit_refusal(ABANDONED)
         self.end_handshake()
         self.parser.close()
         self.server.seats.leave(self)
@@ -301,6 +314,7 @@ class PeerBase(asyncio.Protocol):
     def refuse(self, reason: str) -> None:
         """Close after a breach of the protocol; pending output is sent first."""
         self.server.log_peer("peer refused", self, reason)
+        self._audit_refusal(reason)
         self._close()
 
     # The server's side
@@ -401,7 +415,20 @@ class PeerBase(asyncio.Protocol):
             self.parser.resume()
 
     def _handshake_expired(self) -> None:
-        self.cut(f"no handshake within {self.server.settings.limits.handshake:g} s")
+        reason = f"no handshake within {self.server.settings.limits.handshake:g} s"
+        self._audit_refusal(reason)
+        self.cut(reason)
+
+    def _has_begun(self) -> bool:
+        """Return whether the peer has sent a part of its handshake: a probe of the port has not."""
+        phase = self.parser.phase
+        return phase == HANDSHAKE or (phase == GREETING and self.parser.kept() > 0)
+
+    def _audit_refusal(self, reason: str) -> None:
+        """Record that the peer could not show who it is, once."""
+        if self.authenticating:
+            self.authenticating = False
+            self.server.audit.refused(self.address, reason)
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:

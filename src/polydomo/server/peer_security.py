@@ -8,11 +8,11 @@ connects again after ERROR; if its connection is only closed, it tries again and
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from polydomo.dialects.session import NATIVE_PROPERTY
+from polydomo.dialects.session import JOIN_PROPERTY, NATIVE_PROPERTY
 from polydomo.errors import ConfigError, PolydomoError
 from polydomo.security.authenticator import Authenticator, KeyRefused
 from polydomo.security.key_files import fingerprint
@@ -46,9 +46,12 @@ class KeyedPeer(Protocol):
 
 
 class PeerSecurity:
-    """The key pair of a server and the approval list of its peers. Raises ConfigError if there is no key folder."""
+    """The key pair of a server and the approval list of its peers. Raises ConfigError if there is no key folder.
 
-    def __init__(self, settings: Settings) -> None:
+    `note` is called with an event and a key that was accepted without an operator.
+    """
+
+    def __init__(self, settings: Settings, note: Callable[[str, str], object]) -> None:
         folder = settings.keys_folder()
         if not folder:
             raise ConfigError(
@@ -64,8 +67,10 @@ class PeerSecurity:
             keys,
             auto_accept=section.auto_accept,
             pending=section.pending_keys,
-            on_auto_accept=_log_accepted,
+            on_auto_accept=self._note_accepted,
+            on_join=self._note_joined,
         )
+        self._note = note
         self._failing = False  # the last inspection failed
         log.info(
             "CURVE is on",
@@ -91,8 +96,9 @@ class PeerSecurity:
         """Give the peer its key and principal. Return False if the connection was closed because the key waits for
         approval; raise KeyRefused if the peer is to get the reason in ERROR. The key's name is the peer's identity."""
         name = info.identity.decode("ascii", "replace")
+        join = info.properties.get(JOIN_PROPERTY.lower(), b"").decode("ascii", "replace")
         try:
-            peer.principal = self._authenticator.admit(info.key, peer.address, name)
+            peer.principal = self._authenticator.admit(info.key, peer.address, name, join)
         except KeyRefused as refused:
             if not refused.pending or NATIVE_PROPERTY.lower() in info.properties:
                 raise
@@ -117,6 +123,12 @@ class PeerSecurity:
             if peer.key and files.setdefault(peer.key, file_name(peer.key)) not in accepted:
                 peer.cut(f"the key {fingerprint(peer.key)} of {peer.principal} is no longer accepted")
 
+    def _note_accepted(self, key: ClientKey) -> None:
+        log.warning("unknown key accepted", name=key.name, fingerprint=key.fingerprint, peer=key.address)
+        self._note("unknown key accepted", f"{key.name} {key.fingerprint}")
 
-def _log_accepted(key: ClientKey) -> None:
-    log.warning("unknown key accepted", name=key.name, fingerprint=key.fingerprint, peer=key.address)
+    def _note_joined(self, key: ClientKey) -> None:
+        log.info(
+            "key accepted with a join token", name=key.name, fingerprint=key.fingerprint, peer=key.address
+        )
+        self._note("key accepted with a join token", f"{key.name} {key.fingerprint}")

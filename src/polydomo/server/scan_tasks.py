@@ -20,6 +20,7 @@ from polydomo.core.pieces import unpack
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.deferred import all_of, confirmed, deferring
 from polydomo.server.record_codec import several
+from polydomo.services.authorizer import View
 from polydomo.services.builtin import Raw
 from polydomo.services.management import ManagementService
 from polydomo.store import Store
@@ -48,7 +49,7 @@ class ScanTasks:
     def __init__(self, store: Store, management: ManagementService) -> None:
         self.store = store
         self.broker = management.broker
-        management.tasks.update({name: getattr(self, name) for name in TASKS})
+        management.tasks.add({name: getattr(self, name) for name in TASKS})
 
     @deferring
     async def scan_bounds(self, after: int | None = None, rows: int | None = None) -> dict[str, int]:
@@ -77,6 +78,7 @@ class ScanTasks:
     @deferring
     async def scan_jobs(
         self,
+        view: View,
         after: int = 0,
         until: int | None = None,
         limit: int = ROWS,
@@ -93,11 +95,12 @@ class ScanTasks:
         """Return jobs in order of arrival, after `after` up to `until`; `since` and `before` are µs since 1970."""
         wanted = JobFilter(state=state, key=key, parent=parent, since=since, before=before)
         jobs, following = await self._arrived(wanted, after, until, limit, service, client)
-        return await self._page(jobs, following, lambda job: job.seq, request, result)
+        return await self._page(view, jobs, following, lambda job: job.seq, request, result)
 
     @deferring
     async def scan_endings(
         self,
+        view: View,
         after: int = 0,
         until: int | None = None,
         limit: int = ROWS,
@@ -117,11 +120,12 @@ class ScanTasks:
             for job in jobs
             if (name is None or job.service == name) and (state is None or job.state == state)
         ]
-        return await self._page(wanted, following, lambda job: job.ending, request, result)
+        return await self._page(view, wanted, following, lambda job: job.ending, request, result)
 
     @deferring
     async def scan_events(
         self,
+        view: View,
         after: int = 0,
         until: int | None = None,
         limit: int = 1000,
@@ -139,6 +143,7 @@ class ScanTasks:
         else:
             wanted = JobFilter(since=since, before=before)
             records, following = await self._arrived(wanted, after, until, limit, service, client)
+        records = [record for record in records if view.body(record.principal, record.service)]
         found = await all_of([self.store.events(record.id, limit=EVENTS) for record in records])
         rows = [(record, event) for record, events in zip(records, found, strict=True) for event in events]
         columns: dict[str, list[Any]] = {
@@ -153,29 +158,33 @@ class ScanTasks:
         return _packed(columns, following)
 
     @deferring
-    async def trace_jobs(self, client: str, ids: Iterable[str] = (), limit: int = 1000) -> list[list[Any]]:
+    async def trace_jobs(
+        self, view: View, client: str, ids: Iterable[str] = (), limit: int = 1000
+    ) -> list[list[Any]]:
         """Return [id, attempts, submitted, finished] of these jobs.
 
         Most have just ended and are in memory. The others are searched among the latest `limit` jobs of the client,
         then one by one.
         """
         wanted = set(ids)
-        rows = self._recent(wanted)
+        rows = self._recent(view, wanted)
         if not wanted:
             return rows
         page = await self.store.find(JobFilter(client=parse_name(client), limit=max(1, min(limit, ROWS))))
         found = [job for job in page.jobs if job.id in wanted]
         rest = wanted.difference(job.id for job in found)
         found += [job for job in await all_of([self.store.get(uid) for uid in rest]) if job is not None]
-        return rows + [[job.id, job.attempt, job.submitted, job.finished] for job in found]
+        seen = [job for job in found if view.job(job.principal, job.service)]
+        return rows + [[job.id, job.attempt, job.submitted, job.finished] for job in seen]
 
-    def _recent(self, wanted: set[str]) -> list[list[Any]]:
+    def _recent(self, view: View, wanted: set[str]) -> list[list[Any]]:
         """Return the rows of the jobs in memory that have an end of their own, and remove them from `wanted`."""
         rows: list[list[Any]] = []
         wall = self.broker.clock.wall
         for job in reversed(self.broker.accounting.recent):  # the latest jobs are asked for most
             if isinstance(job, TrackedJob) and job.uid in wanted and job.durable and job.leader is None:
-                rows.append([job.uid, job.number, job.submitted_wall, wall(job.finished)])
+                if view.job(job.owner(), job.requested_service):
+                    rows.append([job.uid, job.number, job.submitted_wall, wall(job.finished)])
                 wanted.discard(job.uid)
                 if not wanted:
                     break
@@ -203,6 +212,7 @@ class ScanTasks:
 
     async def _page(
         self,
+        view: View,
         jobs: list[JobRecord],
         following: int | None,
         number: Callable[[JobRecord], int | None],
@@ -210,6 +220,8 @@ class ScanTasks:
         result: bool,
     ) -> Raw:
         """Return a page of these jobs with the requested bodies, shortened if the bodies are large."""
+        sees = view.body if request or result else view.job
+        jobs = [job for job in jobs if sees(job.principal, job.service)]
         if request or result:
             size = 0
             for index, job in enumerate(jobs):

@@ -1,8 +1,8 @@
-"""Settings of who peers are and what they may do: keys, certificates, roles and quotas."""
+"""Settings of who peers are and what they may do: keys, certificates, tokens, roles and quotas."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -10,6 +10,9 @@ from polydomo.core.policy import FOREVER
 from polydomo.core.principals import UNLIMITED, VERBS, Quota
 from polydomo.security.roles import Grant
 from polydomo.server.section import Section, Setting, count, flag, size
+
+# Signatures of JSON Web Tokens with a public key (RFC 7518 §3.1, RFC 8037 §3.1).
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
 
 class SecuritySection(Section):
@@ -51,6 +54,32 @@ class TlsSection(Section):
         Literal["optional", "required"],
         Setting("required: only clients with a certificate are admitted to listeners with TLS"),
     ] = "optional"
+
+
+class OidcSection(Section):
+    """OpenID provider whose tokens (JWT) are accepted over HTTP; needs the extra `oidc`."""
+
+    issuer: Annotated[
+        str, Setting("the provider, as its tokens name it: https://…; empty: none", restart=True)
+    ] = ""
+    audience: Annotated[str, Setting("what tokens must be for: this broker's name there", restart=True)] = ""
+    algorithms: Annotated[list[str], Setting("allowed signatures", unit="algorithm", restart=True)] = (
+        msgspec.field(default_factory=lambda: ["RS256"])
+    )
+    keys: Annotated[
+        str,
+        Setting(
+            "file or URL of the provider's public keys (JWKS); empty: as its discovery document says",
+            restart=True,
+        ),
+    ] = ""
+    claim: Annotated[str, Setting("claim whose value names the principal, as oidc:VALUE", restart=True)] = (
+        "sub"
+    )
+    leeway: Annotated[
+        float,
+        Setting("by how much the provider's clock may differ", "duration", restart=True),
+    ] = 30.0
 
 
 def grants(doc: str) -> Setting:
@@ -98,3 +127,23 @@ class QuotaSection(Section):
             given.get("stored", UNLIMITED),
             given.get("connections", UNLIMITED),
         )
+
+
+class AuditSection(Section):
+    """The audit log: administrative acts and denials."""
+
+    folder: Annotated[
+        str,
+        Setting(
+            "folder of the audit log; auto: the folder `audit` in broker.data; empty: no audit log",
+            restart=True,
+        ),
+    ] = "auto"
+    keep: Annotated[
+        float,
+        Setting(
+            "age at which segments are removed; 0: never. The removal is recorded",
+            "duration",
+            restart=True,
+        ),
+    ] = 365 * 86400.0

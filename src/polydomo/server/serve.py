@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from polydomo.core.principals import ADMINISTER
 from polydomo.errors import ConfigError
 from polydomo.server import endpoints
 from polydomo.server.data_dir import DataDir, folder_for
@@ -28,6 +29,8 @@ GC_THRESHOLDS = (50_000, 50, 100)
 
 # Environment variable with the bound endpoints, for a restart on the same ports.
 PORTS = "_POLYDOMO_PORTS"
+
+log = Log()
 
 T = TypeVar("T")
 
@@ -69,7 +72,7 @@ async def serve(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.stop)
-        loop.add_signal_handler(signal.SIGHUP, _reload, server, reread)
+        loop.add_signal_handler(signal.SIGHUP, reload, server, reread)
         loop.set_exception_handler(server.descriptors.handle_exception)
         gc.freeze()
         if folder is not None:
@@ -109,14 +112,21 @@ def _with_former_ports(settings: Settings) -> Settings:
     return settings
 
 
-def _reload(server: BrokerServer, reread: Callable[[], Settings | None] | None) -> None:
-    settings = reread() if reread is not None else None
-    if settings is not None:
-        try:
-            server.reload(settings)
-        except ConfigError as error:
-            log.error("not reloaded: the old settings stay", reason=error.message, hint=error.advice)
-    server.builtin_services.sid.refresh()
+def reload(server: BrokerServer, reread: Callable[[], Settings | None] | None) -> None:
+    """Apply changed settings, after that was recorded in the audit log."""
+
+    def apply(_: None) -> None:
+        settings = reread() if reread is not None else None
+        if settings is not None:
+            try:
+                server.reload(settings)
+            except ConfigError as error:
+                log.error("not reloaded: the old settings stay", reason=error.message, hint=error.advice)
+        server.builtin_services.sid.refresh()
+
+    server.audit.act("signal:SIGHUP", ADMINISTER, "reload").then(
+        apply, lambda error: log.error("not reloaded: the old settings stay", reason=str(error))
+    )
 
 
 def _raise_file_limit() -> None:

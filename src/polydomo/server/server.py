@@ -20,8 +20,10 @@ from polydomo.core.broker import Broker
 from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
+from polydomo.security.roles import Denial
 from polydomo.server import attempt_secret, config, exposure, job_tasks, scan_tasks, tracebacks
 from polydomo.server.admission import Admission, Entrant
+from polydomo.server.auditing import Auditing
 from polydomo.server.authorization import Authorization, log_start
 from polydomo.server.builtin_services import BuiltinServices
 from polydomo.server.clock import ServerClock
@@ -96,7 +98,8 @@ class BrokerServer:
         self.only_devices = False  # the server only forwards messages (`polydomo.federation`)
         self.wire_limits = settings.wire_limits()
         self.management = ManagementService(self.broker, settings.broker.name)
-        self.management.tasks["show_broker"] = self._show_broker
+        self.management.tasks.add({"show_broker": self._show_broker})
+        self.management.authorizer.advance = self.advance
         # Connections of all kinds, in their handshake and after it.
         self.handshakes: Admission[Entrant] = Admission(settings.limits.unauthenticated)
         self.seats: Admission[PeerBase] = Admission(settings.limits.connections, newest_first=True)
@@ -111,8 +114,9 @@ class BrokerServer:
         self.groups: dict[str, PeerGroup[Any]] = {"zmq": self.zmq, "events": self.events, "nng": self.nng}
         self.builtin_services = BuiltinServices(self)
         self.ledger = LedgerService(self)
+        self.audit = Auditing(self)
         self.peer_log = PeerLog(self.ledger.denied)
-        self.authorization = Authorization(self.broker, self.peer_log.add_denial)
+        self.authorization = Authorization(self.broker, self._log_denial)
         self.authorization.configure(settings)
         self.store: Store | None = None
         self.value_store: Store  # the same; a store in memory if nothing is kept on disk
@@ -137,13 +141,14 @@ class BrokerServer:
         exposure.check(self.settings)
         self.management.call_later = lambda step: self.loop.call_soon(self.run, step)
         if self.settings.security.curve == "on":
-            self.security = PeerSecurity(self.settings)
+            self.security = PeerSecurity(self.settings, self.audit.note)
         if exposure.has_tls(self.settings.broker):
             self.tls = ServerTls(self.settings.tls)
         log_start(self.settings)
         await self._open_store()
         self.attempt_secret = attempt_secret.load(self.settings.data_folder())
         try:
+            self.audit.start()
             self.ledger.start()
             self.builtin_services.start()
             if self.settings.broker.events:
@@ -158,6 +163,7 @@ class BrokerServer:
             self.listeners.close()
             await self.ledger.close()
             await self._close_store()
+            await self.audit.close()
             raise
         self.broker.timers.on_sooner = self._rearm
         self._fire()
@@ -179,12 +185,11 @@ class BrokerServer:
             self._stopping.add_done_callback(lambda task: self._stopped.set())  # also after an error
 
     def reload(self, settings: Settings) -> None:
-        """Apply new limits, heartbeats and service settings. The listeners stay as they are.
+        """Apply new limits, heartbeats, services and roles. What needs a restart stays as it is.
 
         Raises ConfigError, and changes nothing, if that would let anybody in.
         """
-        for name in (*self.groups, "http"):
-            setattr(settings.broker, name, getattr(self.settings.broker, name))
+        config.keep(self.settings, settings)
         exposure.check(settings)
         self.settings = settings
         redaction.learn(config.secrets(settings))
@@ -233,6 +238,10 @@ class BrokerServer:
     def log_peer(self, event: str, peer: PeerAddress, reason: str) -> None:
         """Log an event of one peer and record it in the ledger."""
         self.peer_log.add(event, peer, reason)
+
+    def _log_denial(self, denial: Denial, advice: Callable[[], str]) -> None:
+        self.peer_log.add_denial(denial, advice)
+        self.audit.denied(*denial)
 
     def _set_context(self, settings: Settings) -> None:
         self.context.beat = settings.beat()
@@ -379,6 +388,7 @@ class BrokerServer:
         self.peer_log.end_period()
         await self.ledger.close()
         await self._close_store()
+        await self.audit.close()
         totals = self.management.show_broker()
         log.info("stopped", unfinished=unfinished, done=totals["done"], failed=totals["failed"])
 
@@ -397,6 +407,8 @@ class BrokerServer:
             shown["store"] |= self.adapter.holdings.show()
         if self.ledger.on:
             shown["ledger"] = self.ledger.show()
+        if self.audit.on:
+            shown["audit"] = self.audit.show()
         exposed = exposure.open_to_others(self.settings)
         if exposed:
             shown["insecure"] = exposed

@@ -19,7 +19,7 @@ from polydomo.security.patterns import ANY, ORIGINS
 from polydomo.security.roles import BUILT_IN, Grant
 from polydomo.server import endpoints, units
 from polydomo.server.section import Section, Setting
-from polydomo.server.security_settings import QuotaSection, RoleSection
+from polydomo.server.security_settings import ALGORITHMS, QuotaSection, RoleSection
 from polydomo.server.settings import ServiceSection, Settings
 
 # Prefix of the environment variables.
@@ -34,6 +34,7 @@ ALLOWED = {
     "address": "addresses such as 127.0.0.1:8080, [::1]:8080, https://*:8443",
     "host": "names such as broker.example, *.example, or *; without a port",
     "origin": "origins such as https://dashboard.example, http://localhost:3000, or *",
+    "algorithm": f"of {', '.join(ALGORITHMS)}",
     "network": "addresses and networks such as 10.0.0.5, 10.1.0.0/16, fd00::/8",
     "grant": "services such as resize, mail.*, *, or resize@WORKER",
     "role": "names of roles",
@@ -55,6 +56,7 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "address": endpoints.parse_address,
     "host": re.compile(r"\*|(\*\.)?[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?").fullmatch,
     "origin": re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#@\s]+").fullmatch,
+    "algorithm": re.compile("|".join(ALGORITHMS)).fullmatch,
     "network": partial(ip_network, strict=False),
     "grant": partial(Grant.parse, ""),
     "role": str,

@@ -15,7 +15,14 @@ from polydomo.core.policy import BrokerLimits, Heartbeat, Policy, WakePolicy
 from polydomo.core.principals import ANONYMOUS
 from polydomo.errors import ConfigError
 from polydomo.server.section import Section, Setting, count, flag, listeners, seconds, size
-from polydomo.server.security_settings import QuotaSection, RoleSection, SecuritySection, TlsSection
+from polydomo.server.security_settings import (
+    AuditSection,
+    OidcSection,
+    QuotaSection,
+    RoleSection,
+    SecuritySection,
+    TlsSection,
+)
 from polydomo.wire.zmtp.connection import ConnectionLimits
 
 MIB = 1024 * 1024
@@ -374,6 +381,7 @@ class Settings(Section):
     zmq: ZmqSection = msgspec.field(default_factory=ZmqSection)
     security: SecuritySection = msgspec.field(default_factory=SecuritySection)
     tls: TlsSection = msgspec.field(default_factory=TlsSection)
+    oidc: OidcSection = msgspec.field(default_factory=OidcSection)
     roles: dict[str, RoleSection] = {}
     principals: dict[str, list[str]] = {}
     quotas: dict[str, QuotaSection] = {}
@@ -385,6 +393,7 @@ class Settings(Section):
     services: dict[str, ServiceSection] = {}
     store: StoreSection = msgspec.field(default_factory=StoreSection)
     ledger: LedgerSection = msgspec.field(default_factory=LedgerSection)
+    audit: AuditSection = msgspec.field(default_factory=AuditSection)
     spark: SparkSection = msgspec.field(default_factory=SparkSection)
     inventory: InventorySection = msgspec.field(default_factory=InventorySection)
     files: FilesSection = msgspec.field(default_factory=FilesSection)
@@ -406,6 +415,12 @@ class Settings(Section):
             return self.ledger.folder
         return "" if self.broker.data in ("", AUTO) else f"{self.broker.data}/ledger"
 
+    def audit_folder(self) -> str:
+        """Return the folder of the audit log; empty if there is none."""
+        if self.audit.folder != AUTO:
+            return self.audit.folder
+        return "" if self.broker.data in ("", AUTO) else f"{self.broker.data}/audit"
+
     def keys_folder(self) -> str:
         """Return the folder of the keys; empty if there is none."""
         if self.security.keys:
@@ -414,7 +429,7 @@ class Settings(Section):
 
     def authenticates(self) -> bool:
         """Return whether peers can prove who they are at one listener at least."""
-        return self.security.curve == "on" or bool(self.tls.client_ca)
+        return self.security.curve == "on" or bool(self.tls.client_ca or self.oidc.issuer)
 
     def roles_apply(self) -> bool:
         """Return whether what no role grants is denied."""

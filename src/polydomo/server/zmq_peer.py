@@ -193,6 +193,7 @@ class ZmqPeer(PeerBase, Transport):
             self.link, b"ROUTER", True, self.server.wire_limits, properties=properties, mechanism=mechanism
         )
         if mechanism is not None:
+            self.authenticating = True
             self.link.seal = self.connection.seal
         self.begin_handshake()
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from polydomo._version import __version__
 from polydomo.core.model import Worker
 from polydomo.core.names import parse_name, printable
+from polydomo.services.authorizer import View, matching_workers
 from polydomo.services.builtin import is_internal
 from polydomo.services.inventory import Inventory
 from polydomo.services.management import ManagementService, hold_time, is_shown
@@ -76,7 +77,7 @@ class Administration:
         self.name = management.name
         self.process = process
         self.usage = ProcessUsage()
-        management.tasks.update({name: getattr(self, name) for name in TASKS})
+        management.tasks.add({name: getattr(self, name) for name in TASKS})
 
     def restart(self) -> dict[str, Any]:
         """Finish the accepted jobs, stop, and start again with the same command line on the same ports."""
@@ -97,13 +98,7 @@ class Administration:
 
         Their jobs go to other workers. A worker may connect again.
         """
-        leaving = [
-            worker
-            for worker in self.broker.workers
-            if not worker.internal
-            and name in (None, printable(worker.name))
-            and (service is None or service in [printable(offered.name) for offered in worker.services])
-        ]
+        leaving = matching_workers(self.broker, name, service)
         if not leaving and name is not None:
             raise ValueError(f"no worker {name!r}" + (f" offers {service!r}" if service else ""))
         for worker in leaving:
@@ -204,12 +199,13 @@ class Administration:
             found.append(line | {"role": "broker", "name": self.name})
         return found[-last:] if last and last > 0 else found
 
-    def show_resources(self, service: str | None = None) -> list[dict[str, Any]]:
+    def show_resources(self, view: View, service: str | None = None) -> list[dict[str, Any]]:
         """List the resources of each worker."""
         rows = []
         for worker in self.broker.workers:
-            names = [printable(offered.name) for offered in worker.services]
-            if worker.internal or (service is not None and service not in names):
+            seen = [offered.name for offered in worker.services if view.worker(worker, offered.name)]
+            names = [printable(name) for name in seen]
+            if worker.internal or not names or (service is not None and service not in names):
                 continue
             resources = [printable(resource) for resource in self.broker.control.resources_of(worker)]
             rows.append({"worker": printable(worker.name), "services": names, "resources": resources})
@@ -218,7 +214,7 @@ class Administration:
     def set_resources(self, worker: str, resources: list[str]) -> dict[str, Any]:
         """Set the resources of a worker, in place of those that the worker announced."""
         _check_names(resources)
-        found = [one for one in self.broker.workers if not one.internal and printable(one.name) == worker]
+        found = matching_workers(self.broker, worker, None)
         if not found:
             raise ValueError(f"no worker {worker!r}")
         for one in found:

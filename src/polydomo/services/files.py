@@ -15,13 +15,15 @@ from typing import Any
 
 import msgspec
 
-from polydomo.core.broker import Broker
+from polydomo.core.principals import Principal
 from polydomo.deferred import Deferred
-from polydomo.services.builtin import BuiltIn, Raw, Streamed, perform, read_task
+from polydomo.services import access
+from polydomo.services.authorizer import Authorizer
+from polydomo.services.builtin import BuiltIn, Raw, Streamed, Tasks, read_task
 from polydomo.services.folder import SCHEME, Details, Folder, NotShared, OpenFile
 from polydomo.services.thread_pool import ThreadPool
 
-NAME = b"fss.service.broker"
+NAME = access.FILES
 
 CHUNK = 256_000  # norfab's
 LARGEST_CHUNK = 4 * 1024 * 1024
@@ -93,12 +95,12 @@ class Files:
 class Fss:
     """The service `fss.service.broker`. Without `files` each task fails with the reason."""
 
-    def __init__(self, broker: Broker, files: Files | None) -> None:
+    def __init__(self, authorizer: Authorizer, files: Files | None) -> None:
         self.files = files
-        self.tasks: dict[str, Callable[..., Any]] = {}
+        self.tasks = Tasks(authorizer, NAME.decode())
         if files is not None:
-            self.tasks = {**files.tasks, "fetch_file": self.fetch_file}
-        self.port = BuiltIn(broker, self._perform)
+            self.tasks.add({**files.tasks, "fetch_file": self.fetch_file})
+        self.port = BuiltIn(authorizer.broker, self._perform)
         self.port.offer(NAME)
 
     def fetch_file(
@@ -168,10 +170,10 @@ class Fss:
         files.threads.run(read, done, failed)
         return answer
 
-    def _perform(self, frames: list[bytes]) -> Any:
+    def _perform(self, frames: list[bytes], caller: Principal) -> Any:
         if self.files is None:
             raise ValueError("this broker shares no files: start it with --files DIR")
-        return perform(self.tasks, read_task(frames))
+        return self.tasks.perform(read_task(frames), caller)
 
 
 def open_file(folder: Folder, url: str, etag: str = "") -> OpenFile:

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from polydomo._version import __version__
-from polydomo.core.broker import Broker
 from polydomo.core.model import Job
 from polydomo.core.timers import Timer
-from polydomo.services.builtin import BuiltIn, Task, failure_of, perform, read_task
+from polydomo.services.authorizer import Authorizer
+from polydomo.services.builtin import BuiltIn, Task, Tasks, call, failure_of, read_task
 from polydomo.services.files import CHUNK, Files, check_range, open_file, whole
 from polydomo.services.folder import OpenFile
 from polydomo.wire.frames import frame, join, split
@@ -34,19 +34,30 @@ class FileSharing(BuiltIn):
     """The service's worker. `stats` returns the statistics of the process."""
 
     def __init__(
-        self, broker: Broker, files: Files, idle: float, stats: Callable[[], dict[str, Any]] | None = None
+        self,
+        authorizer: Authorizer,
+        files: Files,
+        idle: float,
+        stats: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
-        super().__init__(broker, lambda frames: perform(self.tasks, read_task(frames)), WORKER)
+        super().__init__(
+            authorizer.broker,
+            lambda frames, caller: self.tasks.perform(read_task(frames), caller),
+            WORKER,
+        )
         self.files = files
         self.stats = stats
         self.transfers: dict[bytes, FileTransfer] = {}
-        self.tasks: dict[str, Callable[..., Any]] = {
-            **files.tasks,
-            "get_status": lambda: "OK",
-            "get_version": self.get_version,
-            "get_inventory": lambda: {"service": SERVICE.decode(), "base_dir": files.folder.path},
-            "get_stats": self.get_stats,
-        }
+        self.tasks = Tasks(authorizer, SERVICE.decode())
+        self.tasks.add(
+            {
+                **files.tasks,
+                "get_status": lambda: "OK",
+                "get_version": self.get_version,
+                "get_inventory": lambda: {"service": SERVICE.decode(), "base_dir": files.folder.path},
+                "get_stats": self.get_stats,
+            }
+        )
         self.configure(files.most_transfers, idle)
         self.offer(SERVICE)
 
@@ -119,7 +130,7 @@ class FileSharing(BuiltIn):
             timeout = min(max(chunk_timeout, 0.1), self.idle)
             return FileTransfer(self, token, job, url, offset, chunk_size, timeout)
 
-        transfer: FileTransfer = perform({"fetch_file": fetch_file}, requested)
+        transfer: FileTransfer = call("fetch_file", fetch_file, [], requested.kwargs)
         self.files.begin_transfer()
         self.transfers[token] = transfer
         transfer.send_next()

@@ -7,7 +7,7 @@ To the core they are workers that answer at once. `mmi.service` takes a service'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import merge, nlargest
 from typing import Any
 
@@ -16,8 +16,10 @@ from polydomo.core.broker import Broker
 from polydomo.core.counts import Counts
 from polydomo.core.model import JOB_COST, Client, Job, Service, Worker
 from polydomo.core.names import parse_name, printable
+from polydomo.core.principals import CALL, Principal
 from polydomo.core.states import STATES
-from polydomo.services.builtin import BuiltIn, Raw, is_internal, perform, read_task, unquoted
+from polydomo.services.authorizer import Authorizer, Denied, View, owner_of
+from polydomo.services.builtin import BuiltIn, Raw, Tasks, is_internal, read_task, unquoted
 from polydomo.services.slices import CallLater, SlicedQuery, chunks, run_sliced
 from polydomo.wire.frames import frame
 
@@ -33,20 +35,24 @@ class ManagementService:
         self.name = name
         self.started = broker.now
         self.call_later: CallLater | None = None  # schedules the slices of long queries; set by the owner
-        self.tasks: dict[str, Callable[..., Any]] = {
-            "show_broker": self.show_broker,
-            "show_services": self.show_services,
-            "show_workers": self.show_workers,
-            "show_clients": self.show_clients,
-            "show_jobs": self.show_jobs,
-            "pause_service": self.pause_service,
-            "resume_service": self.resume_service,
-            "show_memos": self.show_memos,
-            "forget_memos": self.forget_memos,
-        }
-        fallback = BuiltIn(broker, lambda frames: Raw(b"501"))
+        self.authorizer = Authorizer(broker)
+        self.tasks = Tasks(self.authorizer, "mmi.service.broker")
+        self.tasks.add(
+            {
+                "show_broker": self.show_broker,
+                "show_services": self.show_services,
+                "show_workers": self.show_workers,
+                "show_clients": self.show_clients,
+                "show_jobs": self.show_jobs,
+                "pause_service": self.pause_service,
+                "resume_service": self.resume_service,
+                "show_memos": self.show_memos,
+                "forget_memos": self.forget_memos,
+            }
+        )
+        fallback = BuiltIn(broker, lambda frames, caller: Raw(b"501"))
         mmi = BuiltIn(broker, self._mmi_service)
-        catalogue = BuiltIn(broker, lambda frames: perform(self.tasks, read_task(frames)))
+        catalogue = BuiltIn(broker, lambda frames, caller: self.tasks.perform(read_task(frames), caller))
         self.own: list[BuiltIn] = [mmi, catalogue, fallback]
         mmi.offer(b"mmi.service")
         catalogue.offer(b"mmi.service.broker")
@@ -74,33 +80,35 @@ class ManagementService:
             "draining": broker.accounting.draining,
         }
 
-    def show_services(self) -> Any:
+    def show_services(self, view: View) -> Any:
         """List the services that have or recently had workers or jobs, without the broker's own.
 
         The counts of services that were dropped from the list are in `unlisted` of `show_broker`, so that the sums
         agree with the broker's totals.
         """
-        return run_sliced(self._services(), self.call_later)
+        return run_sliced(self._services(view), self.call_later)
 
-    def show_workers(self, service: str | None = None, status: str | None = None) -> Any:
+    def show_workers(self, view: View, service: str | None = None, status: str | None = None) -> Any:
         """List all workers, or those of one service. Fields that norfab's client reads also have norfab's names."""
         if status not in (None, "", "any", "alive", "dead"):
             raise ValueError(f"no status {status!r}; there are alive, dead, any")
         if status == "dead":  # lost workers are not kept
             return []
-        return run_sliced(self._workers(service), self.call_later)
+        return run_sliced(self._workers(view, service), self.call_later)
 
-    def show_clients(self) -> Any:
+    def show_clients(self, view: View) -> Any:
         """List the clients that sent a job and are connected or within their grace period."""
-        return run_sliced(self._clients(), self.call_later)
+        return run_sliced(self._clients(view), self.call_later)
 
-    def show_jobs(self, service: str | None = None, state: str | None = None, limit: int = JOBS_SHOWN) -> Any:
+    def show_jobs(
+        self, view: View, service: str | None = None, state: str | None = None, limit: int = JOBS_SHOWN
+    ) -> Any:
         """List jobs, newest first: waiting, running, and the last thousand that ended."""
         if state is not None and state not in STATES:
             raise ValueError(f"no state {state!r}; there are {', '.join(STATES)}")
         if not isinstance(limit, int):
             raise TypeError(f"limit is a number of rows, not {limit!r}")
-        return run_sliced(self._newest_jobs(service, state, max(limit, 0)), self.call_later)
+        return run_sliced(self._newest_jobs(view, service, state, max(limit, 0)), self.call_later)
 
     def pause_service(self, name: str) -> dict[str, Any]:
         """Hold the service's waiting jobs until `resume_service`; running jobs continue."""
@@ -112,7 +120,7 @@ class ManagementService:
         self.broker.control.resume(self._service(name))
         return {"name": name, "paused": False}
 
-    def show_memos(self, service: str | None = None) -> list[dict[str, Any]]:
+    def show_memos(self, view: View, service: str | None = None) -> list[dict[str, Any]]:
         """List memoised services: answers in memory, hits, and the time saved."""
         caches = self.broker.control.caches()
         names = set(caches)
@@ -125,7 +133,7 @@ class ManagementService:
         return [
             {"name": printable(name)} | self.broker.control.cache_of(name).show()
             for name in sorted(names)
-            if service in (None, printable(name))
+            if service in (None, printable(name)) and view.service(name)
         ]
 
     def forget_memos(self, name: str, request: str | None = None) -> dict[str, Any]:
@@ -133,7 +141,7 @@ class ManagementService:
         body = None if request is None else frame(request.encode())
         return {"name": name, "forgotten": self.broker.control.forget_results(parse_name(name), body)}
 
-    def _services(self) -> SlicedQuery[list[dict[str, Any]]]:
+    def _services(self, view: View) -> SlicedQuery[list[dict[str, Any]]]:
         broker = self.broker
         sorted_names = []
         for names in chunks([*broker.services, *broker.services.past.named]):
@@ -142,6 +150,8 @@ class ManagementService:
         rows = []
         for chunk in chunks(merge(*sorted_names)):
             for _, name in chunk:
+                if not view.service(name):
+                    continue
                 service, past = broker.services.get(name), broker.services.past.named.get(name)
                 if service is None and past is not None:
                     rows.append(past_row(name, past))
@@ -150,17 +160,18 @@ class ManagementService:
             yield
         return rows
 
-    def _workers(self, service: str | None) -> SlicedQuery[list[dict[str, Any]]]:
+    def _workers(self, view: View, service: str | None) -> SlicedQuery[list[dict[str, Any]]]:
         rows = []
         for chunk in chunks(list(self.broker.workers)):
             for worker in chunk:
-                names = [printable(offered.name) for offered in worker.services]
-                if is_shown(worker) and (service in (None, "", "all") or service in names):
+                seen = [offered.name for offered in worker.services if view.worker(worker, offered.name)]
+                names = [printable(name) for name in seen]
+                if names and is_shown(worker) and (service in (None, "", "all") or service in names):
                     rows.append(self._worker(worker, names))
             yield
         return rows
 
-    def _clients(self) -> SlicedQuery[list[dict[str, Any]]]:
+    def _clients(self, view: View) -> SlicedQuery[list[dict[str, Any]]]:
         rows = []
         for chunk in chunks(list(self.broker.clients)):
             requests: dict[Client, list[Job]] = {}
@@ -169,13 +180,13 @@ class ManagementService:
             rows += [
                 self._client(client, requests.get(client, []))
                 for client in chunk
-                if client.total > client.questions
+                if client.total > client.questions and view.owned(client.principal.name)
             ]
             yield
         return rows
 
     def _newest_jobs(
-        self, service: str | None, state: str | None, limit: int
+        self, view: View, service: str | None, state: str | None, limit: int
     ) -> SlicedQuery[list[dict[str, Any]]]:
         newest: list[Job] = []
         for chunk in chunks(self._every_job()):
@@ -186,6 +197,7 @@ class ManagementService:
                 and not job.service.internal
                 and (state is None or STATES[job.state] == state)
                 and (service is None or printable(job.service.name) == service)
+                and view.job(owner_of(job), job.requested_service)
             ]
             if found:  # a job that moved on between two slices may come twice
                 newest = nlargest(limit, dict.fromkeys([*newest, *found]), key=lambda job: job.id)
@@ -272,11 +284,25 @@ class ManagementService:
             "alive (s)": str(int(now - worker.since)),
         }
 
-    def _mmi_service(self, frames: list[bytes]) -> Raw:
-        """Answer 200 if the named service has a worker, else 404 (RFC 8/MMI)."""
+    def _mmi_service(self, frames: list[bytes], caller: Principal) -> Raw:
+        """Answer 200 if the named service has a worker, else 404 (RFC 8/MMI).
+
+        For who may neither call nor observe the service, whether or not it exists, the answer is a refusal where the
+        peer's protocol has one, and 404 elsewhere.
+        """
         name = frames[0] if frames else b""
-        found = [self.broker.services.get(name), self.broker.services.get(unquoted(name))]
-        return Raw(b"200" if any(service is not None and service.workers for service in found) else b"404")
+        view = self.authorizer.view(caller)
+        may = False
+        for known in (name, unquoted(name)):
+            service = self.broker.services.get(known)
+            workers = () if service is None else service.workers
+            if view.may_call_some(known, workers):
+                may = True
+                if workers:
+                    return Raw(b"200")
+        if not may and not self.broker.principals.may(caller, CALL, unquoted(name)):
+            raise Denied(caller.name, CALL, unquoted(name), plain=b"404")
+        return Raw(b"404")
 
 
 def service_row(service: Service) -> dict[str, Any]:

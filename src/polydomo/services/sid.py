@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from polydomo.core.broker import Broker
 from polydomo.core.names import printable
 from polydomo.core.timers import Timer
 from polydomo.deferred import Deferred
 from polydomo.services import inventory
-from polydomo.services.builtin import BuiltIn, perform, read_task
+from polydomo.services.authorizer import Authorizer
+from polydomo.services.builtin import BuiltIn, Tasks, read_task
 from polydomo.services.inventory import BrokenInventory, Inventory, Stamp
 from polydomo.services.thread_pool import ThreadPool
 
@@ -38,31 +38,34 @@ class Sid(Timer):
 
     def __init__(
         self,
-        broker: Broker,
+        authorizer: Authorizer,
         threads: ThreadPool,
         report: Callable[[str, str], None],
         path: str = "",
         watch: float = 0.0,
     ) -> None:
         super().__init__()
-        self.broker = broker
+        self.broker = authorizer.broker
         self.threads = threads
         self.report = report
         self.path = path
         self.watch = watch  # seconds between two checks of the files; 0: none
         self.inventory: Inventory | None = None
         self.error = ""  # why the newest files are not in use
-        self.tasks: dict[str, Callable[..., Any]] = {
-            "get_inventory": self.get_inventory,
-            "show_inventory": self.show_inventory,
-            "list_inventory": self.list_inventory,
-            "reload": self.reload,
-        }
+        self.tasks = Tasks(authorizer, "sid.service.broker")
+        self.tasks.add(
+            {
+                "get_inventory": self.get_inventory,
+                "show_inventory": self.show_inventory,
+                "list_inventory": self.list_inventory,
+                "reload": self.reload,
+            }
+        )
         self._invalid: dict[Path, Stamp | None] = {}  # invalid files: read again only after a change
         self._loading = False
         self._reload_again = False
         self._waiting: list[Deferred[Any]] = []  # for the next reading
-        self.port = BuiltIn(broker, lambda frames: perform(self.tasks, read_task(frames)))
+        self.port = BuiltIn(self.broker, lambda frames, caller: self.tasks.perform(read_task(frames), caller))
         self.port.offer(NAME)
 
     def start(self) -> None:

@@ -293,6 +293,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "state": "state = :state",
     "service": "service = :service",
     "client": "client = :client",
+    "principal": "principal = :principal",
     "key": "key = :key AND key IS NOT NULL",
     "parent": "parent = :parent AND parent IS NOT NULL",
     "since": "submitted >= :since",

@@ -149,6 +149,7 @@ class JobFilter(msgspec.Struct, kw_only=True):
     state: str | None = None
     service: bytes | None = None
     client: bytes | None = None
+    principal: str | None = None
     key: str | None = None
     parent: str | None = None
     since: int | None = None

@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from polydomo.core.failure import NO_MEMORY
-from polydomo.core.principals import ANONYMOUS
+from polydomo.core.principals import ANONYMOUS, Principal
 from polydomo.server.admission import site_of
 from polydomo.server.identification import BY_KEY, Identification
 from polydomo.server.pace import Pace
@@ -114,6 +114,7 @@ class HttpConnection(HttpToolsProtocol):
         self.address = ""
         self.on_disconnect: Callable[[], object] | None = None
         self.interactive = False
+        self._counted: Principal | None = None  # the principal whose connections this one is among
         self.memory = ConnectionMemory(server_state.server.budget, self._out_of_memory)
         self._output: ConnectionOutput | None = None
         self._proxied = False  # the peer is a trusted proxy
@@ -153,6 +154,9 @@ class HttpConnection(HttpToolsProtocol):
         if self._lingering:
             self.state.lingering -= 1
         self.state.admission.leave(self)
+        if self._counted is not None:
+            self._counted.connections -= 1
+            self._counted = None
         self.memory.close()
         disconnected = self._abandon_requests()
         if disconnected is not None:
@@ -163,6 +167,19 @@ class HttpConnection(HttpToolsProtocol):
         # Break reference cycles: the garbage collector would free the connection and its last request late. A running
         # handler has its own references.
         self.cycle = self.scope = self.headers = self._active = self._output = None  # type: ignore[assignment]
+
+    def count_for(self, principal: Principal) -> bool:
+        """Count the connection for the principal of its latest request. False: that may have no more."""
+        if self._counted is principal:
+            return True
+        quota = principal.quota
+        if quota is not None and principal.connections >= quota.connections:
+            return False
+        if self._counted is not None:
+            self._counted.connections -= 1
+        principal.connections += 1
+        self._counted = principal
+        return True
 
     def data_received(self, data: bytes) -> None:
         if self._input_closed:

@@ -7,6 +7,7 @@ import pytest
 from polydomo.core.policy import BrokerLimits, Policy
 from tests.dialects.nfp.desk import TASK, ClientTalker, WorkerTalker, nothing_left, said, status
 from tests.support import invariants
+from tests.support.access import manage
 from tests.support.dialects import Desk
 
 
@@ -34,7 +35,7 @@ def test_a_client_may_say_its_name_for_people(desk: Desk, client: ClientTalker):
     client.open(name=["no name"])
     client.post(b"u1")
     ClientTalker(desk, b"identity").open(name="other")
-    assert [row["name"] for row in desk.management.show_clients()] == ["anna"]
+    assert [row["name"] for row in manage(desk.management, "show_clients")] == ["anna"]
     assert {one.name for one in desk.broker.clients} == {b"anna", b"identity"}
 
 

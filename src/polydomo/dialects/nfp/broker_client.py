@@ -5,11 +5,13 @@ What a client is told about its jobs depends on its variant (broker_client_varia
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from polydomo.core.failure import QUEUE_FULL
+from polydomo.core.names import printable
 from polydomo.core.pieces import Piece
-from polydomo.core.principals import CANCEL, READ
+from polydomo.core.principals import CANCEL, OPERATE, READ
 from polydomo.core.result_history import JobResult
 from polydomo.core.services import RESERVED
 from polydomo.core.targets import Target
@@ -26,6 +28,12 @@ from polydomo.wire.frames import Message, frame, head, shown
 
 # Unanswered worker queries per client: each may go to very many workers.
 QUERIES_MAX: Final = 100
+
+# Workers that are named in the record of an act.
+NAMES_MAX: Final = 20
+
+# Reason of a refusal: the audit log cannot be written.
+NOT_RECORDED: Final = "not-recorded"
 
 _NO_REPLY: Final = frame(b'{"error":"does not answer"}')
 _JOB_COMMANDS: Final = (messages.POST, messages.GET, messages.DELETE, messages.PUT, messages.MMI)
@@ -159,7 +167,7 @@ class NfpClient:
                 return
             if ended is not None:
                 self.replies.reply_end(command, ended)
-            elif not self._query(WorkerQuery(self.broker, command, messages.GET, self._reply_query), body):
+            elif not self._query(self._make_query(command, messages.GET), body):
                 # norfab's client takes 400 for the job's failure, and the worker may be back in a moment.
                 self.replies.reply_unknown(
                     command, messages.PENDING if self.form.norfab else messages.UNKNOWN
@@ -169,7 +177,9 @@ class NfpClient:
 
     def _delete(self, command: ClientCommand) -> None:
         """Drop a queued job or tell a running job's worker (NFP §DELETE)."""
-        job = self.broker.jobs.job_for(self.core.principal, command.uuid.decode(), CANCEL)
+        self._on_job(command, self._cancel)
+
+    def _cancel(self, command: ClientCommand, job: TrackedJob | None) -> None:
         if job is not None and self.broker.cancel(job):
 
             def cancelled() -> None:
@@ -182,12 +192,14 @@ class NfpClient:
 
     def _put(self, command: ClientCommand, body: bytes) -> None:
         """Forward input to a running job."""
-        job = self.broker.jobs.job_for(self.core.principal, command.uuid.decode(), CANCEL)
+        self._on_job(command, lambda command, job: self._forward_input(command, job, body))
+
+    def _forward_input(self, command: ClientCommand, job: TrackedJob | None, body: bytes) -> None:
         names = targets.names_in(command.target)
         if self.form.norfab:
             # No reply: norfab's client would take a refusal for the job's failure. Its target is the worker in the
             # job's 202, which need not be the one that has the job now.
-            if job is not None and isinstance(job, TrackedJob):
+            if job is not None:
                 self.broker.put(job, names if job.is_gathered() else [], body)
         elif job is not None and self.broker.put(job, names, body):
             self.replies.reply_state(command, messages.ACCEPTED, b"ACCEPTED", command.target)
@@ -197,8 +209,57 @@ class NfpClient:
 
     def _manage_workers(self, command: ClientCommand, body: bytes) -> None:
         """Query the management of workers."""
-        if not self._query(WorkerQuery(self.broker, command, messages.MMI, self._reply_query), body):
-            self.replies.reply_error(command, "there are no such workers", "unknown")
+        query = self._make_query(command, messages.MMI)
+        names = query.workers()
+        if not names:
+            self.replies.reply_error(command, "there are no such workers that you may operate", "unknown")
+            return
+        target = ", ".join(f"{printable(one.service)}@{printable(one.name)}" for one in names[:NAMES_MAX])
+        self._recorded(command, OPERATE, target, lambda: self._query_or_refuse(query, body))
+
+    def _query_or_refuse(self, query: WorkerQuery, body: bytes) -> None:
+        if not self._query(query, body):
+            self.replies.reply_error(query.command, "these workers have left", "unknown")
+
+    # Jobs of others, and administration
+
+    def _on_job(
+        self, command: ClientCommand, act: Callable[[ClientCommand, TrackedJob | None], None]
+    ) -> None:
+        """Call `act` with the command's job if the client may cancel it, else with None. What is done to a job of
+        another principal is recorded first."""
+        uid = command.uuid.decode()
+        job = self.broker.jobs.job_for(self.core.principal, uid, CANCEL)
+        if job is None or job.owner() == self.core.principal.name:
+            act(command, job)
+            return
+
+        def recorded() -> None:  # the job may have ended in the meantime
+            act(command, self.broker.jobs.job_for(self.core.principal, uid, CANCEL))
+
+        self._recorded(command, CANCEL, f"job {uid} of {job.owner()}", recorded)
+
+    def _recorded(self, command: ClientCommand, verb: str, target: str, then: Callable[[], None]) -> None:
+        """Call `then` when the act is recorded, or refuse the command if it cannot be."""
+        acts = self.broker.acts
+        if acts is None:
+            then()
+            return
+
+        def done(reason: str) -> None:
+            if self.core.gone:
+                return
+            if reason:
+                text = f"{COMMANDS[command.code]} is refused, because it cannot be recorded: {reason}"
+                self.replies.reply_error(command, text, NOT_RECORDED, messages.ERROR)
+            else:
+                then()
+
+        action = f"NFP {COMMANDS[command.code]}"
+        acts.record(self.core.principal.name, verb, action, target, printable(self.core.name), done)
+
+    def _make_query(self, command: ClientCommand, sent: int) -> WorkerQuery:
+        return WorkerQuery(self.broker, self.core.principal, command, sent, self._reply_query)
 
     # Worker queries
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from polydomo.core.broker import Broker
 from polydomo.core.pieces import Piece
+from polydomo.core.principals import OPERATE, READ, Principal
 from polydomo.core.timers import Timer
 from polydomo.dialects import targets
 from polydomo.dialects.nfp.broker_worker import NfpWorker
@@ -27,10 +28,16 @@ class WorkerQuery(Timer):
     """One query. `sent` is the command that workers get (GET or MMI); `done` is called once, with the results."""
 
     def __init__(
-        self, broker: Broker, command: ClientCommand, sent: int, done: Callable[[WorkerQuery], None]
+        self,
+        broker: Broker,
+        principal: Principal,
+        command: ClientCommand,
+        sent: int,
+        done: Callable[[WorkerQuery], None],
     ) -> None:
         super().__init__()
         self.broker = broker
+        self.principal = principal
         self.command = command
         self.sent = sent
         self.done = done
@@ -42,7 +49,7 @@ class WorkerQuery(Timer):
 
     def workers(self) -> list[NfpWorker]:
         """Return the NFP workers that the query is for: of its service, or of any for `mmi.service.worker` and
-        `all`."""
+        `all`. Those that the client's principal may not read from (GET) or operate (MMI) are left out."""
         try:
             target = targets.parse(self.command.target)
         except ValueError:
@@ -59,8 +66,18 @@ class WorkerQuery(Timer):
                 continue
             if target is None or not target.names or worker.name in target.names:
                 found.append(port)
+        found = self._permitted(found)
         self.single = target is None or target.single
         return found[:1] if target is None and self.sent == MMI else found
+
+    def _permitted(self, workers: list[NfpWorker]) -> list[NfpWorker]:
+        """Return the workers that the principal may query. If it may query none of them, that is reported."""
+        principals = self.broker.principals
+        verb = READ if self.sent == GET else OPERATE
+        permitted = [one for one in workers if principals.allows(self.principal, verb, one.service, one.name)]
+        if workers and not permitted:
+            principals.may(self.principal, verb, workers[0].service, workers[0].name)
+        return permitted
 
     def start(self, workers: list[NfpWorker], body: bytes) -> None:
         """Send the query. Workers that cannot be queried count as silent."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from polydomo.errors import ConfigError
 from polydomo.pipeline.source import tables
-from polydomo.sdk.url import DEFAULT_URL, VARIABLE, parse
+from polydomo.sdk.url import default_url, parse
 
 # Seconds for one reply of the broker, and for connecting to it.
 TIMEOUT: Final = 60.0
@@ -176,9 +176,7 @@ def _known(given: Mapping[str, str], names: tuple[str, ...], what: str) -> dict[
 
 
 def _url(options: Mapping[str, str]) -> str:
-    import os
-
-    text = options.get("url") or os.environ.get(VARIABLE) or DEFAULT_URL
+    text = options.get("url") or default_url()
     parse(text)
     return text
 

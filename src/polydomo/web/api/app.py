@@ -18,6 +18,7 @@ from polydomo._version import __version__
 from polydomo.server import endpoints
 from polydomo.server.log import Log
 from polydomo.web import memodb
+from polydomo.web.access import as_seen, guard
 from polydomo.web.api import (
     bulk,
     dead_letters,
@@ -34,7 +35,10 @@ from polydomo.web.api import (
 )
 from polydomo.web.api.origin_guard import OriginGuard
 from polydomo.web.api.problems import HttpProblem, problem
+from polydomo.web.authentication import Authentication
+from polydomo.web.callers import PRINCIPAL, caller_of
 from polydomo.web.clients import WebClients
+from polydomo.web.connection import SCOPE as CONNECTION
 from polydomo.web.polling import PollingWorkers
 
 if TYPE_CHECKING:
@@ -46,6 +50,9 @@ log = Log()
 # Seconds for which a browser may cache a preflight response.
 PREFLIGHT_AGE = 600
 
+# Paths of probes, which need no authentication either.
+PROBES = ("/healthz", "/readyz")
+
 
 class HttpApp(FastAPI):
     """FastAPI with HEAD for every GET, checks of `Host` and `Origin` (`origin_guard`), and logging of unexpected
@@ -55,6 +62,7 @@ class HttpApp(FastAPI):
     clients: WebClients | None = None
     workers: PollingWorkers | None = None
     guard: OriginGuard
+    authentication: Authentication
     _with_cors: ASGIApp  # for pages of `http.origins`
     _settings: Settings | None = None  # that `guard` was made from
 
@@ -68,6 +76,15 @@ class HttpApp(FastAPI):
         if refusal is not None:
             await refusal.response()(scope, receive, send)
             return
+        try:
+            scope[PRINCIPAL] = self.authentication.principal_of(scope)
+        except HttpProblem as refused:
+            await refused.response()(scope, receive, send)
+            return
+        if not self._is_counted(scope):
+            detail = "the principal has as many connections as its quota allows"
+            await problem("quota", detail, {"connection": "close"}).response()(scope, receive, send)
+            return
         app: ASGIApp = super().__call__
         if self.guard.origins and self.guard.shares_with(Headers(scope=scope).get("origin", "")):
             app = self._with_cors
@@ -77,6 +94,14 @@ class HttpApp(FastAPI):
             pass
         except Exception as error:
             log.error("request failed", path=scope.get("path", "")[:200], error=repr(error), exc_info=error)
+
+    def _is_counted(self, scope: Scope) -> bool:
+        """Count the connection for the request's principal. False: it may have no more. Probes are always answered."""
+        connection = scope.get(CONNECTION)
+        if connection is None or scope["path"] in PROBES:
+            return True
+        counted: bool = connection.count_for(caller_of(self.server.broker, scope))
+        return counted
 
     def _configure(self, settings: Settings) -> None:
         """Apply settings, which change when the broker reloads them."""
@@ -112,8 +137,10 @@ def make_app(server: BrokerServer) -> HttpApp:
         },
     )
     app.server = server
+    app.authentication = Authentication(server)
     if server.only_devices:
         app.router.routes += [*health.make_router(server).routes, *metrics.make_router(server).routes]
+        guard(app.router.routes, server.management.authorizer)
         return app
     app.clients = clients = WebClients(server)
     app.workers = polling = PollingWorkers(server)
@@ -133,12 +160,13 @@ def make_app(server: BrokerServer) -> HttpApp:
         memodb.make_router(server, clients, polling),
     ):
         app.router.routes += router.routes  # flat: an included router would be searched for every request
+    guard(app.router.routes, server.management.authorizer)
     return app
 
 
 async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HttpProblem)
-    return error.response()
+    return as_seen(request.scope, error).response()
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

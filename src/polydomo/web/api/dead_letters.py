@@ -35,7 +35,7 @@ def make_router(server: BrokerServer) -> APIRouter:
     ) -> Response:
         """List dead letters, newest first."""
         _require_store()
-        found = await run_task(server, "show_dead_letters", service=service, limit=limit, page=page)
+        found = await run_task(server, request, "show_dead_letters", service=service, limit=limit, page=page)
         return json_cached(request, format_times(found))
 
     @router.get(
@@ -47,17 +47,17 @@ def make_router(server: BrokerServer) -> APIRouter:
         """Show the request, its attempts and the workers' messages. Frames that are text are shown as text, others in
         hex."""
         await _require_dead(id)
-        return json_cached(request, format_times(await _run("show_stored_job", id)))
+        return json_cached(request, format_times(await _run(request, "show_stored_job", id)))
 
     @router.post(
         "/{id}/resend",
         summary="Send a dead letter again",
         responses=openapi.documented("Sent") | openapi.failing("conflict", "not-supported", "store"),
     )
-    async def resend(id: openapi.JobId) -> Response:
+    async def resend(request: Request, id: openapi.JobId) -> Response:
         """Queue the job again under its id; its result will be at `/v1/jobs/{id}`."""
         await _require_dead(id)
-        return json_uncached(await _run("resend_job", id))
+        return json_uncached(await _run(request, "resend_job", id))
 
     @router.delete(
         "/{id}",
@@ -65,10 +65,10 @@ def make_router(server: BrokerServer) -> APIRouter:
         responses=openapi.no_content("The dead letter is deleted.")
         | openapi.failing("conflict", "not-supported", "store"),
     )
-    async def forget(id: openapi.JobId) -> Response:
+    async def forget(request: Request, id: openapi.JobId) -> Response:
         """Delete a dead letter that needs no further attempt."""
         await _require_dead(id)
-        await _run("forget_job", id)
+        await _run(request, "forget_job", id)
         return Response(status_code=204)
 
     def _require_store() -> None:
@@ -83,9 +83,9 @@ def make_router(server: BrokerServer) -> APIRouter:
         if record is None or record.state != DEAD:
             raise problem("not-found", f"there is no dead letter {id[:100]!r}")
 
-    async def _run(task: str, id: str) -> Any:
+    async def _run(request: Request, task: str, id: str) -> Any:
         try:
-            return await run_task(server, task, id)
+            return await run_task(server, request, task, id)
         except ValueError as error:  # its state has changed since it was checked
             raise problem("conflict", str(error)) from error
 

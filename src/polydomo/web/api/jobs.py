@@ -18,12 +18,14 @@ from polydomo.core.principals import CANCEL, READ, Principal
 from polydomo.core.result_history import JobResult
 from polydomo.core.states import ENDS
 from polydomo.core.tracked_job import TrackedJob
+from polydomo.server.job_tasks import find_visible
+from polydomo.services.authorizer import View
 from polydomo.services.slices import chunks
 from polydomo.store.records import JobFilter
 from polydomo.web.api import openapi, request_options, times, views
 from polydomo.web.api.bodies import JSON, media_type, read_body
 from polydomo.web.api.job_results import load_result, unknown_job
-from polydomo.web.api.json_responses import json_uncached, matches_etag, store_errors
+from polydomo.web.api.json_responses import json_uncached, matches_etag, store_errors, view_of
 from polydomo.web.api.problems import problem
 from polydomo.web.api.responses import job_response
 from polydomo.web.api.schemas import TEXT, Field, array, examples, nullable, record
@@ -151,11 +153,12 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
             limit=limit,
             page=page,
         )
+        view = view_of(server, request)
         if server.store is None or where == "memory":
-            rows, following = await _in_memory(wanted)
+            rows, following = await _in_memory(view, wanted)
         else:
             with store_errors():
-                found = await server.store.find(wanted)
+                found = await find_visible(server.store, broker.services, view, wanted)
             rows, following = [views.stored_job(job) for job in found.jobs], found.next
         response = json_uncached({"jobs": rows, "next": following})
         if following is not None:
@@ -289,7 +292,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
             raise unknown_job(id)
         return views.finished_job(ended)
 
-    async def _in_memory(wanted: JobFilter) -> tuple[list[dict[str, Any]], str | None]:
+    async def _in_memory(view: View, wanted: JobFilter) -> tuple[list[dict[str, Any]], str | None]:
         """Return a page of jobs in memory, ordered by the core's increasing numbers, and the next page."""
         below = None if wanted.page is None else _page_number(wanted.page)
         found: list[TrackedJob] = []
@@ -301,6 +304,7 @@ def make_router(server: BrokerServer, clients: WebClients) -> APIRouter:
                 and not (job.durable and server.store is not None)
                 and (below is None or job.id < below)
                 and _fits(job, wanted)
+                and view.job(job.owner(), job.requested_service)
             ]
             found = nlargest(wanted.limit + 1, [*found, *fitting], key=lambda job: job.id)
             await asyncio.sleep(0)
@@ -325,8 +329,6 @@ def _fits(job: TrackedJob, wanted: JobFilter) -> bool:
 
 def _result(request: Request, ended: JobResult) -> Response:
     response = job_response(ended, request.headers.get("accept"), {})
-    if ended.failure is not None:
-        return response
     # A strong tag of the body and its media type, not of the bytes sent: a multipart boundary is random.
     kind = media_type(response.headers["content-type"]).encode()
     tag = f'"{blake2b(ended.body or b"", digest_size=16, person=kind[:16]).hexdigest()}"'

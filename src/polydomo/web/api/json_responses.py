@@ -12,9 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from polydomo.deferred import Deferred
+from polydomo.services.authorizer import View
 from polydomo.store.errors import StoreClosed, StoreError, StoreInvalid, StoreRefusal, UnknownJob
 from polydomo.web.api.bodies import JSON
 from polydomo.web.api.problems import problem
+from polydomo.web.callers import caller_of
 
 if TYPE_CHECKING:
     from polydomo.server.server import BrokerServer
@@ -29,11 +31,21 @@ _STORE_PROBLEMS: Final = (
 )
 
 
-async def run_task(server: BrokerServer, task: str, *args: Any, **kwargs: Any) -> Any:
-    """Run a management task (`mmi.service.broker`); raise ValueError if it refuses, HttpProblem if the store fails."""
+async def run_task(server: BrokerServer, request: Request, task: str, *args: Any, **kwargs: Any) -> Any:
+    """Run a management task (`mmi.service.broker`) for a request that was admitted to its route.
+
+    Raises ValueError if the task refuses, HttpProblem if the store fails.
+    """
     server.advance()
     with store_errors():
-        return await await_deferred(server.management.tasks[task](*args, **kwargs))
+        return await await_deferred(
+            server.management.tasks.run(task, view_of(server, request), *args, **kwargs)
+        )
+
+
+def view_of(server: BrokerServer, request: Request) -> View:
+    """Return what a request's principal sees in lists."""
+    return server.management.authorizer.view(caller_of(server.broker, request.scope))
 
 
 async def await_deferred(answer: Any) -> Any:

@@ -49,7 +49,7 @@ PRINCIPAL_GAUGES: Final = (
     ("jobs", "jobs", "Unanswered jobs of the principal."),
     ("bytes", "memory", "Bytes of its unanswered jobs in memory."),
     ("stored_bytes", "stored", "Bytes of its jobs on disk, finished ones included."),
-    ("connections", "connections", "Its open connections, without HTTP."),
+    ("connections", "connections", "Its open connections."),
 )
 
 # Metrics of all result caches: name, attribute of a cache, help text.
@@ -75,7 +75,7 @@ def make_router(server: BrokerServer) -> APIRouter:
         responses=text_response("Prometheus' text format.", "text/plain", "polydomo_jobs_done_total 41.0\n"),
     )
     async def metrics() -> Response:
-        """Return metrics of jobs, services, workers, clients, connections, the store, the ledger and result caches."""
+        """Return metrics of jobs, services, peers, the store, the ledger, the audit log and result caches."""
         await collector.choose()
         server.advance()
         return Response(generate_latest(registry), 200, {"cache-control": "no-store"}, CONTENT_TYPE_LATEST)
@@ -107,7 +107,16 @@ class BrokerCollector(Collector):
         return []
 
     def collect(self) -> Iterable[MetricFamily]:
-        parts = (self._jobs, self._services, self._principals, self._peers, self._store, self._ledger, self._memos)
+        parts = (
+            self._jobs,
+            self._services,
+            self._principals,
+            self._peers,
+            self._store,
+            self._ledger,
+            self._audit,
+            self._memos,
+        )
         for metric in chain(*(part() for part in parts), *(one.figures() for one in self.server.extensions)):
             kind = CounterMetricFamily if metric.counter else GaugeMetricFamily
             family = kind(metric.name, metric.what, labels=list(metric.labels))
@@ -209,6 +218,14 @@ class BrokerCollector(Collector):
         yield counter("polydomo_ledger_segments", "Written segments.", shown["segments"])
         yield counter("polydomo_ledger_lost", "Rows that could not be written in time.", shown["lost"])
         yield gauge("polydomo_ledger_trouble", "1: the ledger cannot be written.", bool(shown["trouble"]))
+
+    def _audit(self) -> Iterable[Metric]:
+        shown = self.server.audit.show()
+        if not shown:
+            return
+        yield counter("polydomo_audit_records", "Records of the audit log since the start.", shown["written"])
+        yield counter("polydomo_audit_lost", "Denials and events that could not be recorded.", shown["lost"])
+        yield gauge("polydomo_audit_trouble", "1: administration is refused.", bool(shown["trouble"]))
 
     def _memos(self) -> Iterable[Metric]:
         caches = list(self.server.broker.control.caches().values())

@@ -7,11 +7,14 @@ schemas, examples, tags.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Path, Query
 from fastapi.openapi.utils import get_openapi
 
+from polydomo.core.failure import DENIED
+from polydomo.services.access import BROKER, INVENTORY, REGISTER, ROUTES, SERVICE, SUBMIT, Rule
 from polydomo.web.api.bodies import CBOR, JSON, MIXED, OCTETS
 from polydomo.web.api.problems import BASE, KINDS, MEDIA_TYPE
 from polydomo.web.api.schemas import EXAMPLES, SCHEMAS, TEXT, ref
@@ -50,6 +53,16 @@ TAGS: Final[list[dict[str, Any]]] = [
     {"name": "memodb", "description": "MemoDB's own REST API."},
 ]
 
+
+# A parameter's convertor in the path of a route, which the document has not.
+_CONVERTOR: Final = re.compile(r":\w+}")
+
+TOKEN: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token of `polydomo tokens new`, or of the OpenID provider. Roles decide which requests need "
+    "one; one that is not valid is refused everywhere.",
+}
 
 BINARY: Final = {"type": "string", "format": "binary"}
 
@@ -103,15 +116,18 @@ def failing(*reasons: str) -> ResponseDocs:
     """Describe responses with these problems."""
     found: ResponseDocs = {}
     for reason in reasons:
-        kind = KINDS[reason]
-        answer = found.setdefault(
-            kind.status,
-            {"description": "", "content": {MEDIA_TYPE: {"schema": ref("Problem"), "examples": {}}}},
-        )
+        _add_problem(found.setdefault(KINDS[reason].status, {"description": "", "content": {}}), reason)
+    return found
+
+
+def _add_problem(answer: dict[str, Any], reason: str) -> None:
+    """Describe one more problem of a response."""
+    kind = KINDS[reason]
+    content = answer["content"].setdefault(MEDIA_TYPE, {"schema": ref("Problem"), "examples": {}})
+    if reason not in content["examples"]:
         answer["description"] = f"{answer['description']} {kind.title}.".strip()
         example = {"type": BASE + reason, "title": kind.title, "status": kind.status, "reason": reason}
-        answer["content"][MEDIA_TYPE]["examples"][reason] = {"summary": kind.meaning, "value": example}
-    return found
+        content["examples"][reason] = {"summary": kind.meaning, "value": example}
 
 
 def document(app: FastAPI) -> dict[str, Any]:
@@ -126,18 +142,23 @@ def document(app: FastAPI) -> dict[str, Any]:
         tags=TAGS,
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
     )
+    rules = {(method.lower(), _CONVERTOR.sub("}", path)): rule for (method, path), rule in ROUTES.items()}
     for path, operations in found["paths"].items():
-        for operation in operations.values():
-            _complete(path, operation)
-    schemas = found.setdefault("components", {}).setdefault("schemas", {})
+        for method, operation in operations.items():
+            _complete(path, operation, rules[method, path])
+    components = found.setdefault("components", {})
+    components["securitySchemes"] = {"token": TOKEN}
+    found["security"] = [{}, {"token": []}]
+    schemas = components.setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     schemas.update(SCHEMAS)
     return found
 
 
-def _complete(path: str, operation: dict[str, Any]) -> None:
-    """Add what all operations share: 400 instead of 422, 404 for a path with a parameter, and 500.
+def _complete(path: str, operation: dict[str, Any], rule: Rule) -> None:
+    """Add what all operations share: 400 instead of 422, 401 and 403 by the operation's rule, 404 for a path with a
+    parameter, and 500.
 
     Only statuses that the route describes are successes, so FastAPI's default 200 is removed.
     """
@@ -147,6 +168,9 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
         answers["400"] = failing("malformed")[400]
     if "{" in path:
         answers.setdefault("404", failing("not-found")[404])
+    for reason in _refusals(rule):
+        status = str(KINDS[reason].status)
+        _add_problem(answers.setdefault(status, {"description": "", "content": {}}), reason)
     answers.setdefault("500", failing("internal")[500])
     if answers.get("200") == {"description": "Successful Response"}:
         del answers["200"]
@@ -155,3 +179,10 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
             if kind == "text/event-stream":
                 content["schema"] = ref("Event")
     operation["responses"] = dict(sorted(answers.items()))
+
+
+def _refusals(rule: Rule) -> list[str]:
+    """Return the reasons for which a principal is refused an operation. A token that is not valid always is."""
+    denied = rule.about in (BROKER, SERVICE, INVENTORY, SUBMIT, REGISTER)
+    recorded = rule.is_act and not rule.reads
+    return ["unauthenticated", *([DENIED] if denied else []), *(["not-recorded"] if recorded else [])]

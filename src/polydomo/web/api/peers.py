@@ -25,23 +25,24 @@ def make_router(server: BrokerServer) -> APIRouter:
     @router.get("/broker", summary="Show the broker", tags=["broker"], responses=documented("Broker"))
     async def show_broker(request: Request) -> Response:
         """Show the broker's name, addresses and counters."""
-        return json_uncached(await run_task(server, "show_broker"))
+        return json_uncached(await run_task(server, request, "show_broker"))
 
     @router.get("/workers", summary="List workers", tags=["peers"], responses=documented("Workers"))
     async def list_workers(
+        request: Request,
         service: Annotated[str | None, Query(description="only those that offer it")] = None,
         limit: Limit = ROWS,
         skip: Skip = 0,
     ) -> Response:
         """List the registered workers of all dialects."""
-        found = await run_task(server, "show_workers", service or None)
+        found = await run_task(server, request, "show_workers", service or None)
         rows = [{name: row[name] for name in WORKER} for row in found]  # without norfab's names for the same
         return json_uncached(_page("workers", rows, limit, skip))
 
     @router.get("/clients", summary="List clients", tags=["peers"], responses=documented("Clients"))
-    async def list_clients(limit: Limit = ROWS, skip: Skip = 0) -> Response:
+    async def list_clients(request: Request, limit: Limit = ROWS, skip: Skip = 0) -> Response:
         """List clients that have submitted a job and are connected or may reconnect."""
-        return json_uncached(_page("clients", await run_task(server, "show_clients"), limit, skip))
+        return json_uncached(_page("clients", await run_task(server, request, "show_clients"), limit, skip))
 
     return router
 

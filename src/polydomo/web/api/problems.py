@@ -65,9 +65,15 @@ _KINDS: Final[dict[str, tuple[int, str, str]]] = {
     ),
     reasons.BAD_SERVICE: (400, "Invalid service name", "A service's name has 1 to 255 bytes."),
     reasons.BAD_TARGET: (400, "Invalid target", "No worker could ever match the job's target."),
+    reasons.DENIED: (403, "Denied", "The request's principal may not do this; `detail` says what."),
     reasons.TOO_MANY_HOPS: (508, "Too many hops", "The job was forwarded between services too often."),
     # Failed requests.
     "malformed": (400, "Malformed request", "The request is invalid; `detail` says why."),
+    "unauthenticated": (
+        401,
+        "Not authenticated",
+        "The request needs credentials, or its token is not valid; `detail` says why.",
+    ),
     "not-allowed": (403, "Not allowed", "The request is not allowed for this client or web page."),
     "not-found": (404, "Not found", "The path, or the object that it names, does not exist."),
     "method-not-allowed": (405, "Method not allowed", "`Allow` lists the methods of this path."),
@@ -101,6 +107,7 @@ _KINDS: Final[dict[str, tuple[int, str, str]]] = {
         "Too many connections",
         "The limit `http.connections` is reached; this connection was refused, or closed to make room for another.",
     ),
+    "not-recorded": (503, "Not recorded", "The act was not done, because the audit log cannot be written."),
     "not-ready": (503, "Not ready", "The broker does not accept jobs at the moment; `detail` says why."),
 }
 KINDS: Final = {reason: ProblemKind(*row) for reason, row in _KINDS.items()}

@@ -18,11 +18,11 @@ from polydomo.web.api.problems import MEDIA_TYPE, problem_of
 
 
 def job_response(result: JobResult, accept: str | None, headers: dict[str, str]) -> Response:
-    """Return 200 with the job's result, or the problem that it failed with."""
+    """Return 200 with the job's result; raise the problem that it failed with."""
     if result.failure is not None:
         failed = problem_of(result.failure)
         failed.headers |= headers
-        return failed.response()
+        raise failed
     body = result.body or b""
     if result.gathered:
         kind, data = _gathered_body(unpack(body), accept)

@@ -19,7 +19,7 @@ from polydomo.services.builtin import is_internal
 from polydomo.services.management import past_row, service_row
 from polydomo.services.slices import chunks
 from polydomo.web.api.bodies import OCTETS, read_body
-from polydomo.web.api.json_responses import json_cached, json_uncached, run_task
+from polydomo.web.api.json_responses import json_cached, json_uncached, run_task, view_of
 from polydomo.web.api.openapi import ROWS, Limit, cached, documented, failing, frames_body
 from polydomo.web.api.problems import problem
 from polydomo.web.api.schemas import POLICY
@@ -55,10 +55,11 @@ def make_router(server: BrokerServer) -> APIRouter:
         after: Annotated[str, Query(description="only names after this one: the `next` of a page")] = "",
     ) -> Response:
         """List services that have workers or jobs, or had some lately, by name. The broker's own are omitted."""
+        view = view_of(server, request)
         known = [service.name for service in broker.services.values() if not service.internal]
         found: list[tuple[str, bytes]] = []
         for names in chunks([*known, *broker.services.past.named]):
-            pairs = [(printable(name), name) for name in names]
+            pairs = [(printable(name), name) for name in names if view.service(name)]
             found = nsmallest(limit + 1, [*found, *(pair for pair in pairs if pair[0] > after)])
             await asyncio.sleep(0)
         rows = [_row(name) for _, name in found[:limit]]
@@ -95,14 +96,14 @@ def make_router(server: BrokerServer) -> APIRouter:
         return json_uncached({"name": service, "forgotten": count})
 
     @router.post("/{service:path}/pause", summary="Pause a service", responses=documented("Paused"))
-    async def pause(service: Name) -> Response:
+    async def pause(request: Request, service: Name) -> Response:
         """Let the service's jobs wait until it is resumed; running jobs continue."""
-        return json_uncached(await _run("pause_service", service))
+        return json_uncached(await _run(request, "pause_service", service))
 
     @router.post("/{service:path}/resume", summary="Resume a service", responses=documented("Paused"))
-    async def resume(service: Name) -> Response:
+    async def resume(request: Request, service: Name) -> Response:
         """Dispatch the service's jobs again."""
-        return json_uncached(await _run("resume_service", service))
+        return json_uncached(await _run(request, "resume_service", service))
 
     @router.get("/{service:service}", summary="Show a service", responses=cached("Service"))
     async def show_service(request: Request, service: Name) -> Response:
@@ -132,9 +133,9 @@ def make_router(server: BrokerServer) -> APIRouter:
             raise _no_service(name)
         return service
 
-    async def _run(task: str, name: str) -> Any:
+    async def _run(request: Request, task: str, name: str) -> Any:
         try:
-            return await run_task(server, task, name)
+            return await run_task(server, request, task, name)
         except ValueError as error:
             raise _no_service(name) from error
 

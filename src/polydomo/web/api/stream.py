@@ -105,7 +105,7 @@ def event_stream(server: BrokerServer, pending: PendingJob, connection: HttpConn
     """Return the events of a job that was just submitted."""
     ended = pending.ended
     if ended is not None and ended.failure is not None and not pending.accepted:
-        return problem_of(ended.failure).response()
+        raise problem_of(ended.failure)
     pending.listen()
     return EventStreamResponse(_submitted(server, pending), connection, pending)
 

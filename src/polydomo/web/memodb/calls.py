@@ -8,7 +8,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from polydomo.core.principals import CALL
 from polydomo.dialects.options import LONGEST
+from polydomo.web.api.json_responses import view_of
 from polydomo.web.api.openapi import no_content
 from polydomo.web.api.problems import problem
 from polydomo.web.api.request_options import client_of, headers_of, preferred_wait
@@ -50,7 +52,7 @@ def add_routes(
     rest_workers: RestWorkers,
 ) -> None:
     """Add the routes under `/call`."""
-    _add_lists(router, content)
+    _add_lists(router, server, content)
 
     @router.get(
         "/call/{func}/{args}",
@@ -130,14 +132,16 @@ def add_routes(
         return node_response(request, result, headers=UNCACHED)
 
 
-def _add_lists(router: APIRouter, content: ContentStore) -> None:
+def _add_lists(router: APIRouter, server: BrokerServer, content: ContentStore) -> None:
     @router.get(
         "/call", summary="List functions", responses=openapi.shows("Their paths.", ["/call/test.add"])
     )
     async def list_funcs(request: Request, after: openapi.After = "") -> Response:
         """List functions with known results. The header `Link` leads to the next page."""
         funcs, more = await content.funcs(after)
-        return listing(request, [f"/call/{path_segment(func)}" for func in funcs], funcs[-1] if more else "")
+        view = view_of(server, request)
+        paths = [f"/call/{path_segment(func)}" for func in funcs if view.service(func.encode(), CALL)]
+        return listing(request, paths, funcs[-1] if more else "")
 
     @router.get(
         "/call/{func}",
