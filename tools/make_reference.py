@@ -33,6 +33,7 @@ from polydomo.sdk import (
     manager,
     options,
     persistence,
+    profiles,
     pytest_plugin,
     service,
     subscription,
@@ -50,6 +51,7 @@ NOTICE = "<!-- Made by tools/make_reference.py from the code: change it there, t
 # Names in docstrings, and the sections of the reference about them.
 LINKS = {
     "polydomo.sdk.url": "[URLs](#urls)",
+    "polydomo.sdk.profiles": "[profiles](#profiles)",
     "polydomo.sdk.codecs": "[codecs](#bodies-and-codecs)",
     "polydomo.sdk.service": "[functions](#functions)",
     "polydomo.sdk.context": "[Context](#context)",
@@ -83,9 +85,10 @@ def cli_page() -> list[str]:
         "The `polydomo` command",
         flow(f"""
             Every command has `--help`. Commands that query a broker find it by `--url`, else by `POLYDOMO_URL`,
-            else at `{common.DEFAULT_URL}`; the forms of a URL are in [the SDK's reference](sdk.md#urls).
-            With `--json`, results and errors are JSON on stdout. `polydomo --install-completion` lets the
-            Tab key complete commands, flags and the names of services.
+            else by a [profile](../how-to/keys.md#keep-it-all-in-a-profile), else at `{common.DEFAULT_URL}`; the
+            forms of a URL are in [the SDK's reference](sdk.md#urls). With `--json`, results and errors are JSON on
+            stdout. `polydomo --install-completion` lets the Tab key complete commands, flags and the names of
+            services.
         """),
         "## Exit codes",
         _exit_codes(),
@@ -96,6 +99,8 @@ def cli_page() -> list[str]:
                 ["`POLYDOMO_URL`", "the default broker of clients, workers and commands"],
                 [f"`{url.SERVER_KEY_VARIABLE}`", "the broker's public key, if it requires CURVE"],
                 [f"`{url.KEY_VARIABLE}`", "the file with the own key pair; default: a new one per process"],
+                [f"`{url.JOIN_TOKEN_VARIABLE}`", "a join token, with which the broker accepts that key"],
+                [f"`{profiles.VARIABLE}`", "the profile with what is not set above"],
                 [f"`{config.FILE_VARIABLE}`", "the configuration file of `broker`, `config` and `doctor`"],
                 [
                     "`POLYDOMO_SECTION_KEY`",
@@ -268,8 +273,10 @@ MEANINGS = {
     "DEADLINE": "it had not ended at its deadline",
     "STORE": "it is durable and could not be stored, so it was not accepted",
     "DUPLICATE": "another job has the id that its client gave it",
+    "KEY_REUSED": "its idempotency key is that of a request with another body",
     "BAD_TARGET": "no worker can match its target",
     "DENIED": "no role of its client grants it ([roles](../how-to/roles.md))",
+    "QUOTA": "its principal may have no more at the moment ([quotas](../how-to/quotas.md))",
     "WORKER_GONE": "it was for one unnamed worker, which has disconnected",
 }
 
@@ -381,7 +388,9 @@ def sdk_page() -> list[str]:
         EXAMPLE,
         "## URLs",
         f"```text\n{inspect.cleandoc(url.__doc__ or '').partition(chr(10) * 2)[2].strip()}\n```",
-        f"Without a URL, `{url.VARIABLE}` is used, else `{url.DEFAULT_URL}`.",
+        f"Without a URL, `{url.VARIABLE}` is used, else that of the profile, else `{url.DEFAULT_URL}`.",
+        "### Profiles",
+        _paragraphs(inspect.cleandoc(profiles.__doc__ or "").partition("\n\n")[2]),
         *_class(polydomo.Client, after=_after_indented(client.__doc__)),
         "### Options of a call",
         "Over NFP, `call`, `stream`, `submit`, `request`, `broadcast` and `gather` take these:",

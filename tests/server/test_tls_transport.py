@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from polydomo.server.security_settings import TlsSection
 from polydomo.server.tls_contexts import server_context
@@ -347,6 +349,44 @@ def test_a_client_certificate_is_known_after_the_handshake(authority: Authority,
     pair.carry()
     subject = pair.server.tls.get_extra_info("peercert")["subject"]
     assert (("commonName", "worker-1"),) in subject
+
+
+@given(data=st.binary(min_size=1, max_size=600), chunk=st.integers(1, 200))
+def test_no_bytes_pass_the_handshake_or_raise(section: TlsSection, data: bytes, chunk: int) -> None:
+    server = Side(server_context(section))
+    server.tls.connection_made(server.raw)
+    for start in range(0, len(data), chunk):
+        server.tls.data_received(data[start : start + chunk])
+    server.tls.connection_lost(None)
+    assert not server.inner.events
+    assert len(server.watch.ended) == 1
+    assert server.watch.ended[0]
+
+
+@given(position=st.integers(0, 10_000), flip=st.integers(1, 255), flight=st.integers(0, 2))
+def test_a_changed_byte_ends_the_connection_and_delivers_nothing(
+    authority: Authority, section: TlsSection, position: int, flip: int, flight: int
+) -> None:
+    """In the client's hello, in its last message of the handshake, or in its data."""
+    server = Side(server_context(section))
+    client = Side(authority.client_context(), "127.0.0.1")
+    client.tls.connection_made(client.raw)
+    server.tls.connection_made(server.raw)
+    for number in range(3):
+        if number == 2 and client.inner.events:
+            client.tls.write(b"data")
+        data = bytearray(client.raw.take())
+        if number == flight and data:
+            # The version of the outer record, which TLS 1.3 ignores (RFC 8446 §5.1), is left alone.
+            place = position % len(data)
+            data[5 if place in (1, 2) else place] ^= flip
+        server.tls.data_received(bytes(data))
+        if client.raw.closed or server.raw.closed:
+            break
+        client.tls.data_received(server.raw.take())
+    server.tls.connection_lost(None)
+    assert not server.inner.received
+    assert server.inner.events == (["made", "lost"] if flight == 2 else [])
 
 
 class Chatty:

@@ -13,8 +13,14 @@ from polydomo.server.config import Flag
 # The options that set settings. `--set KEY=VALUE` sets any other.
 PLACES = {
     "--zmq": SettingOption("broker.zmq", "ENDPOINT", "Listen here: tcp://HOST:PORT, ipc://PATH; repeatable."),
-    "--nng": SettingOption("broker.nng", "ENDPOINT", "Listen here for NNG peers (MemoDB); repeatable."),
-    "--http": SettingOption("broker.http", "HOST:PORT", "Serve the REST API here; repeatable."),
+    "--nng": SettingOption(
+        "broker.nng",
+        "ENDPOINT",
+        "Listen here for NNG peers (MemoDB), with TLS on tls+tcp://HOST:PORT; repeatable.",
+    ),
+    "--http": SettingOption(
+        "broker.http", "HOST:PORT", "Serve the REST API here, with TLS on https://HOST:PORT; repeatable."
+    ),
     "--events": SettingOption(
         "broker.events", "ENDPOINT", "Publish workers' events here, for ZeroMQ SUB sockets."
     ),

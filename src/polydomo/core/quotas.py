@@ -69,7 +69,9 @@ class Quotas(Timer):
             return
         tokens = FOREVER
         if quota.rate != FOREVER:
-            tokens = principal.tokens = self._refill(principal, quota) - 1.0
+            if principal.tokens < 1.0:  # a question to the broker itself, for which `refusal` was not asked
+                self._refill(principal, quota)
+            tokens = principal.tokens = max(principal.tokens - 1.0, 0.0)
         if (
             principal.jobs * 4 > quota.jobs * 3
             or principal.memory * 4 > quota.memory * 3

@@ -29,7 +29,6 @@ from polydomo.core.names import parse_name
 from polydomo.core.services import RESERVED
 from polydomo.errors import (
     ConfigError,
-    Denied,
     JobFailed,
     PolydomoError,
     Refused,
@@ -318,11 +317,8 @@ class Client:
         return recovered
 
     async def offered(self, service: str) -> bool:
-        """Return whether the service has a worker now (RFC 8/MMI), and this client may call it."""
-        try:
-            return await self.request(PRESENCE, [service_name(service)]) == [b"200"]
-        except Denied:
-            return False
+        """Return whether the service has a worker now (RFC 8/MMI). Raises Denied if this client may not call it."""
+        return await self.request(PRESENCE, [service_name(service)]) == [b"200"]
 
     async def services(self) -> list[dict[str, Any]]:
         """Return all services with their workers and their waiting and running jobs."""

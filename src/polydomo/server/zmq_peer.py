@@ -54,7 +54,7 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
         elif self.server.settings.zmq.duplicate_identity == "refuse":
             raise ProtocolError(NAME_TAKEN, hint="see zmq.duplicate_identity")
         else:
-            holder.presence.ask(self.server.clock.read(), self._patience())
+            holder.presence.ask(holder, self.server.clock.read(), self._patience())
             peer.connection.defer()
             peer.suspend_reading()
             self.server.loop.call_later(STEP, self._decide, peer, identity)
@@ -74,7 +74,7 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
             elif not same_owner(holder, peer):
                 raise ProtocolError(NAME_TAKEN, hint="it belongs to another key or principal")
             else:
-                state = holder.presence.state(self.server.clock.read(), self._patience())
+                state = holder.presence.state(holder, self.server.clock.read(), self._patience())
                 if state == UNKNOWN:
                     self.server.loop.call_later(STEP, self._decide, peer, identity)
                     return
@@ -177,7 +177,7 @@ class ZmqPeer(PeerBase, Transport):
         self.zmq = zmq
         self.link: PeerConnection
         self.connection: Connection
-        self.presence = Presence(self)
+        self.presence = Presence()
         self._silence = SilenceCheck()
 
     # asyncio's side
@@ -223,7 +223,7 @@ class ZmqPeer(PeerBase, Transport):
         """Do nothing: the connection is open."""
 
     def is_alive(self) -> bool:
-        return self.presence.is_alive(self.server.clock.read(), self.server.settings.zmq.probe)
+        return self.presence.is_alive(self, self.server.clock.read(), self.server.settings.zmq.probe)
 
     # The server's side
 

@@ -23,7 +23,7 @@ from polydomo.web.memodb.cid import Cid
 from polydomo.web.memodb.content_store import ContentStore, FunctionCall
 from polydomo.web.memodb.evaluations import DIALECT, cids_of
 from polydomo.web.memodb.values import Value, argument_values, run_aside
-from polydomo.web.polling import OfferRefused, Poll, PollingWorker
+from polydomo.web.polling import OfferDenied, OfferRefused, Poll, PollingWorker
 from polydomo.wire.frames import frame
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class RestWorkers:
         name = PREFIX + host[:100] + b"-" + digest.encode()
         try:
             return self.workers.get(name, [func.encode() for func in funcs], principal, DIALECT, site)
+        except OfferDenied as error:
+            raise problem(reasons.DENIED, str(error)) from None
         except OfferRefused as error:
             raise problem("invalid-worker-info", str(error)) from None
 
