@@ -11,6 +11,7 @@ from polydomo.errors import ConfigError
 from polydomo.server import exposure
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
+from polydomo.services.builtin import Task
 
 ANYWHERE = "tcp://*:*"
 
@@ -104,7 +105,9 @@ async def test_an_insecure_broker_starts_and_says_so(caplog: pytest.LogCaptureFi
         caplog.clear()
         server = BrokerServer(settings(broker))
         await server.start()
-        shown: Any = server.management.tasks["show_broker"]()
+        shown: Any = server.management.tasks.perform(
+            Task("show_broker"), server.broker.principals.get("operator")
+        )
         assert shown.get("insecure") == exposed
         assert ("anybody who reaches this machine can use the broker" in caplog.text) is bool(exposed)
         server.stop(drain=False)
