@@ -3,24 +3,40 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+LOCK   := requirements.lock
+
+# With LOCKED=1, as in CI, .venv gets the versions of requirements.lock, checked by their hashes, and nothing else.
+LOCKED ?=
 
 # Processes share compiled modules, also where the caller's environment forbids writing them: tests start hundreds of
 # processes, and each would compile all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test lint-and-test test-plain lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-wmp bench-spark wheel test-wheel coverage release-check soak fuzz-api survival abuse clean
+.PHONY: help setup demo test lint-and-test test-plain lint unit docs bench bench-nfp bench-memo bench-http bench-ledger bench-curve bench-roles bench-wmp bench-spark wheel test-wheel coverage release-check lock sbom audit-dependencies soak fuzz-api survival abuse clean
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP)  ## create .venv with all that the other targets use
 
-$(STAMP): pyproject.toml setup.py
+$(STAMP): pyproject.toml setup.py $(if $(LOCKED),$(LOCK))
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (once) ..."
+ifeq ($(LOCKED),)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e ".[test,lint,build]"
-	@touch $(STAMP)
+else
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r $(LOCK)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
+endif
+	@touch $@
+
+# The tools of `supply`, which most work does not need.
+$(VENV)/.supply: $(STAMP)
+ifeq ($(LOCKED),)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e ".[supply]"
+endif
+	@touch $@
 
 demo: setup      ## watch a tour of the features; FAST=1 ends by itself
 	@$(BIN)/python -m polydomo demo $(if $(FAST),--fast,)
@@ -70,8 +86,18 @@ WHEEL ?= wheel # empty: test the wheel that is in dist/
 test-wheel: $(WHEEL) ## run the suite against the compiled wheel in an environment of its own
 	$(BIN)/python tools/test_wheel.py -n 4 -q $(TESTS)
 
-release-check: setup ## build sdist and wheel, install each into an empty environment, start a broker and a worker, call
+release-check: setup $(VENV)/.supply ## build sdist and wheel, install each into an empty environment, start a broker and a worker, call
 	$(BIN)/python tools/release_check.py
+
+lock: $(VENV)/.supply ## update requirements.lock after a change of pyproject.toml; UPGRADE=1 takes the newest versions
+	$(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --all-extras --generate-hashes \
+	    $(if $(UPGRADE),--upgrade,) --custom-compile-command "make lock" --output-file $(LOCK) pyproject.toml
+
+sbom: wheel $(VENV)/.supply ## the wheel's software bill of materials (CycloneDX), into dist/
+	$(BIN)/python tools/sbom.py
+
+audit-dependencies: $(VENV)/.supply ## look for known vulnerabilities of the versions in requirements.lock
+	$(BIN)/python tools/audit_dependencies.py
 
 bench: wheel     ## our broker, plain and compiled, beside a bare pyzmq loop, in one run
 	$(BIN)/python bench/run.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
@@ -87,6 +113,12 @@ bench-http: wheel ## submit-and-wait over HTTP beside a bare FastAPI echo
 
 bench-ledger: wheel ## the ledger's cost in the broker
 	$(BIN)/python bench/ledger.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
+
+bench-curve: wheel ## our broker with CURVE beside a pyzmq loop with CURVE
+	$(BIN)/python bench/curve.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
+
+bench-roles: wheel ## the cost of roles in the broker
+	$(BIN)/python bench/roles.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)
 
 bench-wmp: wheel ## WMP, devices and joined brokers beside MDP through the same broker
 	$(BIN)/python bench/wmp.py --candidate plain=$(BIN)/python --candidate compiled=$$($(BIN)/python tools/wheel_env.py) $(BENCH)

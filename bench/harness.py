@@ -114,7 +114,7 @@ def find_generator(kind: str = "auto") -> Generator:
     python = Generator("pyload", (sys.executable, str(HERE / "pyload.py")))
     if kind == "python":
         return python
-    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    compiler = find_compiler()
     if compiler and sys.platform == "linux":
         return Generator("mdpraw", (str(_build(compiler, HERE / "mdpraw.c")),))
     if kind == "c":
@@ -122,17 +122,30 @@ def find_generator(kind: str = "auto") -> Generator:
     return python
 
 
-def _build(compiler: str, source: Path) -> Path:
+def find_compiler() -> str | None:
+    return next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+
+
+def build_library(source: Path) -> Path:
+    """Return the shared object of a generator that loads a C library of its own, built on first use."""
+    compiler = find_compiler()
+    if compiler is None:
+        raise BenchError(f"the load of {source.name} needs a C compiler (cc, gcc or clang)")
+    return _build(compiler, source, ".so", "-Wall", "-shared", "-fPIC", "-ldl")
+
+
+def _build(compiler: str, source: Path, suffix: str = "", *options: str) -> Path:
     # The name contains the source's hash, so that only a changed source is built again.
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
-    binary = cache_folder() / f"mdpraw-{digest}"
-    if not binary.exists():
-        unfinished = binary.with_name(f"{binary.name}.{os.getpid()}")
-        done = subprocess.run([compiler, "-O2", "-o", unfinished, source], capture_output=True, text=True)
+    built = cache_folder() / f"{source.stem}-{digest}{suffix}"
+    if not built.exists():
+        unfinished = built.with_name(f"{built.name}.{os.getpid()}")
+        command = [compiler, "-O2", "-o", unfinished, source, *options]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise BenchError(f"mdpraw.c does not compile:\n{done.stderr}")
-        unfinished.replace(binary)  # atomic: two runs at once may both build it
-    return binary
+            raise BenchError(f"{source.name} does not compile:\n{done.stderr}")
+        unfinished.replace(built)  # atomic: two runs at once may both build it
+    return built
 
 
 def cache_folder() -> Path:

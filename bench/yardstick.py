@@ -5,12 +5,15 @@ workers. It has none of the guarantees of a broker: no heartbeats sent, no expir
 retry. So it is an upper bound for the machine and pyzmq in this form, and the divisor of ratios.
 
     python bench/yardstick.py tcp://127.0.0.1:5555
+
+With a second argument, the file of a key pair, libzmq requires CURVE and accepts every key of a client.
 """
 
 import sys
 from collections import deque
 
 import zmq
+import zmq.auth
 
 CLIENT, WORKER = b"MDPC02", b"MDPW02"
 READY, REQUEST, PARTIAL, FINAL, HEARTBEAT, DISCONNECT = (bytes([n]) for n in range(1, 7))
@@ -28,8 +31,11 @@ class Service:
         self.idle: deque[bytes] = deque()  # workers, least recently used first
 
 
-def serve(endpoint: str) -> None:
+def serve(endpoint: str, key_file: str = "") -> None:
     router: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+    if key_file:
+        router.curve_publickey, router.curve_secretkey = zmq.auth.load_certificate(key_file)
+        router.curve_server = True
     # A ROUTER drops messages above its high-water marks, 1,000 by default: the load would lose requests.
     router.sndhwm = router.rcvhwm = 0
     router.bind(endpoint)
@@ -84,9 +90,9 @@ def serve(endpoint: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: yardstick.py tcp://HOST:PORT")
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: yardstick.py tcp://HOST:PORT [KEY-FILE]")
     try:
-        serve(sys.argv[1])
+        serve(*sys.argv[1:])
     except KeyboardInterrupt:
         pass  # Ctrl-C is the normal way to stop

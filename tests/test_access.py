@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from polydomo.core.principals import ANONYMOUS, CALL, CANCEL, OBSERVE, OPERATE, READ, SERVE, VERBS
-from polydomo.server.acts import RecordedActs
 from polydomo.server.events import Subscriber
+from polydomo.server.identification import Identification
 from polydomo.services import access
 from polydomo.services.access import ROUTES, TASKS, Rule
 from polydomo.services.authorizer import Authorizer
@@ -500,7 +500,7 @@ async def test_events_are_told_to_those_who_may_observe(tmp_path: Path) -> None:
         events = made.server.events
         heard: dict[str, list[bytes]] = {}
         for principal in GRANTS:
-            subscriber = Subscriber(events, "")
+            subscriber = Subscriber(events, "", Identification())
             subscriber.principal = principal
             subscriber.subscriptions.change(b"", True)
             subscriber.send = heard.setdefault(principal, []).append  # type: ignore[method-assign]
@@ -517,8 +517,7 @@ async def test_events_are_told_to_those_who_may_observe(tmp_path: Path) -> None:
 async def test_acts_over_http_are_recorded_before_they_are_done(tmp_path: Path, recorded: bool) -> None:
     async with site(tmp_path) as made:
         broker = made.server.broker
-        acts = Acts()
-        broker.acts = RecordedActs(acts, made.server.advance)
+        acts = broker.acts = Acts()
         for principal, method, path, record in (
             ("operate-all", "POST", f"/v1/services/{IDLE}/pause", ("operate", IDLE)),
             ("cancel-hidden", "DELETE", f"/v1/jobs/{WAITING}", ("cancel", f"job {WAITING} of {OWNER}")),

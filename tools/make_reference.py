@@ -273,8 +273,10 @@ MEANINGS = {
     "DEADLINE": "it had not ended at its deadline",
     "STORE": "it is durable and could not be stored, so it was not accepted",
     "DUPLICATE": "another job has the id that its client gave it",
+    "KEY_REUSED": "its idempotency key is that of a request with another body",
     "BAD_TARGET": "no worker can match its target",
     "DENIED": "no role of its client grants it ([roles](../how-to/roles.md))",
+    "QUOTA": "its principal may have no more at the moment ([quotas](../how-to/quotas.md))",
     "WORKER_GONE": "it was for one unnamed worker, which has disconnected",
 }
 

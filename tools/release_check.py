@@ -1,8 +1,10 @@
 """Check that what would be released can be installed and works.
 
 Builds the source distribution and the wheel, installs each into an empty virtual environment with its dependencies
-from the package index, and there starts a broker and a worker and makes a call, with the installed command. Takes a
-few minutes and needs the network.
+from the package index, and there starts a broker and a worker and makes a call, with the installed command. Writes the
+SBOM of each installation next to the distribution. Takes a few minutes and needs the network.
+
+The dependencies are the newest that the index has, which is what users get, not those of requirements.lock.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ import sys
 import tarfile
 import tempfile
 import time
-import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import sbom
 from build_wheel import ROOT, build, build_sdist, compiler
+from clean_env import install, version_of
 from wheel_env import kind
 
 DEADLINE = 30.0
@@ -50,13 +53,9 @@ def main() -> int:
             if found != form:
                 sys.exit(f"{package.name} is {found}, expected {form}")
             smoke_test(programs, Path(folder), version_of(package))
-        print(f"{package.name} works ({form})", flush=True)
+            bill = sbom.write(programs / "python", package)
+        print(f"{package.name} works ({form}); its parts are in {bill.name}", flush=True)
     return 0
-
-
-def version_of(package: Path) -> str:
-    """Return the version in a distribution's file name."""
-    return package.name.removesuffix(".tar.gz").split("-")[1]
 
 
 def check_contents(package: Path) -> None:
@@ -71,16 +70,6 @@ def check_contents(package: Path) -> None:
     surplus = [name for name in names if "__pycache__" in name or "/tests/" in f"/{name}"]
     if missing or surplus:
         sys.exit(f"{package.name}: missing {missing}, not expected {surplus}")
-
-
-def install(package: Path, environment: Path) -> Path:
-    """Install a distribution and its dependencies into a new environment; return the folder of its programs."""
-    venv.create(environment, symlinks=True)
-    programs = environment / "bin"
-    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", "--quiet", str(package)], check=True)
-    subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
-    return programs
 
 
 def smoke_test(programs: Path, folder: Path, version: str) -> None:

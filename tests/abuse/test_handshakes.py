@@ -27,7 +27,7 @@ connections = {connections}
 def server(full: bool) -> Iterator[BrokerProcess]:
     toml = TOML.format(unauthenticated=2000 if full else 100, connections=10_000 if full else 40)
     with BrokerProcess(
-        "--events", "tcp://127.0.0.1:*", toml=toml, zmq="tcp://0.0.0.0:*", nng=True
+        "--insecure", "--events", "tcp://127.0.0.1:*", toml=toml, zmq="tcp://0.0.0.0:*", nng=True
     ) as process:
         process.endpoint = process.endpoint.replace("0.0.0.0", "127.0.0.1").replace("*", "127.0.0.1")
         yield process

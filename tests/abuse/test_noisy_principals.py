@@ -33,6 +33,7 @@ rate = {rate}
 
 [limits]
 client_jobs = 100000
+handshake = "60s"
 """
 
 JOBS = 200

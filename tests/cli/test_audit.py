@@ -56,7 +56,9 @@ def test_records_are_listed_with_who_did_what_where(data: Path) -> None:
     assert [word in lines[2] for word in ("ann", "operate", "pause_service", "resize", "10.0.0.1:5")] == [
         True
     ] * 5
-    assert "7 times" in lines[5]
+    assert lines[0].split()[-3:] == ["from", "reason", "times"]
+    assert lines[5].split()[-1] == "7"
+    assert "times" not in audit(data, "ls", "--kind", "act").stdout
     assert "\x1b" not in done.stdout
     (row,) = json.loads(audit(data, "ls", "-n", "1", "--json").stdout)
     assert (row["principal"], row["count"], row["at"]) == ("anonymous", 7, "2026-01-01T16:00:00.000000Z")

@@ -22,8 +22,9 @@ def lines(broker: BrokerProcess) -> list[dict[str, Any]]:
 
 def test_the_first_lines_tell_version_loop_build_and_every_listener() -> None:
     with BrokerProcess("--zmq", "tcp://127.0.0.1:*", "--name", "hill") as broker:
-        wait_for(lambda: len(lines(broker)) == 4)
-        first, keeping, *listeners = lines(broker)
+        wait_for(lambda: len(lines(broker)) == 5)
+        audit, first, keeping, *listeners = lines(broker)
+        assert audit["audit"] == f"{broker.data}/audit"
         assert first["event"].startswith("polydomo ")
         assert (first["name"], first["pid"]) == ("hill", broker.pid)
         assert first["loop"] in ("uvloop", "asyncio")
@@ -54,15 +55,33 @@ def test_every_flag_reaches_its_setting(monkeypatch: pytest.MonkeyPatch) -> None
         "--log-level": "debug",
         "--log-format": "json",
     }
-    assert values.keys() == OPTIONS.keys()
-    words = [word for pair in values.items() for word in pair]
+    assert values.keys() | {"--insecure"} == OPTIONS.keys()
+    words = ["--insecure", *(word for pair in values.items() for word in pair)]
     assert here("broker", *words, "--set", "limits.hops=5", "--config", "f").exit_code == 0
     assert given.pop() == "f"
     settings = config.gather(flags=given, environ={}).checked()
     for flag, (key, *_) in OPTIONS.items():
         row = next(row for row in config.rows(config.gather(flags=given, environ={})) if row.key == key)
-        assert (row.value, row.source) == (values[flag], flag)
+        assert (row.value, row.source) == (values.get(flag, "true"), flag)
     assert settings.limits.hops == 5
+
+
+@pytest.mark.parametrize("command", [["broker", "--data", ""], ["device", "wmp://127.0.0.1:1"]])
+def test_a_listener_that_anybody_could_use_is_refused(command: list[str]) -> None:
+    done = run(*command, "--zmq", "tcp://*:*")
+    assert done.returncode == 2
+    assert "error: anybody who reaches this machine could use zmq tcp://*:*" in done.stderr
+    assert "--insecure" in done.stderr
+
+
+def test_an_insecure_broker_says_so_to_its_operators() -> None:
+    with BrokerProcess("--insecure", zmq="tcp://*:*") as broker:
+        url = broker.endpoint.replace("tcp://*", "mdp://127.0.0.1")
+        assert any("anybody who reaches this machine can use" in line["event"] for line in lines(broker))
+        assert "anybody may use zmq tcp://*:*" in here("status", "--url", url).stdout
+        told = here("doctor", "--url", url)
+        assert "! security" in told.stdout
+        assert "zmq tcp://*:*" in told.stdout
 
 
 def test_mistakes_in_flags_are_told_all_at_once() -> None:

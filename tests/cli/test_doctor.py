@@ -11,7 +11,9 @@ import pytest
 
 from polydomo import __version__
 from polydomo.cli import doctor, install_info
+from polydomo.server.settings import Settings
 from tests.cli.support import here
+from tests.support import tls
 
 
 @pytest.fixture(autouse=True)
@@ -121,3 +123,19 @@ def test_without_uvloop_the_loop_is_asyncios(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install_info, "library_version", lambda name: "" if name == "cbor2" else "1")
     assert [check.found for check in doctor.check_libraries()] == ["cbor2 is missing"]
+
+
+def test_listeners_that_would_be_open_and_certificates_that_cannot_be_used(tmp_path: Path) -> None:
+    settings = Settings()
+    assert doctor.check_listeners(settings) == []
+    settings.broker.nng = ["tls+tcp://*:1"]
+    settings.tls.certificate = str(tmp_path / "missing.pem")
+    certificate, listeners = doctor.check_listeners(settings)
+    assert certificate.status == listeners.status == doctor.WRONG
+    assert "missing.pem" in certificate.found
+    assert "anybody could use nng tls+tcp://*:1" in listeners.found
+    files = tls.Authority(tmp_path).issue("127.0.0.1")
+    settings.tls.certificate, settings.tls.key = files
+    settings.broker.insecure = True
+    certificate, listeners = doctor.check_listeners(settings)
+    assert (certificate.status, listeners.status) == (doctor.OK, doctor.WARNING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polydomo.core.failure import DENIED
 from polydomo.core.principals import CALL, READ, REMEMBERED, SERVE, Authority
-from polydomo.core.targets import NAMES, Target
+from polydomo.core.targets import ALL, NAMES, Target
 from polydomo.core.tracked_job import Options
 from tests.support.core import Bench, check_empty, internal
 
@@ -88,6 +88,15 @@ def test_a_job_for_named_workers_needs_the_grant_for_each_of_them() -> None:
     assert ann.ask(b"a", options=named(b"w1", b"w3")) is None
     assert ann.ask(b"a") is None  # any worker would do, w3 too
     assert [refused[3] for refused in grants.refused] == [b"w3", b""]
+
+
+def test_a_job_for_all_services_goes_to_those_that_are_granted() -> None:
+    bench, grants = bench_with(CALLS_A, SERVES_A, ("bob", SERVE, b"b"))
+    ann = bench.client(principal="ann")
+    granted, other = bench.worker(b"a", principal="bob"), bench.worker(b"b", principal="bob")
+    ann.ask(b"all", options=Options(uid="u", target=Target(ALL, everywhere=True)))
+    assert [len(worker.given) for worker in (granted, other)] == [1, 0]
+    assert grants.refused == []
 
 
 def test_a_worker_may_offer_only_what_is_granted_to_it() -> None:

@@ -11,7 +11,7 @@ from polydomo.core.principals import Authority, Quota
 from polydomo.core.quotas import PAUSE
 from polydomo.core.tracked_job import Options
 from tests.core.features.test_durability import FakeKeeper
-from tests.support.core import Bench, FakeWorker, check_empty
+from tests.support.core import Bench, FakeWorker, check_empty, internal
 from tests.support.invariants import check
 
 
@@ -95,9 +95,11 @@ def test_held_clients_go_on_in_the_order_in_which_they_were_held() -> None:
     worker.answer()
     worker.answer()
     check(bench.broker)
-    assert [client.core.held for client in crowd] == [False] * 5 + [True] * 3
+    assert [client.core.held for client in crowd] == [False] * 4 + [True] * 4
     # Those that went on have nothing to send. Their room is left to the others.
-    bench.at(2 * PAUSE)
+    bench.at(PAUSE)
+    assert [client.core.held for client in crowd] == [False] * 5 + [True] * 3
+    bench.at(4 * PAUSE)
     check(bench.broker)
     assert not any(client.core.held for client in crowd)
     assert not bench.broker.quotas.held
@@ -329,3 +331,20 @@ def test_a_client_of_the_broker_itself_is_answered_although_the_quota_is_reached
     client.ask(b"a")
     assert client.ask(b"a") is None
     assert client.ask(b"mmi.service") is not None
+
+
+def test_questions_to_the_broker_leave_no_debt() -> None:
+    bench = bench_with(small=Quota(rate=10.0))
+    client = bench.client(principal="small")
+    own = internal(bench.broker)
+    own.register(b"mmi.service")
+    for _ in range(5):
+        client.ask(b"mmi.service")
+    assert client.flow == []
+    for _ in range(1000):
+        assert client.ask(b"mmi.service") is not None
+    while own.holds:
+        own.answer()
+    bench.at(1.0)
+    assert client.ask(b"a") is not None
+    check(bench.broker)

@@ -132,22 +132,6 @@ def test_an_attempt_of_before_a_restart_is_its_holder_s_alone(
     assert not bench.broker.orphans()
 
 
-def test_a_million_guesses_of_an_attempt_s_token_are_none_accepted(bench: Bench, full: bool) -> None:
-    """By a worker of the same service and principal; the holder's answer is accepted after them."""
-    holder, stranger = bench.worker(b"s"), bench.worker(b"s")
-    client = bench.client()
-    client.ask(b"s")
-    ((token, _),) = holder.given
-    broker, core = bench.broker, stranger.core
-    near = int(token, 16)
-    count = 1_000_000 if full else 10_000
-    guesses = (b"%08x" % (near + step & 0xFFFFFFFF) for step in range(-count // 2, count // 2))
-    assert {broker.final(core, guess, b"forged") for guess in guesses} == {STRAY}
-    assert client.finals() == []
-    assert holder.answer(b"right") == ANSWERED
-    assert client.finals() == [b"right"]
-
-
 def restored(bench: Bench, holder: bytes, principal: str) -> TrackedJob:
     """A job that was running when the broker stopped."""
     events = bench.broker.store_events

@@ -9,7 +9,8 @@ import pytest
 
 from polydomo.errors import ConfigError
 from polydomo.sdk.curve_keys import CurveKeys
-from polydomo.sdk.url import parse
+from polydomo.sdk.tls import TlsFiles
+from polydomo.sdk.url import TLS_VARIABLES, parse
 from polydomo.security.key_files import create_key_pair, read_key_pair
 from polydomo.security.token_text import JOIN, new_token
 from polydomo.wire.curve.keys import decode_key, encode_key
@@ -138,6 +139,51 @@ def test_a_key_file_that_others_can_read_is_reported(
     key_file.chmod(0o640)
     parse(f"mdp://a?server_key={PUBLIC}&key={quote(str(key_file))}")
     assert "can be read by its group: chmod 600" in caplog.text
+
+
+# TLS
+
+
+@pytest.fixture
+def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in TLS_VARIABLES.values():
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_memo_with_tls_uses_the_systems_authorities(no_files: None) -> None:
+    (address,) = parse("memo+tls://broker.example").addresses
+    assert str(address) == "tls+tcp://broker.example:12703"
+    assert address.tls == TlsFiles()
+    assert parse("memo://broker.example").addresses[0].tls is None
+
+
+def test_files_for_tls_are_in_the_query_or_the_environment(
+    no_files: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "?ca=my%20ca.pem&certificate=me.pem&certificate_key=me.key"
+    for address in parse(f"memo+tls://a:1,b:2{query}").addresses:
+        assert address.tls == TlsFiles("my ca.pem", "me.pem", "me.key")
+    monkeypatch.setenv("POLYDOMO_CA", "ca.pem")
+    monkeypatch.setenv("POLYDOMO_CERTIFICATE", "both.pem")
+    assert parse("memo+tls://a:1").addresses[0].tls == TlsFiles("ca.pem", "both.pem")
+    assert parse("memo+tls://a:1?ca=other.pem").addresses[0].tls == TlsFiles("other.pem", "both.pem")
+    assert parse("memo://a:1").addresses[0].tls is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mdp+tls://a:1", "no transport 'tls'"),
+        ("memo://a:1?ca=ca.pem", "without TLS has no certificates"),
+        ("memo+tls://a:1?key=me.key", "has no CURVE keys"),
+        ("memo+tls://a:1?certificate_key=me.key", "of no use without the certificate"),
+        ("memo+tls://a:1?authority=x", "no parameter 'authority'"),
+    ],
+)
+def test_mistakes_about_tls_are_explained(no_files: None, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse(text)
+    assert caught.value.advice
 
 
 def test_with_a_join_token_a_missing_key_file_is_made_once(

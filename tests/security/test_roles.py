@@ -121,6 +121,11 @@ def test_a_denial_is_reported_once_for_each_refusal(authority: RoleAuthority, de
         (Denial("worker-1", CALL, "mail", "r1"), '[roles.resizer] call = ["mail@r1"]'),
         (Denial("worker-1", READ, "resize"), '[roles.resizer] read = ["resize"]'),
         (Denial("ann", CALL, "sum"), '[roles.ROLE] call = ["sum"] and [principals] ann = ["ROLE"]'),
+        (
+            Denial("shop-1", CALL, "sum"),
+            '[roles.ROLE] call = ["sum"] and [principals] shop-1 = ["worker", "ROLE"]',
+        ),
+        (Denial("shop-2", CALL, "sum"), '[roles.ROLE] call = ["sum"] and [principals] shop-2 = ["ROLE"]'),
         (Denial("ann", OPERATE, "*"), '[principals] ann = ["operator"]'),
         (Denial("ann", ADMINISTER, "*"), '[principals] ann = ["admin"]'),
         (Denial("ann", CALL, "*"), ""),  # the name of a service that somebody made up
@@ -132,6 +137,13 @@ def test_a_denial_is_reported_once_for_each_refusal(authority: RoleAuthority, de
 )
 def test_the_advice_grants_what_was_denied_and_little_else(denial: Denial, advice: str) -> None:
     assert Roles(ROLES, PRINCIPALS).advice(denial) == advice
+
+
+def test_the_advice_prefers_the_most_precise_role_and_then_the_smallest() -> None:
+    texts = {"all": ["*"], "wide": ["re*"], "two": ["resize", "x"], "one": ["resize"]}
+    roles = Roles({role: [Grant.parse(CALL, text) for text in given] for role, given in texts.items()}, {})
+    for service, role in [("resize", "one"), ("rename", "wide"), ("x", "two"), ("sum", "all")]:
+        assert roles.advice(Denial("ann", CALL, service)) == f'[principals] ann = ["{role}"]'
 
 
 def test_without_roles_everything_is_allowed() -> None:

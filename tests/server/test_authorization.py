@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,7 +10,7 @@ from polydomo import Client, Worker
 from polydomo.core.principals import ANONYMOUS, SERVE
 from polydomo.security.roles import Denial
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import BrokerSection, QuotaSection, RoleSection, Settings
+from polydomo.server.settings import BrokerSection, QuotaSection, RoleSection, SecuritySection, Settings
 from tests.support.zmq_ends import patient
 
 ROLES = {"resizer": RoleSection(serve=["resize"]), "shop": RoleSection(call=["resize"])}
@@ -32,10 +31,8 @@ async def server() -> AsyncIterator[BrokerServer]:
     await server.wait()
 
 
-def reload(server: BrokerServer, principals: dict[str, list[str]], **sections: object) -> None:
-    settings = settings_with(principals, **sections)
-    settings.broker = copy.copy(server.settings.broker)
-    server.reload(settings)
+def reload(server: BrokerServer, principals: dict[str, list[str]]) -> None:
+    server.reload(settings_with(principals))
 
 
 def resizer(server: BrokerServer, scheme: str) -> Worker:
@@ -64,6 +61,14 @@ def test_what_a_principal_may_do_follows_the_settings() -> None:
     server.authorization.configure(settings_with({}))
     assert server.authorization.show() == "off"
     assert principals.authority is None
+
+
+async def test_a_setting_that_needs_a_restart_does_not_switch_roles_off_before() -> None:
+    curve = SecuritySection(curve="on", keys="keys")
+    server = BrokerServer(settings_with({}, security=curve))
+    server.reload(settings_with({}))
+    assert server.settings.security.curve == "on"
+    assert server.authorization.show() == "on"
 
 
 def test_quotas_need_no_roles() -> None:
@@ -103,3 +108,15 @@ async def test_a_flood_of_denials_fills_neither_log_nor_time(
     assert len(lines) == asked == 100
     server.peer_log.end_period()
     assert "suppressed 900 repeated messages" in caplog.records[-1].getMessage()
+
+
+async def test_a_broker_whose_principals_have_no_roles_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "polydomo")
+    security = SecuritySection(roles="on")
+    server = BrokerServer(settings_with({}, security=security))
+    await server.start()
+    server.stop(drain=False)
+    await server.wait()
+    assert "roles are on" in caplog.text
+    assert "no principal has a role, so every call and worker is refused" in caplog.text
+    assert 'security.roles = "off"' in caplog.text

@@ -123,6 +123,7 @@ def test_every_setting_has_a_variable_and_a_flag() -> None:
     words = {
         "endpoint": "tcp://h:1",
         "address": "h:1",
+        "nng": "tls+tcp://h:1",
         "flag": "true",
         "origin": "http://h",
         "network": "10.0.0.0/8",

@@ -236,6 +236,39 @@ def test_a_client_within_its_grace_time_misses_nothing(peers: Peers):
         back.close()
 
 
+def test_within_its_grace_time_a_client_s_identity_belongs_to_its_address(peers: Peers):
+    """Nothing else is known of a client without keys. Another peer is disconnected without ERROR: it may try again."""
+    worker = peers(MdpWorker, b"homesick")
+    with Raw(peers.endpoint) as client:
+        client.shake(identity=b"homesick one")
+        client.send(message(b"MDPC02", b"\x01", b"homesick", b"x"))
+        task = worker.take()
+    for _ in range(3):  # turns of the broker's loop: it has seen the end of that connection
+        worker.fence()
+    worker.reply(task, [b"secret"])
+    worker.fence()
+    with Raw(peers.endpoint, source="127.0.0.2") as stranger:
+        stranger.send(greeting() + ready(identity=b"homesick one"))
+        stranger.read(64)
+        assert stranger.wait_closed() == b""
+    back = peers(MdpClient, identity=b"homesick one")
+    assert back.answer(b"homesick").final == [b"secret"]
+    back.close()
+    wait_for(lambda: not claim_as(peers.endpoint, b"homesick one"))  # nothing waits for it any more
+
+
+def claim_as(endpoint: str, identity: bytes) -> str:
+    """Why a peer at another address may not have an identity; empty: it may."""
+    with Raw(endpoint, source="127.0.0.2") as raw:
+        raw.send(greeting() + ready(identity=identity))
+        raw.read(64)
+        try:
+            name, data = raw.command()
+        except ConnectionError:
+            return "closed"
+        return data[1:].decode() if name == b"ERROR" else ""
+
+
 def test_a_named_peer_that_is_client_and_worker_comes_back_as_both(peers: Peers):
     """Earlier requests are answered, and new jobs reach the new connection."""
     peers.echo(b"helper")

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from polydomo.server.ledger_service import job_row
+from polydomo.store.records import DONE, JobRecord
 from tests.support.broker import BrokerProcess, wait_for
 from tests.support.peers import MdpClient, MdpWorker
 from tests.support.survivors import Client, Sockets, Worker, run, until
@@ -186,3 +188,9 @@ def test_no_place_for_it_is_an_error_that_says_what_to_do(tmp_path: Path) -> Non
     blocked.write_text("")
     with pytest.raises(RuntimeError, match=r"(?s)cannot write the ledger.*ledger\.folder"):
         BrokerProcess("--ledger", str(blocked / "below"))
+
+
+@pytest.mark.parametrize(("owner", "told"), [("ann", "ann"), ("anonymous", None)])
+def test_a_rebuilt_row_has_the_principal_of_its_job(owner: str, told: str | None) -> None:
+    record = JobRecord("id", b"safe", state=DONE, code="", client=b"c", principal=owner)
+    assert job_row(record)["principal"] == told

@@ -123,8 +123,11 @@ def test_a_secret_key_that_others_can_read_is_reported(
     assert "chmod 600" in caplog.text
 
 
-def test_listeners_without_keys_are_named_in_the_log(
-    folder: KeyFolder, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("roles", "warned"), [("off", True), ("on", False)])
+def test_listeners_whose_peers_may_do_everything_without_a_key_are_named_in_the_log(
+    folder: KeyFolder, caplog: pytest.LogCaptureFixture, roles: str, warned: bool
 ) -> None:
-    PeerSecurity(settings(folder, http=["127.0.0.1:8080"]), print)
-    assert "NNG and HTTP peers need no key" in caplog.text
+    given = settings(folder, http=["127.0.0.1:8080"])
+    given.security.roles = roles  # type: ignore[assignment]
+    PeerSecurity(given, print)
+    assert ("NNG and HTTP peers need no key" in caplog.text) is warned

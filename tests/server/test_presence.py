@@ -37,16 +37,19 @@ class Probed:
         self.noted.take_sent()
         self.transport: Any = FakeTransport(near)
         self.far = far
-        self.presence = Presence(self)
+        self.presence = Presence()
 
     def is_read(self) -> bool:
         return self.reading
 
     def ask(self, now: float) -> None:
-        self.presence.ask(now, PATIENCE)
+        self.presence.ask(self, now, PATIENCE)
+
+    def is_alive(self, now: float) -> bool:
+        return self.presence.is_alive(self, now, PATIENCE)
 
     def state(self, now: float) -> str:
-        return self.presence.state(now, PATIENCE)
+        return self.presence.state(self, now, PATIENCE)
 
 
 @pytest.fixture(params=["tcp", "ipc"])
@@ -143,8 +146,8 @@ def test_the_kernel_is_told_to_give_up_a_peer_without_ping_soon(old_peer: Probed
 
 def test_a_claim_is_refused_until_the_answer_is_overdue(peer: Probed) -> None:
     """For dialects in which a second worker is refused at once and tries again."""
-    assert peer.presence.is_alive(10.0, PATIENCE)
-    assert peer.presence.is_alive(11.0, PATIENCE)
-    assert not peer.presence.is_alive(12.0, PATIENCE)
+    assert peer.is_alive(10.0)
+    assert peer.is_alive(11.0)
+    assert not peer.is_alive(12.0)
     peer.heard = 12.1
-    assert peer.presence.is_alive(12.2, PATIENCE)
+    assert peer.is_alive(12.2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 import zmq
@@ -27,6 +28,11 @@ durable = true
 """
 
 KIB = 1024
+
+
+def opened(broker: BrokerProcess) -> http.client.HTTPConnection:
+    host, _, port = broker.http.rpartition(":")
+    return http.client.HTTPConnection(host, int(port), timeout=20)
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +93,27 @@ def test_a_principal_has_so_many_connections_and_the_log_says_so(broker: BrokerP
     wait_for(lambda: "anonymous has 12 connections and may have 12" in broker.log())
     for socket in sockets:
         socket.close()
-    counted = b'polydomo_principal_connections{principal="anonymous"} 0.0'
+    counted = b'polydomo_principal_connections{principal="anonymous"} 1.0'  # the one that asks
     wait_for(lambda: counted in site.get("/metrics").body)
     with closing(MdpClient(broker.endpoint)) as client:
         assert client.call(b"mmi.service", [b"mmi.service"]).final == [b"200"]
+
+
+def test_http_connections_count_from_their_first_request_on(broker: BrokerProcess, site: Site) -> None:
+    wait_for(lambda: b'connections{principal="anonymous"} 1.0' in site.get("/metrics").body)
+    with ExitStack() as stack:
+        statuses = []
+        for _ in range(14):
+            connection = stack.enter_context(closing(opened(broker)))
+            for _ in range(2):
+                connection.request("GET", "/v1/broker")
+                response = connection.getresponse()
+                response.read()
+            statuses.append(response.status)
+        assert statuses == [200] * 12 + [429] * 2
+        assert response.getheader("connection") == "close"
+        assert site.get("/readyz").status == 200
+    wait_for(lambda: site.get("/v1/broker").status == 200)
 
 
 def test_the_same_key_with_another_body_is_unprocessable(site: Site) -> None:
@@ -133,22 +156,20 @@ def test_jobs_that_a_client_leaves_to_the_disk_count_as_its_own_also_after_a_res
 def test_jobs_that_nobody_works_on_leave_the_broker_ready_also_after_a_restart() -> None:
     toml = '[limits]\nmemory = "1MiB"\nclient_bytes = "64MiB"\n[defaults]\ndurable = true'
     with BrokerProcess(toml=toml, http=True) as broker:
-        for _ in range(2):
-            site = Site(broker.http)
-            count, reason = fill(site, "/v1/services/nobody/jobs", 20 * KIB, "curl")
-            assert reason == "broker-full"
-            assert site.get("/readyz").status == 200
+        assert fill(Site(broker.http), "/v1/services/nobody/jobs", 20 * KIB, "curl")[1] == "broker-full"
+        for restart in (True, False):
+            assert Site(broker.http).get("/readyz").status == 200
             with (
                 closing(MdpClient(broker.endpoint)) as client,
                 closing(MdpWorker(broker.endpoint, b"echo")) as worker,
             ):
                 worker.fence()
                 client.request(b"echo", bytes(20 * KIB))
-                task = worker.take()
-                worker.reply(task, [b"ok"])
+                worker.reply(worker.take(), [b"ok"])
                 assert client.answer(b"echo").final == [b"ok"]
-            broker.kill()
-            broker.start_again()
+            if restart:
+                broker.kill()
+                broker.start_again()
 
 
 def test_a_quota_on_disk_holds_over_connections_and_restarts() -> None:

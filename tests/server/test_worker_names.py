@@ -4,13 +4,12 @@ it; and an attempt over HTTP ends by its credential alone, also after a restart.
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
+from tests.support.attempts import guessed_paths, refuse_all
 from tests.support.broker import BrokerProcess
 from tests.support.nfp import DISCONNECT, READY, NfpClient, NfpWorker
 from tests.support.peers import DcpPeer, MdpWorker, Peers, peers_of
@@ -97,56 +96,6 @@ def test_nobody_takes_an_http_worker_s_name(desk: Desk, peers: Peers) -> None:
 # Attempts over HTTP
 
 
-def guesses(path: str, count: int) -> Iterator[str]:
-    """Paths of attempts near a valid one: its token with other codes, and other tokens."""
-    chance = random.Random(1)
-    token, _, code = path.rpartition("/")[2].partition(".")
-    start = path.rpartition("/")[0]
-    yield f"{start}/{token}"
-    yield f"{start}/{token}."
-    yield f"{start}/{token}.{code[:-1]}"
-    yield f"{start}/{token}.{code}A"
-    for _ in range(count):
-        near = (int(token, 16) + chance.randrange(-1, 2)) & 0xFFFFFFFF
-        yield f"{start}/{near:08x}.{''.join(chance.choices(code, k=len(code)))}"
-
-
-def refuse_all(desk: Desk, paths: Iterator[str]) -> None:
-    """Send a forged result to each path, over one connection."""
-    batch = list(paths)
-    with desk.raw() as connection:
-        file = connection.makefile("rb")
-        for start in range(0, len(batch), 100):
-            some = batch[start : start + 100]
-            connection.sendall(b"".join(desk.request("PUT", f"{path}/result", b"forged") for path in some))
-            for _ in some:
-                assert status_of(file) in (404, 410)
-
-
-def status_of(file: Any) -> int:
-    """Read a response to its end."""
-    status = int(file.readline().split()[1])
-    size = 0
-    while (line := file.readline().strip()) != b"":
-        name, _, value = line.partition(b":")
-        if name.lower() == b"content-length":
-            size = int(value)
-    file.read(size)
-    return status
-
-
-def test_guessed_paths_of_an_attempt_are_refused_and_the_right_one_is_accepted(
-    desk: Desk, full: bool
-) -> None:
-    service = fresh()
-    path = desk.job(service)
-    attempt = desk.poll(service, worker="holder")
-    refuse_all(desk, guesses(attempt.path, 1_000_000 if full else 1_000))
-    assert desk.state(path) == "running"
-    attempt.answer(b"right")
-    assert desk.result(path).body == b"right"
-
-
 def test_after_a_restart_an_attempt_is_still_its_worker_s_alone() -> None:
     with ExitStack() as stack:
         broker = stack.enter_context(BrokerProcess(http=True, toml='[defaults]\ngrace = "60s"'))
@@ -158,7 +107,7 @@ def test_after_a_restart_an_attempt_is_still_its_worker_s_alone() -> None:
         broker.kill()
         broker.start_again()
         desk = Desk(broker)
-        refuse_all(desk, guesses(attempt.path, 100))
+        refuse_all(desk, guessed_paths(attempt.path, 100))
         # The right token, from workers of another name in other dialects.
         token = attempt.path.rpartition("/")[2].partition(".")[0].encode()
         with peers_of(broker.endpoint) as peers:

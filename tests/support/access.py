@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
+from polydomo.core.ports import ActLog
 from polydomo.core.principals import ANONYMOUS, Authority
-from polydomo.deferred import Deferred
 from polydomo.services.builtin import Task, Tasks
 from polydomo.services.management import ManagementService
 
@@ -40,29 +41,25 @@ def manage(management: ManagementService, task: str, /, caller: str = ANONYMOUS,
     return perform(management.tasks, task, caller, **kwargs)
 
 
-class Acts:
-    """A recorder of acts (server/acts) that confirms by hand. `records` are in the order in which they came."""
+class Acts(ActLog):
+    """A log of acts that confirms by hand. `records` are in the order in which they came."""
 
     def __init__(self) -> None:
         self.records: list[tuple[str, str, str, str, str]] = []
-        self._waiting: list[Deferred[None]] = []
+        self._waiting: list[Callable[[str], None]] = []
 
     def record(
-        self, principal: str, verb: str, action: str, target: str = "", address: str = ""
-    ) -> Deferred[None]:
+        self, principal: str, verb: str, action: str, target: str, address: str, then: Callable[[str], None]
+    ) -> None:
         self.records.append((principal, verb, action, target, address))
-        answer: Deferred[None] = Deferred()
-        self._waiting.append(answer)
-        return answer
+        self._waiting.append(then)
 
     def confirm(self) -> None:
         """Everything is on disk."""
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            one.settle(None)
+        self.fail("")
 
     def fail(self, reason: str) -> None:
         """Nothing can be written."""
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            one.fail(OSError(reason))
+        for then in waiting:
+            then(reason)

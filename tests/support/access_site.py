@@ -185,7 +185,8 @@ class Site:
             answer = await reader.readuntil(b"\r\n\r\n")
         writer.close()
         assert b" 200 " in answer.splitlines()[0], answer
-        return answer.lower().partition(b"location: ")[2].partition(b"\r\n")[0].decode()
+        (location,) = [line for line in answer.splitlines() if line.lower().startswith(b"location: ")]
+        return location.partition(b" ")[2].decode()
 
     async def record_call(self) -> None:
         """Store a result of a call of `SERVICE`, so that it is among MemoDB's functions."""

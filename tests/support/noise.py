@@ -8,11 +8,14 @@ own secret key (Z85), each after a colon, so that none looks like an option.
 from __future__ import annotations
 
 import sys
+import time
 
 import zmq
 
-# Requests that one turn sends by one connection.
+# Requests that one turn sends by one connection, and seconds between two turns: the flood is to load the broker, not
+# the machine.
 BURST = 20
+PAUSE = 0.005
 
 BODY = bytes(200)
 
@@ -41,6 +44,7 @@ def main(
         poller.register(socket, zmq.POLLIN | zmq.POLLOUT)
     while True:
         ready = dict(poller.poll())
+        time.sleep(PAUSE)
         if sys.stdin.fileno() in ready:
             break
         for socket, events in ready.items():

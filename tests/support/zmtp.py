@@ -45,12 +45,14 @@ def message(*frames: bytes) -> bytes:
 class Raw:
     """A TCP connection to a ZeroMQ port."""
 
-    def __init__(self, endpoint: str, *, receive_buffer: int = 0) -> None:
+    def __init__(self, endpoint: str, *, receive_buffer: int = 0, source: str = "") -> None:
         host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(PATIENCE)
+        if source:
+            self.socket.bind((source, 0))
         try:
             self.socket.connect((host, int(port)))
         except OSError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 import socket
 import weakref
 from collections.abc import AsyncIterator, Callable
@@ -82,20 +83,26 @@ def request(path: str, body: bytes = b"", **headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
+def header(response: bytes, name: str) -> str:
+    """Return the value of a header; its name may be in any case, its value is as it was sent."""
+    found = re.search(rf"^{name}: *(\S+)", response.decode("latin-1"), re.IGNORECASE | re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
 async def large_result(server: BrokerServer, size: int) -> str:
     """The path of a job whose result has `size` bytes."""
     client, worker = Peer(server), Peer(server)
     await client.send(request("/v1/services/large/jobs", b"x"))
-    accepted = (await client.receive()).lower()
+    accepted = await client.receive()
     await worker.send(request("/v1/workers/poll", b'{"services": ["large"], "wait": 10}'))
-    given = (await worker.receive()).lower()
-    attempt = given.split(b"location: ")[1].split(b"\r\n")[0].decode()
+    attempt = header(await worker.receive(), "location")
     await worker.send(request(f"{attempt}/result", bytes(size)).replace(b"POST", b"PUT", 1))
     assert b" 204 " in await worker.receive()
     client.close()
     worker.close()
     await until(lambda: not connections(server))
-    return accepted.split(b"location: ")[1].split(b"\r\n")[0].decode() + "/result"
+    return header(accepted, "location") + "/result"
 
 
 @pytest.mark.parametrize(
@@ -223,8 +230,7 @@ async def test_unread_events_are_in_the_budget_and_go_with_their_reader(server: 
     reader, worker = Peer(server), Peer(server)
     await reader.send(request("/v1/services/chatty/jobs", b"x", accept="text/event-stream"))
     await worker.send(request("/v1/workers/poll", b'{"services": ["chatty"], "wait": 10}'))
-    given = (await worker.receive()).lower()
-    attempt = given.split(b"location: ")[1].split(b"\r\n")[0].decode()
+    attempt = header(await worker.receive(), "location")
     sent = 0
     while not server.budget.cuts:
         assert sent < 128 * MIB

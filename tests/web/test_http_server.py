@@ -348,7 +348,7 @@ def test_who_asks_for_another_protocol_is_answered_in_this_one(desk: Desk) -> No
 
 
 def test_every_place_is_listened_on() -> None:
-    with BrokerProcess("--http", "[::1]:*", "--http", "*:0", http="127.0.0.1:*") as broker:
+    with BrokerProcess("--insecure", "--http", "[::1]:*", "--http", "*:0", http="127.0.0.1:*") as broker:
         told = json.loads((broker.data / "broker.json").read_text())["http"]
         assert [place.rpartition(":")[0] for place in told] == ["127.0.0.1", "[::1]", "*"]
         for place in told:

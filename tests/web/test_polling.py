@@ -10,10 +10,11 @@ import pytest
 
 from polydomo.core.failure import WORKER_ERROR, Failure
 from polydomo.core.model import Job
-from polydomo.core.principals import ANONYMOUS
+from polydomo.core.principals import ANONYMOUS, SERVE
+from polydomo.security.roles import Grant, RoleAuthority, Roles
 from polydomo.web.clients import WebClients
 from polydomo.web.pending import PendingJob
-from polydomo.web.polling import OfferRefused, Poll, PollingWorker, PollingWorkers, TooManyPolls
+from polydomo.web.polling import OfferDenied, OfferRefused, Poll, PollingWorker, PollingWorkers, TooManyPolls
 from polydomo.wire.frames import frame
 from tests.web.stub import StubServer
 
@@ -129,6 +130,18 @@ async def test_services_that_may_not_be_offered() -> None:
             room.workers.get(b"w", services, ANONYMOUS)
     assert len(room.workers) == 0
     assert not room.broker.workers
+
+
+async def test_services_that_no_role_grants_are_denied() -> None:
+    room = Room()
+    roles = Roles({"resizer": [Grant(SERVE, "resize")]}, {ANONYMOUS: ["resizer"]})
+    room.broker.principals.use(RoleAuthority(roles, {}, lambda denial: None))
+    room.workers.get(b"w", [b"resize"], ANONYMOUS)
+    with pytest.raises(OfferDenied, match="anonymous may not serve mail"):
+        room.workers.get(b"v", [b"resize", b"mail"], ANONYMOUS)
+    with pytest.raises(OfferRefused) as raised:
+        room.workers.get(b"v", [b"mmi.x"], ANONYMOUS)
+    assert not isinstance(raised.value, OfferDenied)
 
 
 async def test_no_more_polls_than_a_worker_may_hold_jobs() -> None:

@@ -31,11 +31,6 @@ app = typer.Typer(
 STYLES = {ACT: "bold", DENIED: "red", EVENT: "cyan"}
 
 
-def _reason(row: dict[str, Any]) -> str:
-    count = f"{row['count']} times" if row["count"] else ""
-    return ", ".join(part for part in (row["reason"], count) if part) or "–"
-
-
 COLUMNS: common.Columns = {
     ">number": "number",
     "at": lambda row: common.local_time(_time(row["at"]).timestamp()),
@@ -44,9 +39,12 @@ COLUMNS: common.Columns = {
     "verb": lambda row: row["verb"] or "–",
     "action": lambda row: row["action"] or "–",
     "target": lambda row: row["target"] or "–",
-    "from": lambda row: row["address"] or "–",
-    "reason": _reason,
 }
+
+# Columns that are shown if a record has a value; the address only if there is space.
+ADDRESS: common.Columns = {"from": lambda row: row["address"] or "–"}
+REASON: common.Columns = {"reason": lambda row: row["reason"] or "–"}
+TIMES: common.Columns = {">times": lambda row: row["count"] or "–"}
 
 Data = Annotated[
     str | None,
@@ -112,7 +110,7 @@ def ls(
         lines = "1 line" if unreadable == 1 else f"{unreadable} lines"
         common.print_error(f"not listed: {lines} that are no record", "'polydomo audit verify' names them")
     rows = [msgspec.structs.asdict(record) for record in newest]
-    common.print_result(rows, as_json, lambda: common.listing(COLUMNS, rows, "no records"))
+    common.print_result(rows, as_json, lambda: common.listing(_columns(rows), rows, "no records"))
 
 
 @app.command("verify")
@@ -168,6 +166,17 @@ class _Filter(NamedTuple):
             and (self.since is None or at >= self.since)
             and (self.until is None or at <= self.until)
         )
+
+
+def _columns(rows: list[dict[str, Any]]) -> common.Columns:
+    found = dict(COLUMNS)
+    if common.is_wide() and any(row["address"] for row in rows):
+        found |= ADDRESS
+    if any(row["reason"] for row in rows):
+        found |= REASON
+    if any(row["count"] for row in rows):
+        found |= TIMES
+    return found
 
 
 def _shown(report: AuditReport, folder: Path) -> RenderableType:

@@ -6,15 +6,21 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.config import LOG_OPTIONS, ConfigFile, parse_set
+from polydomo.cli.config import INSECURE, LOG_OPTIONS, ConfigFile, parse_set
 from polydomo.cli.option_groups import OptionGroup, SettingOption, takes_groups
 from polydomo.server.config import Flag
 
 # The options that set settings. `--set KEY=VALUE` sets any other.
 PLACES = {
     "--zmq": SettingOption("broker.zmq", "ENDPOINT", "Listen here: tcp://HOST:PORT, ipc://PATH; repeatable."),
-    "--nng": SettingOption("broker.nng", "ENDPOINT", "Listen here for NNG peers (MemoDB); repeatable."),
-    "--http": SettingOption("broker.http", "HOST:PORT", "Serve the REST API here; repeatable."),
+    "--nng": SettingOption(
+        "broker.nng",
+        "ENDPOINT",
+        "Listen here for NNG peers (MemoDB), with TLS on tls+tcp://HOST:PORT; repeatable.",
+    ),
+    "--http": SettingOption(
+        "broker.http", "HOST:PORT", "Serve the REST API here, with TLS on https://HOST:PORT; repeatable."
+    ),
     "--events": SettingOption(
         "broker.events", "ENDPOINT", "Publish workers' events here, for ZeroMQ SUB sockets."
     ),
@@ -37,6 +43,7 @@ PLACES = {
     ),
 }
 BEHAVIOUR = {
+    "--insecure": INSECURE,
     "--name": SettingOption("broker.name", None, "The broker's name."),
     "--heartbeat": SettingOption("heartbeat.interval", "TIME", "Interval of heartbeats."),
     "--liveness": SettingOption(

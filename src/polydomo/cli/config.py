@@ -25,6 +25,9 @@ ConfigFile = Annotated[
     ),
 ]
 
+INSECURE = SettingOption(
+    "broker.insecure", None, "Listen where other machines can connect, although anybody there could use it."
+)
 LOG_OPTIONS = {
     "--log-level": SettingOption("log.level", "LEVEL", "debug, info, warning or error."),
     "--log-format": SettingOption("log.format", "FORMAT", "auto, text or json."),

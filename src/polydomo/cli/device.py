@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from polydomo.cli.config import LOG_OPTIONS
+from polydomo.cli.config import INSECURE, LOG_OPTIONS
 from polydomo.cli.option_groups import OptionGroup, SettingOption, takes_groups
 from polydomo.server.config import Flag
 
@@ -16,6 +16,7 @@ PLACES = {
         "broker.zmq", "ENDPOINT", "Listen here for workers: tcp://HOST:PORT, ipc://PATH; repeatable."
     ),
     "--http": SettingOption("broker.http", "HOST:PORT", "Serve /metrics and /healthz here; repeatable."),
+    "--insecure": INSECURE,
 }
 
 

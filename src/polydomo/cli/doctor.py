@@ -13,11 +13,13 @@ from rich.text import Text
 import polydomo
 from polydomo.cli import broker_client, common, install_info
 from polydomo.cli.config import ConfigFile
-from polydomo.errors import PolydomoError
+from polydomo.errors import ConfigError, PolydomoError
 from polydomo.pipeline.doctor import OK, WARNING, WRONG, Finding
 from polydomo.redaction import redact
-from polydomo.server import config
+from polydomo.server import config, exposure
 from polydomo.server.config import Config
+from polydomo.server.settings import Settings
+from polydomo.server.tls_contexts import server_context
 
 OLDEST_PYTHON = (3, 11)
 LIBRARIES = ("uvloop", "msgspec", "cbor2", "pynacl", "typer", "rich", "structlog")
@@ -44,6 +46,7 @@ def doctor(
         check_build(),
         check_open_files(found.settings.limits.connections),
         check_config(found),
+        *check_listeners(found.settings),
         *check_broker(url, given),
     ]
     report = CheckReport(as_json)
@@ -166,6 +169,25 @@ def check_config(found: Config) -> Finding:
     )
 
 
+def check_listeners(settings: Settings) -> list[Finding]:
+    """Check the certificate of listeners with TLS, and whether everybody gets in where other machines can connect."""
+    checks = []
+    if exposure.has_tls(settings.broker):
+        try:
+            server_context(settings.tls)
+        except ConfigError as error:
+            checks.append(Finding("tls", WRONG, error.message, error.advice))
+        else:
+            checks.append(Finding("tls", OK, settings.tls.certificate))
+    exposed = ", ".join(exposure.open_to_others(settings))
+    if exposed:
+        status, hint = WRONG, "a broker with this configuration does not start without --insecure"
+        if settings.broker.insecure:
+            status, hint = WARNING, ""
+        checks.append(Finding("listeners", status, f"anybody could use {exposed}", hint))
+    return checks
+
+
 def check_broker(url: str, given: bool) -> list[Finding]:
     """Check that a broker replies and has no trouble. At the default URL a missing broker is only a warning."""
     try:
@@ -181,6 +203,9 @@ def check_broker(url: str, given: bool) -> list[Finding]:
         trouble = row.get(name, {}).get("trouble")
         if trouble:
             checks.append(Finding(name, WRONG, trouble))
+    if row.get("insecure"):
+        found = f"anybody who reaches its machine may use {', '.join(row['insecure'])}"
+        checks.append(Finding("security", WARNING, found, "docs/how-to/tls.md and docs/how-to/keys.md"))
     damage = row.get("store", {}).get("damage")
     if damage:
         checks.append(Finding("store", WRONG, f"jobs were lost: {damage}", "look for disk errors"))

@@ -176,7 +176,10 @@ def job_state(row: dict[str, Any]) -> Text:
 def broker_table(row: dict[str, Any]) -> RenderableType:
     """Return a table of the broker's properties."""
     shown = row | {"uptime": common.duration(row["uptime"]), "memory": common.size(row["memory"])}
-    return common.properties({name: _format(value) for name, value in shown.items()})
+    properties: dict[str, object] = {name: _format(value) for name, value in shown.items()}
+    if "insecure" in shown:
+        properties["insecure"] = Text(f"anybody may use {_format(shown['insecure'])}", "bold red")
+    return common.properties(properties)
 
 
 def _format(value: Any) -> str:

@@ -21,7 +21,7 @@ from polydomo.server.setting_keys import KEYS
 
 
 class SettingOption(NamedTuple):
-    """An option that sets a setting. It is repeatable if the setting is a list."""
+    """An option that sets a setting. It is repeatable if the setting is a list, and takes no value if it is a flag."""
 
     key: str
     metavar: str | None
@@ -29,10 +29,13 @@ class SettingOption(NamedTuple):
 
     def parameter(self, flag: str) -> Parameter:
         """Return the parameter of a command that has this option."""
-        kind: Any = list[str] | None if KEYS[self.key].many else str | None
+        key = KEYS[self.key]
+        is_flag = key.unit == "flag"
+        kind: Any = bool if is_flag else list[str] | None if key.many else str | None
         option = typer.Option(flag, metavar=self.metavar, help=self.help)
         name = flag.removeprefix("--").replace("-", "_")
-        return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
+        default = False if is_flag else None
+        return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
 
 
 def _flags_only(flags: list[Flag]) -> list[Flag]:

@@ -198,7 +198,7 @@ class Accounting:
         if client.held:
             self.maybe_release(client)
         if principal.throttled:
-            self._quotas.release(principal)
+            self._quotas.ended(principal)
         if not service.workers:
             self._services.drop_if_unused(service)
 

@@ -35,7 +35,7 @@ VERBS: Final = (CALL, SERVE, READ, CANCEL, OBSERVE, OPERATE, ADMINISTER, DELEGAT
 EVERYTHING: Final = b"*"
 
 # Remembered answers per principal; service names come from peers.
-REMEMBERED: Final = 10_000
+REMEMBERED: Final = 1_000
 
 # Principals above which those without peers, jobs and records are forgotten.
 KNOWN: Final = 1_000

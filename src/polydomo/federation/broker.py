@@ -7,8 +7,8 @@ circle; and the slots that other brokers offer here are not offered to others, s
 
 When an uplink is lost, the broker above requeues its jobs, and they are cancelled here.
 
-A broker above says who submitted a job. It is believed only if its principal here (`join.principal`) may delegate for the
-service; any other job belongs to that principal.
+A broker above says who submitted a job. It is believed only if its principal here (`join.principal`) may delegate for
+the service; any other job belongs to that principal.
 """
 
 from __future__ import annotations

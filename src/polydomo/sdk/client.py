@@ -317,7 +317,7 @@ class Client:
         return recovered
 
     async def offered(self, service: str) -> bool:
-        """Return whether the service has a worker now (RFC 8/MMI)."""
+        """Return whether the service has a worker now (RFC 8/MMI). Raises Denied if this client may not call it."""
         return await self.request(PRESENCE, [service_name(service)]) == [b"200"]
 
     async def services(self) -> list[dict[str, Any]]:

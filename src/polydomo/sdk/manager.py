@@ -63,7 +63,8 @@ class Manager(Client):
     """A client with a broker of its own.
 
     - `bind`: one or several endpoints for workers and devices: `tcp://HOST:PORT` (port `*`: any free one),
-      `ipc://PATH`.
+      `ipc://PATH`. Where other machines can connect, `settings` must say how workers authenticate, or that they do not
+      (`broker.insecure`).
     - `rule`: which workers a job wakes first: "idle" (the longest idle), "least-loaded", "weighted" (by their label
       `weight`), or a subclass of `Pool`.
     - `first`, `widest`, `patience`: a job wakes `first` workers, and twice as many each time that none of them has

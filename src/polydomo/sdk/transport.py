@@ -253,6 +253,10 @@ async def _dial(address: Address, transport: PeerTransport) -> None:
     endpoint = address.endpoint
     if endpoint is None:
         await inprocess.dial(address.local, transport, transport.speaks_sp)
+    elif address.tls is not None:
+        from polydomo.sdk import tls  # here, because most programs do not need it
+
+        await tls.connect(endpoint, address.tls, transport)
     elif endpoint.is_ipc:
         await loop.create_unix_connection(lambda: transport, endpoint.unix_path)
     else:

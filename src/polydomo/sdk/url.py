@@ -8,6 +8,7 @@ wmp://a:5555,b:5556              WMP, for workers: all managers (brokers, device
 mdp://a:5555,b:5556              two brokers: the second takes over when the first is lost
 mdp+ipc:///run/polydomo.sock     a Unix socket (several: separated by commas)
 mdp+local://name                 a broker in the same process (`polydomo.sdk.testing.LocalBroker`)
+memo+tls://a:12703               MemoDB over TLS
 
 A broker with CURVE needs further parts, from the query, else from the environment (`POLYDOMO_SERVER_KEY`,
 `POLYDOMO_KEY`, `POLYDOMO_JOIN_TOKEN`), else from a profile (`polydomo profile`):
@@ -16,6 +17,11 @@ mdp://a:5555?server_key=KEY&key=FILE     the broker's public key, and the file w
 mdp://a:5555?server_key=KEY              the process makes a key pair for itself
 mdp://a:5555?server_key=KEY&key=FILE&join_token=TOKEN   the broker accepts the key because of the token; the file is
                                                         made if it is missing
+
+TLS uses the system's certificate authorities and no certificate of its own, unless the query or the environment's
+`POLYDOMO_CA`, `POLYDOMO_CERTIFICATE` and `POLYDOMO_CERTIFICATE_KEY` name PEM files:
+
+memo+tls://a:12703?ca=FILE&certificate=FILE&certificate_key=FILE
 """
 
 from __future__ import annotations
@@ -30,6 +36,7 @@ from polydomo.server import endpoints
 
 if TYPE_CHECKING:
     from polydomo.sdk.curve_keys import CurveKeys
+    from polydomo.sdk.tls import TlsFiles
 
 DEFAULT_URL = "mdp://127.0.0.1:5555"
 DEFAULT_PORT = 5555
@@ -48,6 +55,14 @@ KEY = "key"
 JOIN_TOKEN = "join_token"
 KEY_TEXT = 40
 
+# The files for TLS: parameters of a query, and their environment variables.
+TLS_VARIABLES = {
+    "ca": "POLYDOMO_CA",
+    "certificate": "POLYDOMO_CERTIFICATE",
+    "certificate_key": "POLYDOMO_CERTIFICATE_KEY",
+}
+TLS_DIALECTS = ("memo",)
+
 
 class Address(NamedTuple):
     """A broker's ZeroMQ or NNG endpoint, or its name in this process."""
@@ -55,6 +70,7 @@ class Address(NamedTuple):
     endpoint: endpoints.Endpoint | None
     local: str = ""
     keys: CurveKeys | None = None  # None: without CURVE
+    tls: TlsFiles | None = None  # None: without TLS
 
     def __str__(self) -> str:
         return f"local://{self.local}" if self.endpoint is None else str(self.endpoint)
@@ -77,7 +93,7 @@ def parse(text: str | None = None, profile: str | None = None) -> Url:
     not say."""
     text = text or default_url(profile)
     url = check(text)
-    if url.addresses[0].endpoint is None:
+    if url.addresses[0].endpoint is None or url.addresses[0].tls is not None:
         return url
     keys = _find_keys(url.dialect, _parse_query(text.partition("?")[2]), profiles.choose(profile, text))
     return url._replace(addresses=tuple(address._replace(keys=keys) for address in url.addresses))
@@ -94,7 +110,13 @@ def check(text: str) -> Url:
             f"{text!r} is not a broker's URL",
             hint=f"write mdp://127.0.0.1:5555 or mdp+ipc:///run/x.sock; dialects: {', '.join(DIALECTS)}",
         )
-    _parse_query(query)
+    parameters = _parse_query(query)
+    if transport == "tls" and dialect in TLS_DIALECTS:
+        return _with_tls(dialect, parts, parameters)
+    if not TLS_VARIABLES.keys().isdisjoint(parameters):
+        raise ConfigError(
+            f"{text!r}: a URL without TLS has no certificates", hint="write memo+tls://HOST:PORT"
+        )
     if transport == "local":
         return Url(dialect, tuple(Address(None, part) for part in parts))
     if transport in ("", "tcp"):
@@ -102,7 +124,25 @@ def check(text: str) -> Url:
         return Url(dialect, tuple(Address(_tcp(part, port)) for part in parts))
     if transport == "ipc":
         return Url(dialect, tuple(Address(endpoints.parse(f"ipc://{part}")) for part in parts))
-    raise ConfigError(f"{text!r}: no transport {transport!r}", hint="use tcp, ipc or local")
+    raise ConfigError(
+        f"{text!r}: no transport {transport!r}", hint="use tcp, ipc or local, for memo also tls"
+    )
+
+
+def _with_tls(dialect: str, parts: list[str], parameters: dict[str, str]) -> Url:
+    """Return a URL with TLS and the files that its parameters or the environment name."""
+    if not {SERVER_KEY, KEY, JOIN_TOKEN}.isdisjoint(parameters):
+        raise ConfigError(f"{dialect}+tls:// has no CURVE keys", hint="write ?ca=FILE&certificate=FILE")
+    from polydomo.sdk.tls import TlsFiles  # here, because few programs need it
+
+    names = TLS_VARIABLES.items()
+    files = TlsFiles(*(parameters.get(name) or os.environ.get(variable, "") for name, variable in names))
+    if files.key and not files.certificate:
+        raise ConfigError(
+            "a certificate's key is of no use without the certificate", hint="add ?certificate=FILE"
+        )
+    places = [_tcp(part, DEFAULT_PORTS[dialect])._replace(tls=True) for part in parts]
+    return Url(dialect, tuple(Address(place, tls=files) for place in places))
 
 
 def _tcp(part: str, port: int) -> endpoints.Endpoint:
@@ -116,9 +156,10 @@ def _parse_query(query: str) -> dict[str, str]:
     found: dict[str, str] = {}
     while query:
         name, _, query = query.partition("=")
-        if name not in (SERVER_KEY, KEY, JOIN_TOKEN):
+        if name not in (SERVER_KEY, KEY, JOIN_TOKEN, *TLS_VARIABLES):
             raise ConfigError(
-                f"a broker's URL has no parameter {name!r}", hint="write ?server_key=KEY&key=FILE"
+                f"a broker's URL has no parameter {name!r}",
+                hint="write ?server_key=KEY&key=FILE, or ?ca=FILE for TLS",
             )
         if name == SERVER_KEY and len(query) >= KEY_TEXT and query[KEY_TEXT : KEY_TEXT + 1] in ("", "&"):
             found[name], query = query[:KEY_TEXT], query[KEY_TEXT + 1 :]

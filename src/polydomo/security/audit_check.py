@@ -182,7 +182,7 @@ class _Chain:
         for gap in self._gaps:
             if gap.first == 1 and self._begin in self._removed:
                 continue
-            report.add(MISSING, gap.where, f"{_records(gap.first, gap.last)} missing before {gap.where}")
+            report.add(MISSING, f"before {gap.where}", f"{_records(gap.first, gap.last)} missing")
         for anchor in self._anchors:
             self._check_anchor(anchor)
         if self._unfinished:

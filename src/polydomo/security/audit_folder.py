@@ -35,8 +35,8 @@ class Head(msgspec.Struct, frozen=True):
 
     @property
     def anchor(self) -> str:
-        """Number and hash as text, to be noted elsewhere (`audit_check.Anchor`)."""
-        return f"{self.number}:{self.hash}"
+        """Number and hash as text, to be noted elsewhere (`audit_check.Anchor`); `none` if there is no record."""
+        return f"{self.number}:{self.hash}" if self.number else "none"
 
 
 @contextmanager

@@ -127,27 +127,30 @@ class Roles:
                     yield Reason(role, grant, entry)
 
     def advice(self, denial: Denial) -> str:
-        """Return what to add to the configuration to allow this; empty for a name that only a wider pattern matches."""
+        """Return what to add to the configuration to allow this; empty for a name that only a wider pattern matches.
+
+        That is an existing role, the most precise one; else a line in the principal's own role; else a new role.
+        """
         principal, verb, service, worker = denial
         if AT in service or ANY in worker or (ANY in service and (service != ANY or verb in (CALL, SERVE))):
             return ""
-        offered = [*self.own, *BUILT_IN] if service == ANY else [*self.own]
         fitting = [
-            role
-            for role in offered
-            if any(grant.verb == verb and grant.covers(service, worker) for grant in self.all[role])
+            (precision(grant.service), -len(self.all[role]), role)
+            for role in ([*self.own, *BUILT_IN] if service == ANY else [*self.own])
+            for grant in self.all[role]
+            if grant.verb == verb and grant.covers(service, worker)
         ]
+        held = self.principals.get(principal, ())
         if fitting:
-            role = min(fitting, key=lambda role: len(self.all[role]))
-            held = list(self.principals.get(principal, ()))
-            return f"[principals] {_assignment(principal, [*held, role])}"
+            return f"[principals] {_assignment(principal, [*held, max(fitting)[2]])}"
         # Of a worker's name the broker does not know whether it was made up.
         new = str(Grant(verb, service, ANY if verb == SERVE else worker or ANY))
-        for role in self.of(principal):
-            if role in self.own:
+        for role in held:
+            if role in self.own and self.holders(role) == [principal]:
                 granted = [str(grant) for grant in self.own[role] if grant.verb == verb]
                 return f"[roles.{_key(role)}] {_assignment(verb, [*granted, new])}"
-        return f"[roles.ROLE] {_assignment(verb, [new])} and [principals] {_assignment(principal, ['ROLE'])}"
+        entry = _assignment(principal, [*held, "ROLE"])
+        return f"[roles.ROLE] {_assignment(verb, [new])} and [principals] {entry}"
 
 
 class RoleAuthority(Authority):

@@ -69,13 +69,13 @@ class Auditing(ActLog):
             keep=settings.audit.keep,
         )
         try:
-            latest = opened.open().anchor
+            latest = opened.open()
         except AuditUnavailable as error:
             if not error.passing:
                 raise ConfigError(error.message, hint="change its owner, or audit.folder") from error
         else:
             warn_if_open(opened.path)
-            log.info("recording acts and denials", audit=folder, latest=latest)
+            log.info("recording acts and denials", audit=folder, latest=latest.anchor)
         self._writer = AuditWriter(
             opened,
             self.server.loop.call_soon_threadsafe,

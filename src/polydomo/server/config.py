@@ -163,6 +163,13 @@ def changes(old: Settings, new: Settings) -> tuple[list[str], list[str]]:
     return live, restart
 
 
+def keep(old: Settings, new: Settings) -> None:
+    """Give `new` the values of `old` for the settings that only a restart changes."""
+    for key in KEYS.values():
+        if key.restart:
+            setattr(getattr(new, key.section), key.name, key.of(old))
+
+
 # Sources.
 
 

@@ -31,7 +31,7 @@ def folder_for(zmq: list[str]) -> str:
     """
     if not zmq:
         return ""
-    endpoint = endpoints.parse(zmq[0], binding=True)
+    endpoint = endpoints.parse_listener(zmq[0]).endpoint
     if not endpoint.is_ipc and endpoint.port == 0:
         return ""
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")

@@ -18,6 +18,7 @@ from polydomo.core.ports import Publisher
 from polydomo.core.principals import OBSERVE
 from polydomo.dialects.session import LARGE_WRITE
 from polydomo.errors import ProtocolError
+from polydomo.server.identification import Identification
 from polydomo.server.log import Log
 from polydomo.server.peer_base import PeerBase, PeerGroup, PeerHost
 from polydomo.server.ping import SilenceCheck
@@ -79,8 +80,8 @@ class Events(PeerGroup["Subscriber"], Publisher):
 class Subscriber(PeerBase, Handler):
     """One connection, which is also its own output buffer."""
 
-    def __init__(self, events: Events, listener: str) -> None:
-        super().__init__(events, listener)
+    def __init__(self, events: Events, listener: str, identification: Identification) -> None:
+        super().__init__(events, listener, identification)
         self.events = events
         self.connection: Connection
         self.write: Callable[[bytes], object]
@@ -137,7 +138,7 @@ class Subscriber(PeerBase, Handler):
         self.transport.set_write_buffer_limits(self.high_water, 0)
         self.write = self.transport.write
         self.output = self
-        security = self.server.security
+        security = self.security
         mechanism = None if security is None else security.new_mechanism()
         self.parser = self.connection = Connection(
             self, b"PUB", True, self.server.wire_limits, mechanism=mechanism
@@ -166,7 +167,7 @@ class Subscriber(PeerBase, Handler):
             self.write(data)
 
     def peer_ready(self, peer: PeerInfo) -> None:
-        security = self.server.security
+        security = self.security
         if security is None or security.admits(self, peer):
             self.take_seat()
             self.end_handshake()

@@ -12,6 +12,7 @@ from polydomo.dialects.memo.reconnect import KEPT_BYTES
 from polydomo.dialects.memo.session import MemoContext, MemoSession
 from polydomo.dialects.session import Outbox
 from polydomo.errors import ProtocolError
+from polydomo.server.identification import BY_KEY, Identification
 from polydomo.server.log import Log
 from polydomo.server.peer_base import PeerBase, PeerGroup, PeerHost
 from polydomo.server.settings import Settings
@@ -81,8 +82,8 @@ class NngPeers(PeerGroup["NngPeer"]):
 class NngPeer(PeerBase, SpTransport):
     """One connection. Messages pass through without being queued."""
 
-    def __init__(self, nng: NngPeers, listener: str) -> None:
-        super().__init__(nng, listener)
+    def __init__(self, nng: NngPeers, listener: str, identification: Identification = BY_KEY) -> None:
+        super().__init__(nng, listener, identification)
         self.nng = nng
         self.session: MemoSession
 

@@ -19,13 +19,13 @@ from polydomo.server import endpoints
 from polydomo.server.admission import Admission, site_of
 from polydomo.server.auditing import Auditing
 from polydomo.server.backlog import Backlog
-from polydomo.server.descriptors import Descriptors
-from polydomo.server.host import ServerHost
+from polydomo.server.identification import BY_KEY, Identification
 from polydomo.server.listeners import Listeners
 from polydomo.server.memory_budget import MemoryBudget
 from polydomo.server.pace import Pace
-from polydomo.server.peer_log import PeerAddress
+from polydomo.server.peer_log import address_of
 from polydomo.server.peer_security import PeerSecurity
+from polydomo.server.tls import TlsHost, accepting
 from polydomo.wire.stream import GREETING, HANDSHAKE
 from polydomo.wire.zmtp.connection import ConnectionLimits
 
@@ -46,20 +46,15 @@ ABANDONED = "the peer disconnected in its handshake; does it use CURVE, with thi
 PeerT = TypeVar("PeerT", bound="PeerBase")
 
 
-class PeerHost(ServerHost, Protocol):
+class PeerHost(TlsHost, Protocol):
     """Server as its peers see it: the limits that all connections share, and the log of peers."""
 
     wire_limits: ConnectionLimits
-    handshakes: Admission[PeerBase]  # connections in their handshake
     seats: Admission[PeerBase]  # connections after it
-    descriptors: Descriptors
     budget: MemoryBudget
     security: PeerSecurity | None  # None: without CURVE
     audit: Auditing
     violations: int  # invalid messages of all peers
-
-    def log_peer(self, event: str, peer: PeerAddress, reason: str) -> None:
-        """Log an event of one peer and record it in the ledger."""
 
 
 class PeerOutput(Protocol):
@@ -97,9 +92,9 @@ class Parser(Protocol):
 
 
 class PeerGroup(Generic[PeerT]):
-    """All peers of one kind. `new_peer` makes one for a connection to a listener."""
+    """All peers of one kind. `new_peer` makes one for a connection to a listener, whose text it is given."""
 
-    def __init__(self, server: PeerHost, new_peer: Callable[[str], PeerT]) -> None:
+    def __init__(self, server: PeerHost, new_peer: Callable[[str, Identification], PeerT]) -> None:
         self.server = server
         self.new_peer = new_peer
         self.bound: list[str] = []
@@ -107,8 +102,11 @@ class PeerGroup(Generic[PeerT]):
 
     async def listen(self, text: str, listeners: Listeners) -> None:
         """Listen on an endpoint, or raise ConfigError."""
-        endpoint = endpoints.parse(text, binding=True)
-        self.bound.append(await listeners.listen(text, endpoint, partial(self.new_peer, text)))
+        endpoint, identification = endpoints.parse_listener(text, tls=True)
+        new_peer: Callable[[], asyncio.Protocol] = partial(self.new_peer, text, identification)
+        if endpoint.tls:
+            new_peer = accepting(self.server, text, new_peer)
+        self.bound.append(await listeners.listen(text, endpoint, new_peer))
 
     def inspect(self, now: float) -> None:
         """Check all peers for silence and slow reading."""
@@ -128,10 +126,13 @@ class PeerGroup(Generic[PeerT]):
 class PeerBase(asyncio.Protocol):
     """One connection. `connection_made` of the subclass sets `output` and `parser`."""
 
-    def __init__(self, group: PeerGroup[Any], listener: str) -> None:
+    def __init__(self, group: PeerGroup[Any], listener: str, identification: Identification = BY_KEY) -> None:
         self.group = group
         self.server = group.server
         self.listener = listener
+        self.identification = identification
+        # The keys that the peer must have one of; None: it needs no key.
+        self.security = None if identification.is_given else self.server.security
         self.transport: asyncio.Transport
         self.output: PeerOutput
         self.parser: Parser
@@ -176,6 +177,7 @@ class PeerBase(asyncio.Protocol):
         """Set up the transport; the first step of `connection_made`."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transports have other base classes
         self.address = address_of(transport)
+        self.principal = self.identification.principal_of(transport)
         self.site = site_of(transport.get_extra_info("peername"), self.listener)
         keep_alive(transport)
         self.transport.set_write_buffer_limits(self.high_water, 0)
@@ -427,14 +429,6 @@ class PeerBase(asyncio.Protocol):
         if self.authenticating:
             self.authenticating = False
             self.server.audit.refused(self.address, reason)
-
-
-def address_of(transport: asyncio.BaseTransport) -> str:
-    """Return the peer's address as text."""
-    peername = transport.get_extra_info("peername")
-    if isinstance(peername, tuple):
-        return f"{peername[0]}:{peername[1]}"
-    return "ipc"
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:

@@ -35,6 +35,14 @@ class PeerAddress(Protocol):
     listener: str  # where the peer connected
 
 
+def address_of(transport: asyncio.BaseTransport) -> str:
+    """Return the peer's address as text."""
+    peername = transport.get_extra_info("peername")
+    if isinstance(peername, tuple):
+        return f"{peername[0]}:{peername[1]}"
+    return "ipc"
+
+
 class PeerLog:
     """Rate-limited log of one server. `denied(address, reason)` records an entry in the ledger."""
 

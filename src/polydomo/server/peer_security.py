@@ -78,7 +78,7 @@ class PeerSecurity:
             fingerprint=fingerprint(self._pair.public),
             keys=folder,
         )
-        if settings.broker.nng or settings.broker.http:
+        if (settings.broker.nng or settings.broker.http) and not settings.roles_apply():
             log.warning("NNG and HTTP peers need no key", nng=settings.broker.nng, http=settings.broker.http)
         if section.auto_accept:
             log.warning("unknown keys are accepted at once", hint="set security.auto_accept = false")

@@ -38,16 +38,17 @@ class ProbedPeer(Protocol):
 
 
 class Presence:
-    """Presence of one peer. It has so many seconds (`patience`) to answer a probe."""
+    """What is known of the presence of one peer, which has so many seconds (`patience`) to answer a probe.
 
-    def __init__(self, peer: ProbedPeer) -> None:
-        self._peer = peer
+    The peer is an argument: two objects that refer to each other would outlive the connection.
+    """
+
+    def __init__(self) -> None:
         self._asked = float("-inf")
         self._answers = True  # the peer could have answered, and its answer would have been read
 
-    def ask(self, now: float, patience: float) -> None:
+    def ask(self, peer: ProbedPeer, now: float, patience: float) -> None:
         """Probe the peer, unless it has not answered the last probe yet."""
-        peer = self._peer
         if peer.heard <= self._asked:
             return
         self._asked = now
@@ -60,9 +61,8 @@ class Presence:
         if not self._answers or not peer.is_read():
             _hasten(peer.transport, patience)
 
-    def state(self, now: float, patience: float) -> str:
+    def state(self, peer: ProbedPeer, now: float, patience: float) -> str:
         """Return what is known about the peer. To be called several times while that is UNKNOWN."""
-        peer = self._peer
         if peer.transport.is_closing() or hung_up(peer.transport):
             return GONE
         if peer.heard > self._asked:
@@ -72,11 +72,11 @@ class Presence:
             return UNKNOWN
         return GONE if self._answers else HERE
 
-    def is_alive(self, now: float, patience: float) -> bool:
+    def is_alive(self, peer: ProbedPeer, now: float, patience: float) -> bool:
         """Return whether the peer is there, and probe it. It counts as alive until its answer is overdue."""
-        state = self.state(now, patience)
+        state = self.state(peer, now, patience)
         if state == HERE:
-            self.ask(now, patience)
+            self.ask(peer, now, patience)
         return state != GONE
 
 

@@ -1,4 +1,4 @@
-"""Settings of who may do what: keys, tokens, roles and quotas."""
+"""Settings of who peers are and what they may do: keys, certificates, tokens, roles and quotas."""
 
 from __future__ import annotations
 
@@ -39,6 +39,21 @@ class SecuritySection(Section):
             "[principals] has an entry"
         ),
     ] = "auto"
+
+
+class TlsSection(Section):
+    """Certificates of the listeners with TLS. SIGHUP reads the files again, for new connections."""
+
+    certificate: Annotated[str, Setting("PEM file with the broker's certificate and its chain")] = ""
+    key: Annotated[str, Setting("PEM file with its private key; empty: it is in the certificate's file")] = ""
+    client_ca: Annotated[
+        str,
+        Setting("PEM file with the authorities that sign clients' certificates; empty: clients have none"),
+    ] = ""
+    clients: Annotated[
+        Literal["optional", "required"],
+        Setting("required: only clients with a certificate are admitted to listeners with TLS"),
+    ] = "optional"
 
 
 class OidcSection(Section):

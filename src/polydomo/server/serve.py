@@ -15,10 +15,14 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from polydomo.core.principals import ADMINISTER
+from polydomo.errors import ConfigError
+from polydomo.server import endpoints
 from polydomo.server.data_dir import DataDir, folder_for
 from polydomo.server.log import Log
 from polydomo.server.server import BrokerServer, ExtensionFactory
 from polydomo.server.settings import AUTO, Settings
+
+log = Log()
 
 # Jobs are short-lived and freed by reference counting, so the garbage collector need not run after every 700 objects.
 GC_THRESHOLDS = (50_000, 50, 100)
@@ -104,9 +108,7 @@ def _with_former_ports(settings: Settings) -> Settings:
     for name, bound in msgspec.json.decode(before).items():
         wanted = getattr(settings.broker, name)
         if len(wanted) == len(bound):
-            wanted[:] = [
-                old if text.endswith((":*", ":0")) else text for text, old in zip(wanted, bound, strict=True)
-            ]
+            wanted[:] = map(endpoints.with_port_of, wanted, bound)
     return settings
 
 
@@ -116,7 +118,10 @@ def reload(server: BrokerServer, reread: Callable[[], Settings | None] | None) -
     def apply(_: None) -> None:
         settings = reread() if reread is not None else None
         if settings is not None:
-            server.reload(settings)
+            try:
+                server.reload(settings)
+            except ConfigError as error:
+                log.error("not reloaded: the old settings stay", reason=error.message, hint=error.advice)
         server.builtin_services.sid.refresh()
 
     server.audit.act("signal:SIGHUP", ADMINISTER, "reload").then(

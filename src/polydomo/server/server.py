@@ -21,8 +21,8 @@ from polydomo.dialects.registry import SESSION_FACTORIES
 from polydomo.dialects.session import Outbox, SessionContext
 from polydomo.errors import ConfigError
 from polydomo.security.roles import Denial
-from polydomo.server import attempt_secret, config, job_tasks, scan_tasks, tracebacks
-from polydomo.server.admission import Admission
+from polydomo.server import attempt_secret, config, exposure, job_tasks, scan_tasks, tracebacks
+from polydomo.server.admission import Admission, Entrant
 from polydomo.server.auditing import Auditing
 from polydomo.server.authorization import Authorization, log_start
 from polydomo.server.builtin_services import BuiltinServices
@@ -44,6 +44,7 @@ from polydomo.server.scan_tasks import ScanTasks
 from polydomo.server.settings import Settings
 from polydomo.server.store_adapter import StoreAdapter
 from polydomo.server.store_watch import StoreWatch
+from polydomo.server.tls import ServerTls
 from polydomo.server.uuid7 import Uuid7Source
 from polydomo.server.zmq_peer import ZmqPeers
 from polydomo.services.management import ManagementService
@@ -100,10 +101,11 @@ class BrokerServer:
         self.management.tasks.add({"show_broker": self._show_broker})
         self.management.authorizer.advance = self.advance
         # Connections of all kinds, in their handshake and after it.
-        self.handshakes: Admission[PeerBase] = Admission(settings.limits.unauthenticated)
+        self.handshakes: Admission[Entrant] = Admission(settings.limits.unauthenticated)
         self.seats: Admission[PeerBase] = Admission(settings.limits.connections, newest_first=True)
         self.descriptors = Descriptors(self.handshakes)
         self.security: PeerSecurity | None = None  # without CURVE
+        self.tls: ServerTls | None = None  # no listener has TLS
         self.violations = 0
         self.listeners = Listeners()
         self.zmq = ZmqPeers(self, self.context)
@@ -136,9 +138,12 @@ class BrokerServer:
     async def start(self) -> None:
         """Open the store and listen on all endpoints; raise ConfigError and close everything if one cannot be bound."""
         self.loop = asyncio.get_running_loop()
+        exposure.check(self.settings)
         self.management.call_later = lambda step: self.loop.call_soon(self.run, step)
         if self.settings.security.curve == "on":
             self.security = PeerSecurity(self.settings, self.audit.note)
+        if exposure.has_tls(self.settings.broker):
+            self.tls = ServerTls(self.settings.tls)
         log_start(self.settings)
         await self._open_store()
         self.attempt_secret = attempt_secret.load(self.settings.data_folder())
@@ -180,9 +185,12 @@ class BrokerServer:
             self._stopping.add_done_callback(lambda task: self._stopped.set())  # also after an error
 
     def reload(self, settings: Settings) -> None:
-        """Apply new limits, heartbeats and service settings. The listeners stay as they are."""
-        for name in (*self.groups, "http"):
-            setattr(settings.broker, name, getattr(self.settings.broker, name))
+        """Apply new limits, heartbeats, services and roles. What needs a restart stays as it is.
+
+        Raises ConfigError, and changes nothing, if that would let anybody in.
+        """
+        config.keep(self.settings, settings)
+        exposure.check(settings)
         self.settings = settings
         redaction.learn(config.secrets(settings))
         self.wire_limits = settings.wire_limits()
@@ -199,6 +207,8 @@ class BrokerServer:
         self.nng.configure(settings)
         if self.security is not None:
             self.security.configure(settings)
+        if self.tls is not None:
+            self.tls.configure(settings)
         self.authorization.configure(settings)
         self.builtin_services.reload(settings)
         log.info("settings reloaded", services=len(settings.services))
@@ -399,6 +409,9 @@ class BrokerServer:
             shown["ledger"] = self.ledger.show()
         if self.audit.on:
             shown["audit"] = self.audit.show()
+        exposed = exposure.open_to_others(self.settings)
+        if exposed:
+            shown["insecure"] = exposed
         return shown
 
 

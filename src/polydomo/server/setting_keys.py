@@ -30,7 +30,8 @@ ALLOWED = {
     "size": "bytes or a text such as 64KiB, 64MiB, 1GB",
     "flag": "true or false",
     "endpoint": "endpoints such as tcp://127.0.0.1:5555, tcp://[::1]:5555, ipc:///run/x.sock",
-    "address": "addresses such as 127.0.0.1:8080, [::1]:8080, *:8080",
+    "nng": "endpoints such as tcp://127.0.0.1:5555, tls+tcp://*:5556, ipc:///run/x.sock",
+    "address": "addresses such as 127.0.0.1:8080, [::1]:8080, https://*:8443",
     "host": "names such as broker.example, *.example, or *; without a port",
     "origin": "origins such as https://dashboard.example, http://localhost:3000, or *",
     "algorithm": f"of {', '.join(ALGORITHMS)}",
@@ -50,7 +51,8 @@ _PARSERS: dict[str, Callable[[object], float]] = {
 
 # Checks of a list's items, by unit: they return None or raise an error for an invalid item.
 _CHECKS: dict[str, Callable[[str], object]] = {
-    "endpoint": partial(endpoints.parse, binding=True),
+    "endpoint": endpoints.parse_listener,
+    "nng": partial(endpoints.parse_listener, tls=True),
     "address": endpoints.parse_address,
     "host": re.compile(r"\*|(\*\.)?[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?").fullmatch,
     "origin": re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/?#@\s]+").fullmatch,
@@ -245,6 +247,6 @@ def _parse_list(key: Key, raw: object) -> list[str]:
             raise Rejected(error.message) from error
         if checked is None:
             raise ValueError
-        if found.count(item) > 1 and not item.endswith((":*", ":0")):
+        if found.count(item) > 1 and not endpoints.is_any_port(item):
             raise Rejected(f"{redaction.redact_option(item)} is listed twice")
     return found

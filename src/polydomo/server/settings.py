@@ -21,6 +21,7 @@ from polydomo.server.security_settings import (
     QuotaSection,
     RoleSection,
     SecuritySection,
+    TlsSection,
 )
 from polydomo.wire.zmtp.connection import ConnectionLimits
 
@@ -40,8 +41,15 @@ class BrokerSection(Section):
     zmq: Annotated[list[str], listeners("endpoints for ZeroMQ peers: tcp://HOST:PORT, ipc://PATH")] = (
         msgspec.field(default_factory=lambda: ["tcp://127.0.0.1:5555"])
     )
-    nng: Annotated[list[str], listeners("endpoints for NNG peers (MemoDB): tcp://HOST:PORT, ipc://PATH")] = []
-    http: Annotated[list[str], listeners("addresses of the REST API: HOST:PORT", "address")] = []
+    nng: Annotated[
+        list[str],
+        listeners(
+            "endpoints for NNG peers (MemoDB): tcp://HOST:PORT, tls+tcp://HOST:PORT, ipc://PATH", "nng"
+        ),
+    ] = []
+    http: Annotated[
+        list[str], listeners("addresses of the REST API: HOST:PORT, https://HOST:PORT", "address")
+    ] = []
     events: Annotated[
         list[str],
         listeners("endpoints where ZeroMQ SUB sockets receive workers' events: tcp://HOST:PORT, ipc://PATH"),
@@ -61,6 +69,10 @@ class BrokerSection(Section):
             "connect"
         ),
     ] = "loopback"
+    insecure: Annotated[
+        bool,
+        flag("listen where other machines can connect, although anybody there could use the broker"),
+    ] = False
     drain: Annotated[
         float, seconds("time that running jobs have to finish when the broker stops", zero=True)
     ] = 10.0
@@ -368,6 +380,7 @@ class Settings(Section):
     limits: LimitsSection = msgspec.field(default_factory=LimitsSection)
     zmq: ZmqSection = msgspec.field(default_factory=ZmqSection)
     security: SecuritySection = msgspec.field(default_factory=SecuritySection)
+    tls: TlsSection = msgspec.field(default_factory=TlsSection)
     oidc: OidcSection = msgspec.field(default_factory=OidcSection)
     roles: dict[str, RoleSection] = {}
     principals: dict[str, list[str]] = {}
@@ -416,7 +429,7 @@ class Settings(Section):
 
     def authenticates(self) -> bool:
         """Return whether peers can prove who they are at one listener at least."""
-        return self.security.curve == "on" or bool(self.oidc.issuer)
+        return self.security.curve == "on" or bool(self.tls.client_ca or self.oidc.issuer)
 
     def roles_apply(self) -> bool:
         """Return whether what no role grants is denied."""

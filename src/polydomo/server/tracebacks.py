@@ -8,14 +8,13 @@ joined, are on loopback addresses or Unix sockets.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import msgspec
 
 from polydomo.core.failure import Failure
-from polydomo.server import endpoints
+from polydomo.server.exposure import is_local, is_loopback, listeners
 from polydomo.server.settings import Settings
 from polydomo.wire.frames import join, split
 
@@ -53,11 +52,8 @@ def _without(detail: bytes) -> bytes:
 
 
 def _is_local(settings: Settings) -> bool:
-    broker = settings.broker
-    bound = [endpoints.parse(text, binding=True) for text in [*broker.zmq, *broker.nng, *broker.events]]
-    bound += [endpoints.parse_address(text) for text in broker.http]
     joined = [urlsplit(one) for url in settings.join.up for one in _urls(url)]
-    return all(endpoint.is_ipc or is_loopback(endpoint.host) for endpoint in bound) and all(
+    return all(is_local(listener.endpoint) for _, _, listener in listeners(settings.broker)) and all(
         url.scheme.endswith(("+ipc", "+local")) or is_loopback(url.hostname or "") for url in joined
     )
 
@@ -66,13 +62,3 @@ def _urls(url: str) -> list[str]:
     """Return a URL for each of the brokers that a URL names."""
     scheme, _, hosts = url.partition("://")
     return [f"{scheme}://{host.strip()}" for host in hosts.split(",")]
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can connect to the host; an empty host means all addresses."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False

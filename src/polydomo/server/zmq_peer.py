@@ -18,6 +18,7 @@ from polydomo.dialects.session import (
 )
 from polydomo.errors import ProtocolError
 from polydomo.server.disconnected import Disconnected, discard, same_owner
+from polydomo.server.identification import BY_KEY, Identification
 from polydomo.server.peer_base import PeerBase, PeerGroup, PeerHost
 from polydomo.server.ping import SilenceCheck
 from polydomo.server.presence import HERE, UNKNOWN, Presence, hung_up
@@ -53,7 +54,7 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
         elif self.server.settings.zmq.duplicate_identity == "refuse":
             raise ProtocolError(NAME_TAKEN, hint="see zmq.duplicate_identity")
         else:
-            holder.presence.ask(self.server.clock.read(), self._patience())
+            holder.presence.ask(holder, self.server.clock.read(), self._patience())
             peer.connection.defer()
             peer.suspend_reading()
             self.server.loop.call_later(STEP, self._decide, peer, identity)
@@ -73,7 +74,7 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
             elif not same_owner(holder, peer):
                 raise ProtocolError(NAME_TAKEN, hint="it belongs to another key or principal")
             else:
-                state = holder.presence.state(self.server.clock.read(), self._patience())
+                state = holder.presence.state(holder, self.server.clock.read(), self._patience())
                 if state == UNKNOWN:
                     self.server.loop.call_later(STEP, self._decide, peer, identity)
                     return
@@ -171,12 +172,12 @@ class ZmqPeers(PeerGroup["ZmqPeer"]):
 class ZmqPeer(PeerBase, Transport):
     """One connection. Messages pass through without being queued."""
 
-    def __init__(self, zmq: ZmqPeers, listener: str) -> None:
-        super().__init__(zmq, listener)
+    def __init__(self, zmq: ZmqPeers, listener: str, identification: Identification = BY_KEY) -> None:
+        super().__init__(zmq, listener, identification)
         self.zmq = zmq
         self.link: PeerConnection
         self.connection: Connection
-        self.presence = Presence(self)
+        self.presence = Presence()
         self._silence = SilenceCheck()
 
     # asyncio's side
@@ -186,7 +187,7 @@ class ZmqPeer(PeerBase, Transport):
         self.output = self.link = PeerConnection(self.zmq.context, self, self.transport.write)
         self.link.write_large = self.write_large
         properties = {NATIVE_PROPERTY: __version__.encode()}
-        security = self.server.security
+        security = self.security
         mechanism = None if security is None else security.new_mechanism()
         self.parser = self.connection = Connection(
             self.link, b"ROUTER", True, self.server.wire_limits, properties=properties, mechanism=mechanism
@@ -207,7 +208,7 @@ class ZmqPeer(PeerBase, Transport):
 
     def ready(self, peer: PeerInfo) -> None:
         self.link.native = NATIVE_PROPERTY.lower() in peer.properties
-        security = self.server.security
+        security = self.security
         if security is None or security.admits(self, peer):
             self.link.principal = self.principal
             self.zmq.enter(self, peer.identity)
@@ -222,7 +223,7 @@ class ZmqPeer(PeerBase, Transport):
         """Do nothing: the connection is open."""
 
     def is_alive(self) -> bool:
-        return self.presence.is_alive(self.server.clock.read(), self.server.settings.zmq.probe)
+        return self.presence.is_alive(self, self.server.clock.read(), self.server.settings.zmq.probe)
 
     # The server's side
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from polydomo.core.principals import ADMINISTER, CALL, CANCEL, OBSERVE, OPERATE, READ, SERVE
+from polydomo.core.principals import ADMINISTER, CALL, CANCEL, DELEGATE, OBSERVE, OPERATE, READ, SERVE
 
 # Objects of rules.
 
@@ -238,7 +238,13 @@ _REPORTS: Final = Rule((SERVE,), OWN_WORKER)
 # Commands of the dialects, by dialect. Requests for the broker's own services need what `TASKS` says.
 COMMANDS: Final[dict[str, dict[str, Rule]]] = {
     "MDP": {"REQUEST": _SUBMITS, "READY": _POLLS, "PARTIAL, FINAL": _REPORTS},
-    "DCP": {"REQUEST": _SUBMITS, "READY": _POLLS, "PARTIAL, FINAL": _REPORTS},
+    "DCP": {
+        "REQUEST": _SUBMITS,
+        "REGISTER": _POLLS,
+        "REPLY": _REPORTS,
+        "REQUEST of a worker that forwards a job": _SUBMITS,
+        "the same to the broker's own services": Rule((DELEGATE,), SUBMIT),
+    },
     "NFP": {
         "POST": _SUBMITS,
         "GET": _JOBS,
@@ -249,7 +255,7 @@ COMMANDS: Final[dict[str, dict[str, Rule]]] = {
         "READY": _POLLS,
         "RESPONSE, EVENT, STREAM": _REPORTS,
     },
-    "WMP": {"READY": _POLLS, "reports on jobs": _REPORTS},
-    "MemoDB": {"calls": _SUBMITS, "workers": _POLLS, "results": _REPORTS},
+    "WMP": {"READY": _POLLS, "GIVE, STATUS, DONE": _REPORTS},
+    "memo01": {"JOB": _SUBMITS, "READY": _POLLS, "RESULT, HEARTBEAT": _REPORTS},
     "events": {"subscription": _rows(OBSERVE)},
 }

@@ -6,14 +6,14 @@ one that cannot be recorded is refused. Lists get a `View`, which tells the rows
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from polydomo.core.broker import Broker
 from polydomo.core.model import Job, Worker
 from polydomo.core.names import parse_name, printable
 from polydomo.core.ports import ActLog
-from polydomo.core.principals import EVERYTHING, OBSERVE, READ, Principal, Principals
+from polydomo.core.principals import CALL, EVERYTHING, OBSERVE, READ, Principal, Principals
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.deferred import Deferred, deferring
 from polydomo.services import access
@@ -24,12 +24,16 @@ AccessObject = tuple[bytes, bytes]
 
 
 class Denied(Exception):
-    """A request that its principal may not make."""
+    """A request that its principal may not make. `plain`: the answer in protocols without failures, if it is not the
+    text of this error."""
 
-    def __init__(self, principal: str, verb: str, service: bytes, name: bytes = b"") -> None:
+    def __init__(
+        self, principal: str, verb: str, service: bytes, name: bytes = b"", plain: bytes | None = None
+    ) -> None:
         at = f" at {printable(name)}" if name else ""
         super().__init__(f"{principal} may not {verb} {printable(service)}{at}")
         self.principal = principal
+        self.plain = plain
 
 
 class UnknownObject(ValueError):
@@ -161,6 +165,12 @@ class View:
         """Return whether the principal may observe a service, or do one of the other verbs there."""
         allows = self._principals.allows
         return any(allows(self.caller, verb, name) for verb in (OBSERVE, *others))
+
+    def may_call_some(self, service: bytes, workers: Iterable[Worker]) -> bool:
+        """Return whether the principal may observe or call a service, at one of these workers at least."""
+        return self.service(service, CALL) or any(
+            self._principals.allows(self.caller, CALL, service, worker.name) for worker in workers
+        )
 
     def event(self, service: bytes, worker: bytes) -> bool:
         """Return whether the principal may hear of an event of a worker."""

@@ -195,10 +195,13 @@ class BuiltIn(WorkerPort):
 def failure_of(error: Exception) -> Failure:
     """Return the failure in both forms: a structured detail for the SDK, and a plain body for other peers."""
     message = encodable(redact(str(error)))
-    reason = DENIED if isinstance(error, Denied) else WORKER_ERROR
+    plain = msgspec.json.encode({"error": message})
+    reason = WORKER_ERROR
+    if isinstance(error, Denied):
+        reason = DENIED
+        plain = plain if error.plain is None else error.plain
     detail = msgspec.json.encode({"reason": reason, "message": message, "kind": type(error).__name__})
-    body = frame(msgspec.json.encode({"error": message}))
-    return Failure(reason, message, body, detail)
+    return Failure(reason, message, frame(plain), detail)
 
 
 def is_internal(name: bytes) -> bool:

@@ -18,7 +18,7 @@ from polydomo.core.model import JOB_COST, Client, Job, Service, Worker
 from polydomo.core.names import parse_name, printable
 from polydomo.core.principals import CALL, Principal
 from polydomo.core.states import STATES
-from polydomo.services.authorizer import Authorizer, View, owner_of
+from polydomo.services.authorizer import Authorizer, Denied, View, owner_of
 from polydomo.services.builtin import BuiltIn, Raw, Tasks, is_internal, read_task, unquoted
 from polydomo.services.slices import CallLater, SlicedQuery, chunks, run_sliced
 from polydomo.wire.frames import frame
@@ -285,13 +285,24 @@ class ManagementService:
         }
 
     def _mmi_service(self, frames: list[bytes], caller: Principal) -> Raw:
-        """Answer 200 if the named service has a worker and the caller may call it, else 404 (RFC 8/MMI)."""
+        """Answer 200 if the named service has a worker, else 404 (RFC 8/MMI).
+
+        For who may neither call nor observe the service, whether or not it exists, the answer is a refusal where the
+        peer's protocol has one, and 404 elsewhere.
+        """
         name = frames[0] if frames else b""
         view = self.authorizer.view(caller)
-        found = [
-            self.broker.services.get(known) for known in (name, unquoted(name)) if view.service(known, CALL)
-        ]
-        return Raw(b"200" if any(service is not None and service.workers for service in found) else b"404")
+        may = False
+        for known in (name, unquoted(name)):
+            service = self.broker.services.get(known)
+            workers = () if service is None else service.workers
+            if view.may_call_some(known, workers):
+                may = True
+                if workers:
+                    return Raw(b"200")
+        if not may and not self.broker.principals.may(caller, CALL, unquoted(name)):
+            raise Denied(caller.name, CALL, unquoted(name), plain=b"404")
+        return Raw(b"404")
 
 
 def service_row(service: Service) -> dict[str, Any]:

@@ -31,7 +31,8 @@ class GuardedRoute:
         self._is_raw = isinstance(route, RawPathRoute)
         self._authorizer = authorizer
         self._rules = {
-            method: rule_of(method, route.path) for method in sorted(route.methods or ()) if method != "HEAD"
+            method: rule_of("GET" if method == "HEAD" else method, route.path)
+            for method in sorted(route.methods or ())
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -24,11 +24,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from polydomo.core.failure import NO_MEMORY
+from polydomo.core.principals import ANONYMOUS, Principal
 from polydomo.server.admission import site_of
+from polydomo.server.identification import BY_KEY, Identification
 from polydomo.server.pace import Pace
-from polydomo.server.peer_base import address_of
+from polydomo.server.peer_log import address_of
 from polydomo.web.api.origin_guard import AUTHORITY
 from polydomo.web.api.problems import problem
+from polydomo.web.callers import PRINCIPAL
 from polydomo.web.connection_admission import ConnectionAdmission
 from polydomo.web.memory import ConnectionMemory
 from polydomo.web.proxies import Proxies
@@ -101,13 +104,17 @@ class HttpConnection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         listener: str = "",
+        identification: Identification = BY_KEY,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.state = server_state
         self.listener = listener
+        self.identification = identification
+        self.principal = ANONYMOUS  # of requests that name no other
         self.address = ""
         self.on_disconnect: Callable[[], object] | None = None
         self.interactive = False
+        self._counted: Principal | None = None  # the principal whose connections this one is among
         self.memory = ConnectionMemory(server_state.server.budget, self._out_of_memory)
         self._output: ConnectionOutput | None = None
         self._proxied = False  # the peer is a trusted proxy
@@ -133,6 +140,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self._received_at = self._responded_at = self.loop.time()
         self.address = address_of(transport)
+        self.principal = self.identification.principal_of(transport)
         self._output = ConnectionOutput(self)
         _enable_keepalive(transport)
         self._proxied = self.state.proxies.trusts(self.client)
@@ -146,6 +154,9 @@ class HttpConnection(HttpToolsProtocol):
         if self._lingering:
             self.state.lingering -= 1
         self.state.admission.leave(self)
+        if self._counted is not None:
+            self._counted.connections -= 1
+            self._counted = None
         self.memory.close()
         disconnected = self._abandon_requests()
         if disconnected is not None:
@@ -156,6 +167,19 @@ class HttpConnection(HttpToolsProtocol):
         # Break reference cycles: the garbage collector would free the connection and its last request late. A running
         # handler has its own references.
         self.cycle = self.scope = self.headers = self._active = self._output = None  # type: ignore[assignment]
+
+    def count_for(self, principal: Principal) -> bool:
+        """Count the connection for the principal of its latest request. False: that may have no more."""
+        if self._counted is principal:
+            return True
+        quota = principal.quota
+        if quota is not None and principal.connections >= quota.connections:
+            return False
+        if self._counted is not None:
+            self._counted.connections -= 1
+        principal.connections += 1
+        self._counted = principal
+        return True
 
     def data_received(self, data: bytes) -> None:
         if self._input_closed:
@@ -188,6 +212,7 @@ class HttpConnection(HttpToolsProtocol):
             self._head_started = self._received_at
             self._head_size = 0
         self.scope[SCOPE] = self  # type: ignore[typeddict-unknown-key]
+        self.scope[PRINCIPAL] = self.principal  # type: ignore[typeddict-unknown-key]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_body:

@@ -6,6 +6,7 @@ uvicorn's own server is not used: its listeners, signal handlers and main loop w
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from email.utils import formatdate
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from uvicorn.config import Config
 
 from polydomo.server import endpoints
+from polydomo.server.endpoints import TLS_SCHEME
 from polydomo.server.extensions import Extension
 from polydomo.server.listeners import Listeners
+from polydomo.server.tls import accepting
 from polydomo.web.api.app import HttpApp, make_app
 from polydomo.web.connection import CLOSE_TIMEOUT, HttpConnection, HttpServerState
 
@@ -69,10 +72,20 @@ class HttpServer(Extension):
 
     async def _listen(self, text: str, config: Config) -> None:
         """Listen on HOST:PORT; port 0 or `*` means any free one."""
-        endpoint = endpoints.parse_address(text)
-        connection = partial(HttpConnection, config, self.state, {}, self.server.loop, listener=text)
+        endpoint, identification = endpoints.parse_address(text)
+        connection: Callable[[], asyncio.Protocol] = partial(
+            HttpConnection,
+            config,
+            self.state,
+            {},
+            self.server.loop,
+            listener=text,
+            identification=identification,
+        )
+        if endpoint.tls:
+            connection = accepting(self.server, text, connection)
         bound = await self._listeners.listen(text, endpoint, connection)
-        self.bound.append(bound.removeprefix("tcp://"))
+        self.bound.append(bound.removeprefix("tcp://").replace(f"{TLS_SCHEME}://", "https://"))
 
     async def close(self) -> None:
         """Stop listening, let active requests end within CLOSE_TIMEOUT, then abort all connections."""

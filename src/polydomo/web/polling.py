@@ -20,7 +20,7 @@ from polydomo.core.broker import ANSWERED
 from polydomo.core.model import WorkerPort
 from polydomo.core.policy import Heartbeat
 from polydomo.core.tracked_job import TrackedJob
-from polydomo.core.workers import NAME_TAKEN
+from polydomo.core.workers import DENIED_WORKER, NAME_TAKEN
 from polydomo.web import attempt_keys
 from polydomo.web.attempt_keys import AttemptKeys
 from polydomo.web.callers import LOCAL
@@ -41,6 +41,10 @@ SERVICES_MAX: Final = 1000
 
 class OfferRefused(ValueError):
     """Services that a worker may not offer. The text is for the worker's author."""
+
+
+class OfferDenied(OfferRefused):
+    """No role of the worker grants one of the services."""
 
 
 class NameRefused(OfferRefused):
@@ -274,9 +278,10 @@ class PollingWorkers:
         services = [service for service in services if service not in offered]
         for service in services:
             if not self.server.broker.may_register(worker.core, service):
-                raise OfferRefused(
-                    f"{shown(service)}: {self.server.broker.why_refused(worker.core, service)}"
-                )
+                why = self.server.broker.why_refused(worker.core, service)
+                if why.startswith(DENIED_WORKER):
+                    raise OfferDenied(why.removeprefix(DENIED_WORKER))
+                raise OfferRefused(f"{shown(service)}: {why}")
         self._workers[worker.key] = worker
         for service in services:
             self.server.broker.register(worker.core, service)

@@ -253,6 +253,17 @@ def test_same_key_with_another_body_is_refused_while_the_first_is_under_way(
     check(bench.broker)
 
 
+def test_an_id_that_was_refused_for_its_key_may_come_again(bench: Bench) -> None:
+    worker, client = bench.worker(b"plain"), bench.client()
+    client.ask(b"plain", b"one", options=Options(key=b"k"))
+    client.ask(b"plain", b"two", options=Options(key=b"k", uid="u"))
+    assert client.reasons() == ["key-reused"]
+    client.ask(b"plain", b"two", options=Options(key=b"another", uid="u"))
+    worker.answer(b"for one")
+    worker.answer(b"for two")
+    assert client.finals() == [b"for one", b"for two"]
+
+
 def test_a_request_is_compared_with_what_was_asked_not_with_what_it_became(bench: Bench) -> None:
     worker, client, other = bench.worker(b"first"), bench.client(), bench.client()
     client.ask(b"first", b"asked", options=Options(key=b"k"))

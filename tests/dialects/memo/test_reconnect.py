@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from polydomo.core.principals import ANONYMOUS
 from tests.support import invariants
 from tests.support.memo import DISCONNECT, HEARTBEAT, JOB, RESULT, Desk, Seat, heartbeat, job, ready, result
 
@@ -388,3 +389,53 @@ def test_whoever_closes_with_nothing_open_leaves_nothing() -> None:
     seat.drop()
     assert not desk.broker.clients
     assert len(desk.broker.timers) == 0
+
+
+def test_a_worker_s_id_is_of_no_use_to_another_principal() -> None:
+    desk = Desk()
+    worker, id, client, _ = busy(desk)
+    stranger = desk.seat("worker's")
+    stranger.session.connection.principal = "somebody else"
+    assert stranger.call(result(id, b"forged")).kind == DISCONNECT
+    assert stranger.call(heartbeat(id)).kind == DISCONNECT
+    assert not client.take()
+    worker.send(result(id, b"right"))
+    assert [said.payload for _, said in client.take()] == [b"right"]
+    stranger.drop()
+    nothing_is_left(desk)
+
+
+@pytest.mark.parametrize(("host", "principal"), [("elsewhere", ANONYMOUS), ("worker's", "somebody else")])
+def test_a_ready_of_a_broken_connection_is_not_continued_by_somebody_else(host: str, principal: str) -> None:
+    """The ID of a request is chosen by its sender; that of a READY is all that identifies a worker without an ID."""
+    desk = Desk()
+    worker, id, _, _ = busy(desk)
+    (known,) = desk.memo.workers.by_id.values()
+    number = int.from_bytes(known.stack, "big") & 0x7FFFFFFF
+    worker.drop()
+    stranger = desk.seat(host)
+    stranger.session.connection.principal = principal
+    stranger.send(ready("echo"), number)
+    assert not stranger.take()  # a new worker, for which there is no job
+    assert known.id == id
+    assert known.connection is worker.session.connection
+
+
+def test_a_request_of_a_broken_connection_is_not_continued_by_another_principal() -> None:
+    desk = Desk()
+    worker, id, client, number = busy(desk)
+    client.drop()
+    worker.send(result(id, b"secret"))
+    stranger = desk.seat("client's")
+    stranger.session.connection.principal = "somebody else"
+    stranger.send(job("echo", b"x"), number)
+    assert not [said for _, said in stranger.take() if said.payload == b"secret"]
+    back = desk.seat("client's")
+    assert back.call(job("echo", b"x"), number).payload == b"secret"
+
+
+def test_a_worker_s_name_does_not_tell_its_id() -> None:
+    desk = Desk()
+    desk.seat().worker("echo")
+    (worker,) = desk.memo.workers.by_id.values()
+    assert worker.id.hex().encode() not in worker.core.name

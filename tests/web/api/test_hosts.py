@@ -31,6 +31,7 @@ async def routes() -> list[tuple[str, str]]:
     settings.broker.data = ""
     server: Any = BrokerServer(settings)
     server.loop = asyncio.get_running_loop()
+    server.attempt_secret = bytes(32)  # as `start` sets it
     found = set()
     for route in make_app(server).routes:
         assert isinstance(route, Route)

@@ -11,10 +11,12 @@ from starlette.requests import Request
 
 from polydomo.core import failure as reasons
 from polydomo.core.failure import Failure
+from polydomo.core.principals import ANONYMOUS
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import Settings
 from polydomo.web.api.app import HttpApp, _unexpected
 from polydomo.web.api.problems import KINDS, HttpProblem, problem, problem_of
+from polydomo.web.authentication import Authentication
 from polydomo.wire.frames import frame, join
 from tests.web.api.site import Site, is_problem
 
@@ -90,6 +92,7 @@ class TestUnexpected:
     ) -> None:
         app = HttpApp(exception_handlers={Exception: _unexpected})
         app.server = cast(BrokerServer, SimpleNamespace(settings=Settings()))
+        app.authentication = cast(Authentication, SimpleNamespace(principal_of=lambda scope: ANONYMOUS))
 
         @app.get("/")
         async def broken() -> None:

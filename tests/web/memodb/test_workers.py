@@ -224,3 +224,22 @@ def test_the_store_is_bounded_and_a_restart_is_survived() -> None:
         # The worker was at it all the time, and brings the result.
         rest.record(*call, "uAXEAAQI")
         wait_for(lambda: b'"done":1' in rest.site.get("/v1/services/memo.durable").body.replace(b" ", b""))
+
+
+def test_a_call_is_ended_by_its_worker_s_host_alone() -> None:
+    """MemoDB's workers have no credentials. Another host may neither answer for one nor record its result."""
+    toml = '[http]\ntrusted_proxies = ["127.0.0.1"]'
+    with BrokerProcess(http=True, toml=toml) as broker, MdpClient(broker.endpoint) as client:
+        rest = Rest(broker)
+        here, there = {"x_forwarded_for": "10.0.0.1"}, {"x_forwarded_for": "10.0.0.2"}
+        client.request(b"memo.add", b"\x02", b"\x02")
+        info = {"map": {"funcs": ["memo.add"]}}
+        answer = rest.send("POST", "/worker", info, prefer="wait=20", **here)
+        call = answer.json()["map"]
+        path = f"/call/memo.add/{','.join(arg['cid'] for arg in call['args'])}"
+        forged, right = rest.store(b"5", JSON), rest.store(b"4", JSON)
+        refused = rest.send("PUT", path, {"cid": forged}, **there)
+        assert "another worker" in is_problem(refused, 409, "conflict")["detail"]
+        assert rest.get(path).status == 404
+        assert rest.send("PUT", path, {"cid": right}, **here).status == 201
+        assert client.answer(b"memo.add").final == [b"\x04"]

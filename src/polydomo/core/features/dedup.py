@@ -26,7 +26,13 @@ LIKE_ALL: Final = Target(ALL)
 _REFUSED: Final = (reasons.STORE, reasons.DUPLICATE, reasons.KEY_REUSED)
 
 # Failures after which the same id may come again.
-_NOTHING_HAPPENED: Final = (reasons.DRAINING, reasons.STORE, reasons.QUEUE_FULL, reasons.CLIENT_GONE)
+_NOTHING_HAPPENED: Final = (
+    reasons.DRAINING,
+    reasons.STORE,
+    reasons.QUEUE_FULL,
+    reasons.CLIENT_GONE,
+    reasons.KEY_REUSED,
+)
 
 
 class Dedup(Feature):

@@ -30,6 +30,7 @@ STATUSES: Final[dict[str, bytes]] = {
     reasons.BAD_SERVICE: UNKNOWN,
     reasons.BAD_TARGET: UNKNOWN,
     reasons.DUPLICATE: UNKNOWN,
+    reasons.KEY_REUSED: UNKNOWN,
     reasons.DENIED: UNKNOWN,
 }
 _WORKER_STATUSES: Final = (UNKNOWN, TIMEOUT, UNEXPECTED, ERROR)

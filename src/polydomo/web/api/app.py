@@ -36,8 +36,9 @@ from polydomo.web.api import (
 from polydomo.web.api.origin_guard import OriginGuard
 from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.authentication import Authentication
-from polydomo.web.callers import PRINCIPAL
+from polydomo.web.callers import PRINCIPAL, caller_of
 from polydomo.web.clients import WebClients
+from polydomo.web.connection import SCOPE as CONNECTION
 from polydomo.web.polling import PollingWorkers
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ log = Log()
 
 # Seconds for which a browser may cache a preflight response.
 PREFLIGHT_AGE = 600
+
+# Paths of probes, which need no authentication either.
+PROBES = ("/healthz", "/readyz")
 
 
 class HttpApp(FastAPI):
@@ -77,6 +81,10 @@ class HttpApp(FastAPI):
         except HttpProblem as refused:
             await refused.response()(scope, receive, send)
             return
+        if not self._is_counted(scope):
+            detail = "the principal has as many connections as its quota allows"
+            await problem("quota", detail, {"connection": "close"}).response()(scope, receive, send)
+            return
         app: ASGIApp = super().__call__
         if self.guard.origins and self.guard.shares_with(Headers(scope=scope).get("origin", "")):
             app = self._with_cors
@@ -87,10 +95,18 @@ class HttpApp(FastAPI):
         except Exception as error:
             log.error("request failed", path=scope.get("path", "")[:200], error=repr(error), exc_info=error)
 
+    def _is_counted(self, scope: Scope) -> bool:
+        """Count the connection for the request's principal. False: it may have no more. Probes are always answered."""
+        connection = scope.get(CONNECTION)
+        if connection is None or scope["path"] in PROBES:
+            return True
+        counted: bool = connection.count_for(caller_of(self.server.broker, scope))
+        return counted
+
     def _configure(self, settings: Settings) -> None:
         """Apply settings, which change when the broker reloads them."""
         self._settings = settings
-        listening = [endpoints.parse_address(text).host for text in settings.broker.http]
+        listening = [endpoints.parse_address(text).endpoint.host for text in settings.broker.http]
         self.guard = OriginGuard(
             settings.http.hosts, settings.http.origins, [host for host in listening if host]
         )

@@ -49,7 +49,7 @@ PRINCIPAL_GAUGES: Final = (
     ("jobs", "jobs", "Unanswered jobs of the principal."),
     ("bytes", "memory", "Bytes of its unanswered jobs in memory."),
     ("stored_bytes", "stored", "Bytes of its jobs on disk, finished ones included."),
-    ("connections", "connections", "Its open connections, without HTTP."),
+    ("connections", "connections", "Its open connections."),
 )
 
 # Metrics of all result caches: name, attribute of a cache, help text.

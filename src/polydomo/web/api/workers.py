@@ -19,7 +19,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from polydomo.core.failure import WORKER_ERROR, Failure
+from polydomo.core.failure import DENIED, WORKER_ERROR, Failure
 from polydomo.core.model import Job
 from polydomo.core.names import parse_name
 from polydomo.core.tracked_job import TrackedJob
@@ -35,6 +35,7 @@ from polydomo.web.callers import caller_name, caller_site
 from polydomo.web.connection import HttpConnection, connection_of
 from polydomo.web.polling import (
     NameRefused,
+    OfferDenied,
     OfferRefused,
     Poll,
     PollingWorker,
@@ -107,6 +108,8 @@ def make_router(server: BrokerServer, workers: PollingWorkers) -> APIRouter:
             )
         except NameRefused as error:
             raise problem("conflict", str(error)) from None
+        except OfferDenied as error:
+            raise problem(DENIED, str(error)) from None
         except OfferRefused as error:
             raise problem("not-allowed", str(error)) from None
         return await _next_job(request, worker, given.wait)

@@ -2,8 +2,8 @@
 
 A worker polls with a link to its functions, `{"funcs": [...]}`, and is given a call: a function and CIDs. The worker
 reads the values, evaluates the call, stores the result's value, and records it as the call's result. Workers have no
-names: those of one host with the same functions are one worker with several polls. A job is identified by its call:
-recording the result of a call ends all jobs of this call.
+names: those of one principal and host with the same functions are one worker with several polls. A job is identified
+by its call: recording the result of a call ends all jobs of this call.
 
 Workers cannot report failures and send no heartbeats: the job's timeout applies.
 """
@@ -23,7 +23,7 @@ from polydomo.web.memodb.cid import Cid
 from polydomo.web.memodb.content_store import ContentStore, FunctionCall
 from polydomo.web.memodb.evaluations import DIALECT, cids_of
 from polydomo.web.memodb.values import Value, argument_values, run_aside
-from polydomo.web.polling import OfferRefused, Poll, PollingWorker
+from polydomo.web.polling import OfferDenied, OfferRefused, Poll, PollingWorker
 from polydomo.wire.frames import frame
 
 if TYPE_CHECKING:
@@ -49,10 +49,13 @@ class RestWorkers:
         self._prune_at = PRUNE_MIN
 
     def worker(self, host: bytes, site: str, principal: str, info: Cid, funcs: list[str]) -> PollingWorker:
-        """Return the worker with these functions at this host, whose requests come from this site."""
-        name = PREFIX + host[:100] + b"-" + blake2b(info.bytes, digest_size=6).hexdigest().encode()
+        """Return a principal's worker with these functions at this host, whose requests come from this site."""
+        digest = blake2b(principal.encode() + b"\0" + info.bytes, digest_size=6).hexdigest()
+        name = PREFIX + host[:100] + b"-" + digest.encode()
         try:
             return self.workers.get(name, [func.encode() for func in funcs], principal, DIALECT, site)
+        except OfferDenied as error:
+            raise problem(reasons.DENIED, str(error)) from None
         except OfferRefused as error:
             raise problem("invalid-worker-info", str(error)) from None
 
