@@ -14,6 +14,7 @@ import pytest
 
 from polydomo.core.principals import ANONYMOUS, CALL, CANCEL, OBSERVE, OPERATE, READ, SERVE, VERBS
 from polydomo.server.events import Subscriber
+from polydomo.server.identification import BY_KEY
 from polydomo.services import access
 from polydomo.services.access import ROUTES, TASKS, Rule
 from polydomo.services.authorizer import Authorizer
@@ -499,7 +500,7 @@ async def test_events_are_told_to_those_who_may_observe(tmp_path: Path) -> None:
         events = made.server.events
         heard: dict[str, list[bytes]] = {}
         for principal in GRANTS:
-            subscriber = Subscriber(events, "")
+            subscriber = Subscriber(events, "", BY_KEY)
             subscriber.principal = principal
             subscriber.subscriptions.change(b"", True)
             subscriber.send = heard.setdefault(principal, []).append  # type: ignore[method-assign]

@@ -51,7 +51,7 @@ class Crowd:
 
 def long_poll(desk: Desk) -> Callable[[int], bytes]:
     def request(number: int) -> bytes:
-        said = b'{"services": ["nothing"], "worker": "w-%d", "wait": 60}' % (number // 32)
+        said = b'{"services": ["nothing"], "worker": "w-%d", "wait": 60}' % number
         return desk.request("POST", "/v1/workers/poll", said)
 
     return request

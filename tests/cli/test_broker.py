@@ -22,8 +22,9 @@ def lines(broker: BrokerProcess) -> list[dict[str, Any]]:
 
 def test_the_first_lines_tell_version_loop_build_and_every_listener() -> None:
     with BrokerProcess("--zmq", "tcp://127.0.0.1:*", "--name", "hill") as broker:
-        wait_for(lambda: len(lines(broker)) == 4)
-        first, keeping, *listeners = lines(broker)
+        wait_for(lambda: len(lines(broker)) == 5)
+        first, keeping, audit, *listeners = lines(broker)
+        assert audit["audit"] == f"{broker.data}/audit"
         assert first["event"].startswith("polydomo ")
         assert (first["name"], first["pid"]) == ("hill", broker.pid)
         assert first["loop"] in ("uvloop", "asyncio")

@@ -13,9 +13,11 @@ import zmq
 from polydomo import Client, Worker
 from polydomo.core.principals import ANONYMOUS
 from polydomo.dialects.mdp.messages import WORKER_02
+from polydomo.dialects.wmp.messages import READY
 from polydomo.errors import Denied, UnknownService
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import BrokerSection, RoleSection, Settings
+from tests.support.wmp import wmp
 from tests.support.zmq_ends import patient, zmq_socket
 
 ROLES = {"resizer": RoleSection(serve=["resize", "mail@host-*"], call=["resize"])}
@@ -158,6 +160,33 @@ async def test_a_foreign_worker_gets_a_disconnect_without_a_reason(
         peer.connect(server.zmq.bound[0])
         await peer.send_multipart([*before, WORKER_02, b"\1", b"secret"])
         assert await peer.recv_multipart() == [*before, WORKER_02, b"\6"]
+
+
+@patient
+async def test_a_foreign_nfp_worker_gets_a_disconnect_with_the_reason(server: BrokerServer) -> None:
+    async with zmq_socket(zmq.DEALER) as peer:
+        peer.connect(server.zmq.bound[0])
+        await peer.send_multipart([b"", b"NFPW01", b"\1", b"secret"])
+        *head, reason = await peer.recv_multipart()
+    assert head == [b"", b"NFPB01", b"\3", b"secret"]
+    assert b"denied: anonymous may not serve secret" in reason
+
+
+@patient
+@pytest.mark.parametrize(
+    "registration",
+    [[b"", b"DGBX\x01", b"\1", b"secret"], wmp(READY, {"roles": ["secret"]})],
+    ids=["dcp", "wmp"],
+)
+async def test_foreign_workers_of_dcp_and_wmp_are_sent_nothing(
+    server: BrokerServer, registration: list[bytes]
+) -> None:
+    async with zmq_socket(zmq.DEALER) as peer, refused(server) as reasons:
+        peer.connect(server.zmq.bound[0])
+        await peer.send_multipart(registration)
+        await peer.send_multipart([b"MDPC02", b"\1", b"mmi.service", b"resize"])
+        assert (await peer.recv_multipart())[:2] == [b"MDPC02", b"\3"]  # the first message that comes
+    assert "denied: anonymous may not serve secret" in reasons[0]
 
 
 @patient

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pytest
 import zmq
 
 from polydomo.server.server import BrokerServer
-from polydomo.server.settings import BrokerSection, LimitsSection, Settings, ZmqSection
+from polydomo.server.settings import BrokerSection, LimitsSection, RoleSection, Settings, ZmqSection
 from tests.support.broker import BrokerProcess, wait_for
 from tests.support.zmtp import Raw, command, greeting, message, ready
 
@@ -25,11 +26,19 @@ KIB = 1024
 class Station:
     """A server in a thread of its own; what its core would publish is said from the test."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(
+        self,
+        events: Sequence[str] = (ANYWHERE,),
+        roles: dict[str, RoleSection] | None = None,
+        principals: dict[str, list[str]] | None = None,
+        **limits: Any,
+    ) -> None:
         self.settings = Settings(
-            broker=BrokerSection(zmq=[ANYWHERE], events=[ANYWHERE]),
+            broker=BrokerSection(zmq=[ANYWHERE], events=list(events)),
             limits=LimitsSection(**limits),
             zmq=ZmqSection(ping=0.2),
+            roles=roles or {},
+            principals=principals or {},
         )
         self.started = threading.Event()
         self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -348,3 +357,44 @@ def test_a_worker_s_events_reach_every_subscriber(sockets: Sockets) -> None:
             assert hear(socket) == [b"net.w1.half", b"anything"]
         assert not reading_paused.poll(0)
         assert shown()["events"]["sent"] == 4
+
+
+def test_subscribers_hear_of_the_services_that_they_may_observe(sockets: Sockets) -> None:
+    """With libzmq's SUB sockets on listeners whose peers act for a principal, also after a reload."""
+    station = Station(
+        events=[f"{ANYWHERE}?principal=night", f"{ANYWHERE}?principal=all", f"{ANYWHERE}?principal=none"],
+        roles={"night": RoleSection(observe=["backup@night", "end"]), "end": RoleSection(observe=["end"])},
+        principals={"night": ["night"], "all": ["observer"], "none": ["end"]},
+    )
+    try:
+        subscribers = [
+            sockets.sub(endpoint, b"") for endpoint in station.do(lambda: station.server.events.bound)
+        ]
+        station.wait_listening(3)
+
+        def heard() -> list[list[bytes]]:
+            """The topics up to the end, which everybody may hear."""
+            for service, worker in (
+                (b"backup", b"night"),
+                (b"backup", b"day"),
+                (b"mail", b"m"),
+                (b"end", b"e"),
+            ):
+                station.say(service, worker, "done", b"x")
+            found: list[list[bytes]] = []
+            for socket in subscribers:
+                topics: list[bytes] = []
+                while topics[-1:] != [b"end.e.done"]:
+                    assert socket.poll(10_000)
+                    topics.append(socket.recv_multipart()[0])
+                found.append(topics[:-1])
+            return found
+
+        everything = [b"backup.night.done", b"backup.day.done", b"mail.m.done"]
+        assert heard() == [[b"backup.night.done"], everything, []]
+        changed = copy.copy(station.settings)
+        changed.principals = {"night": ["end"], "all": ["end"], "none": ["observer"]}
+        station.do(lambda: station.server.authorization.configure(changed))
+        assert heard() == [[], [], everything]
+    finally:
+        station.close()

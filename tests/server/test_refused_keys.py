@@ -1,4 +1,4 @@
-"""Handshakes with CURVE that are refused: the operator reads the reason in the log.
+"""Handshakes with CURVE that are refused: the operator reads the reason in the log and in the audit log.
 
 The peers are made by hand (tests/support/curve.py), because no library does what they do. Keys that libzmq's peers and
 our own show are in test_key_approval.py.
@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 
 from polydomo.errors import PolydomoError
+from polydomo.security.audit_check import read
+from polydomo.security.audit_record import DENIED
 from polydomo.security.key_files import fingerprint
 from polydomo.security.keys import ACCEPTED, PENDING, REJECTED, KeyFolder
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import (
+    AuditSection,
     BrokerSection,
     LimitsSection,
     SecuritySection,
@@ -57,6 +60,7 @@ async def running(folder: KeyFolder, **limits: float) -> AsyncIterator[BrokerSer
         Settings(
             broker=BrokerSection(zmq=[ANYWHERE], events=[ANYWHERE], data=""),
             security=SecuritySection(curve="on", keys=str(folder.path)),
+            audit=AuditSection(folder=str(folder.path.parent / "audit")),
             limits=LimitsSection(**limits),
         )
     )
@@ -169,6 +173,12 @@ async def sends_a_short_initiate(peer: Peer) -> None:
     peer.send(zmtp.command(b"INITIATE", peer.initiate(GOOD)[:-1]))
 
 
+async def hangs_up_in_initiate(peer: Peer) -> None:
+    await peer.hello()
+    peer.send(zmtp.command(b"INITIATE", peer.initiate(GOOD))[:-1])
+    peer.writer.close()
+
+
 async def requires_null(peer: Peer) -> None:
     peer.greet(b"NULL")
 
@@ -201,6 +211,7 @@ ATTEMPTS: dict[Callable[[Peer], Awaitable[None]], str] = {
     expects_another_server: "the client expects a server with another key",
     sends_a_short_hello: "CURVE's HELLO has 193 bytes of data instead of 194",
     sends_a_short_initiate: "CURVE's INITIATE cannot be decrypted",
+    hangs_up_in_initiate: "the peer disconnected in its handshake",
     requires_null: "the peer requires the security mechanism NULL, this side CURVE",
     requires_plain: "the peer requires the security mechanism PLAIN, this side CURVE",
     goes_down_to_null_after_the_greeting: "expected HELLO in the CURVE handshake, the peer sent b'READY'",
@@ -222,8 +233,9 @@ async def test_a_stranger_is_refused_and_the_operator_reads_why(
     peer = await connect(server, folder, kind)
     await attempt(peer)
     reason = ATTEMPTS[attempt]
-    (line,) = await logged(caplog)
+    ((line, denial),) = await refusals(folder, caplog)
     assert reason in line
+    assert reason in denial
     assert b"\x05READY" not in await rest_of(peer)
     assert not server.groups[kind].peers
 
@@ -238,8 +250,9 @@ async def test_a_handshake_that_stops_in_hello_is_cut(
         peer.greet()
         peer.send(zmtp.command(b"HELLO", peer.hand.hello())[:-1])
         assert b"\x05READY" not in await rest_of(peer)
-        (line,) = await logged(caplog)
+        ((line, denial),) = await refusals(folder, caplog)
         assert "no handshake within 0.1 s" in line
+        assert "no handshake within 0.1 s" in denial
         assert not server.groups[kind].peers
 
 
@@ -262,7 +275,7 @@ async def test_a_replayed_handshake_is_refused_as_a_whole_and_in_part(
     own_hello.send(good.sent[good.sent.index(b"\x08INITIATE") - 9 :])
     await rest_of(own_hello)
     reason = "the cookie of CURVE's INITIATE is not the one of this connection"
-    assert all(reason in line for line in await logged(caplog, 2))
+    assert all(reason in line and reason in denial for line, denial in await refusals(folder, caplog, 2))
     assert not server.groups[kind].peers
 
 
@@ -287,7 +300,7 @@ async def test_an_unknown_key_that_suggests_an_accepted_name_waits_and_cannot_be
     peer = await connect(server, folder, "zmq")
     peer.metadata = METADATA[: -len(b"\0\0\0\0")] + b"\0\0\0\4good"
     await peer.show(new_key_pair(os.urandom))
-    await logged(caplog)
+    await refusals(folder, caplog)
     (waiting,) = folder.entries(PENDING)
     assert waiting.name == "good"
     with pytest.raises(PolydomoError, match="another accepted key has the name 'good'"):
@@ -296,15 +309,21 @@ async def test_an_unknown_key_that_suggests_an_accepted_name_waits_and_cannot_be
     await rest_of(peer)
 
 
-async def logged(caplog: pytest.LogCaptureFixture, count: int = 1) -> list[str]:
-    """Return the log's lines on refused peers, when there are that many."""
+async def refusals(
+    folder: KeyFolder, caplog: pytest.LogCaptureFixture, count: int = 1
+) -> list[tuple[str, str]]:
+    """Return the log's lines and the audit log's reasons of refused handshakes, when there are that many of each."""
+    audit = folder.path.parent / "audit"
+    events = ("peer refused", "peer cut", "handshake not finished")
 
     def lines() -> list[str]:
-        texts = (record.getMessage() for record in caplog.records)
-        return [text for text in texts if text.startswith(("peer refused", "peer cut"))]
+        return [text for text in (one.getMessage() for one in caplog.records) if text.startswith(events)]
 
-    await until(lambda: len(lines()) >= count)
-    return lines()
+    def denials() -> list[str]:
+        return [one.reason for one in read(audit) if one is not None and one.kind == DENIED]
+
+    await until(lambda: len(lines()) >= count and len(denials()) >= count)
+    return list(zip(lines(), denials(), strict=True))
 
 
 async def rest_of(peer: Peer) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 
 from polydomo.core.tracked_job import Options
 from polydomo.deferred import Deferred
-from polydomo.services.authorizer import Denied, NotRecorded
+from polydomo.services.authorizer import AccessDenied, NotRecorded
 from polydomo.services.builtin import Tasks
 from polydomo.services.management import ManagementService
 from tests.dialects.nfp.desk import ClientTalker, WorkerTalker
@@ -80,7 +80,7 @@ async def test_an_act_that_cannot_be_recorded_is_refused(house: House) -> None:
 
 
 async def test_a_denied_act_is_not_recorded_as_done(house: House) -> None:
-    with pytest.raises(Denied, match="anna may not operate svc"):
+    with pytest.raises(AccessDenied, match="anna may not operate svc"):
         house.ask("pause_service", "anna", name="svc")
     assert house.acts.records == []
     assert house.grants.denials == [("anna", "operate", b"svc", b"")]
@@ -90,7 +90,7 @@ async def test_rights_that_are_lost_while_an_act_is_recorded_count(house: House)
     answer = house.ask("pause_service", name="svc")
     await asyncio.sleep(0)
     house.broker.principals.use(Grants())
-    with pytest.raises(Denied):
+    with pytest.raises(AccessDenied):
         await settled(answer, house.acts)
     assert not house.paused
 
@@ -122,7 +122,7 @@ async def test_a_worker_that_reads_its_own_inventory_needs_no_record(house: Hous
     tasks.add({"get_inventory": lambda name: {"of": name}})
     assert perform(tasks, "get_inventory", "anna", name="anna") == {"of": "anna"}
     assert house.acts.records == []
-    with pytest.raises(Denied, match="anna may not administer"):
+    with pytest.raises(AccessDenied, match="anna may not administer"):
         perform(tasks, "get_inventory", "anna", name="berta")
 
 

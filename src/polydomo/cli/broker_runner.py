@@ -51,6 +51,12 @@ def announce(server: BrokerServer) -> None:
         logger.info("keeping durable jobs", store=redact(server.settings.store_url()))
     elif server.settings.nfp.durable:
         logger.info("keeping jobs in memory only", hint="set --data to keep NFP jobs and durable services")
+    if server.audit.on:
+        logger.info(
+            "recording acts and denials",
+            audit=server.settings.audit_folder(),
+            latest=server.audit.latest_at_start,
+        )
     if server.ledger.on:
         logger.info("writing the ledger", folder=server.settings.ledger_folder())
     log_endpoints(server)

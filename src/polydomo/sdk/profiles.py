@@ -1,9 +1,10 @@
 """Profiles: where a broker is, and the keys and token for it, under a name.
 
 Profiles are in `polydomo/profiles.json` in the user's configuration folder (`XDG_CONFIG_HOME`, else `~/.config`), a
-file that only the user can read; `polydomo profile` changes them. A profile applies if it is named (`profile=`, `--profile`,
-`POLYDOMO_PROFILE`), and then fills in all that neither the URL nor the environment says. Without a name, the profile of
-`polydomo profile use` applies, but only to the broker that it is for: its credentials are not meant for other URLs.
+file that only the user can read; `polydomo profile` changes them. A profile applies if it is named (`profile=`,
+`--profile`, `POLYDOMO_PROFILE`), and then fills in all that neither the URL nor the environment says. Without a name,
+the profile of `polydomo profile use` applies, but only to the broker that it is for: its credentials are not meant for
+other URLs.
 """
 
 from __future__ import annotations

@@ -26,14 +26,14 @@ from polydomo.security.audit_record import EVENT, AuditEntry, BrokenRecord, deco
 TORN: Final = "torn-"
 
 
-class End(NamedTuple):
+class LogEnd(NamedTuple):
     """The end of the log, and the entries to append because of damage that was found."""
 
     head: Head
     entries: list[AuditEntry]
 
 
-def find_end(folder: Path) -> End:
+def find_end(folder: Path) -> LogEnd:
     """Return the end of the log, after moving aside what follows the last record."""
     names = segments(folder)
     damage: list[str] = []
@@ -49,7 +49,7 @@ def find_end(folder: Path) -> End:
         if name >= head.segment:
             head = _take_over(folder / name, head)
     entries = [AuditEntry(EVENT, action="damaged", reason=reason) for reason in damage]
-    return End(head, entries + [_repaired(path) for path in torn_files(folder)])
+    return LogEnd(head, entries + [_repaired(path) for path in torn_files(folder)])
 
 
 def torn_files(folder: Path) -> list[Path]:

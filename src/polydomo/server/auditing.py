@@ -45,6 +45,9 @@ class Auditing(ActLog):
 
     def __init__(self, server: AuditHost) -> None:
         self.server = server
+        self.latest_at_start = (
+            ""  # the last record of before the start, to be compared with a copy kept elsewhere
+        )
         self._writer: AuditWriter | None = None
         self._timer: asyncio.TimerHandle | None = None
         # Strangers do not use up the budget of known principals.
@@ -75,7 +78,7 @@ class Auditing(ActLog):
                 raise ConfigError(error.message, hint="change its owner, or audit.folder") from error
         else:
             warn_if_open(opened.path)
-            log.info("recording acts and denials", audit=folder, latest=latest.anchor)
+            self.latest_at_start = latest.anchor
         self._writer = AuditWriter(
             opened,
             self.server.loop.call_soon_threadsafe,

@@ -242,7 +242,7 @@ class PeerBase(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.advance()
-        if self.authenticating and self._has_begun():
+        if self.authenticating and _has_begun(self.parser):
             # libzmq sends no ERROR and no reason if the mechanisms differ.
             self.server.log_peer("handshake not finished", self, ABANDONED)
             self._audit_refusal(ABANDONED)
@@ -315,7 +315,7 @@ class PeerBase(asyncio.Protocol):
         """Close after a breach of the protocol; pending output is sent first."""
         self.server.log_peer("peer refused", self, reason)
         self._audit_refusal(reason)
-        self._close()
+        _close(self)
 
     # The server's side
 
@@ -363,11 +363,7 @@ class PeerBase(asyncio.Protocol):
         if not self.transport.is_closing():
             self.server.log_peer("peer cut", self, reason)
             self.output.flush()
-            self._close()
-
-    def _close(self) -> None:
-        self.transport.close()
-        self.server.loop.call_later(LINGER, self.transport.abort)
+            _close(self)
 
     def _write_congested(self, data: bytes) -> None:
         """Write to a slow reader; cut it if more than `limits.output_bytes` would be unsent."""
@@ -419,16 +415,22 @@ class PeerBase(asyncio.Protocol):
         self._audit_refusal(reason)
         self.cut(reason)
 
-    def _has_begun(self) -> bool:
-        """Return whether the peer has sent a part of its handshake: a probe of the port has not."""
-        phase = self.parser.phase
-        return phase == HANDSHAKE or (phase == GREETING and self.parser.kept() > 0)
-
     def _audit_refusal(self, reason: str) -> None:
         """Record that the peer could not show who it is, once."""
         if self.authenticating:
             self.authenticating = False
             self.server.audit.refused(self.address, reason)
+
+
+def _has_begun(parser: Parser) -> bool:
+    """Return whether a peer has sent a part of its handshake: a probe of the port has not."""
+    return parser.phase == HANDSHAKE or (parser.phase == GREETING and parser.kept() > 0)
+
+
+def _close(peer: PeerBase) -> None:
+    """Close after the pending output, but soon."""
+    peer.transport.close()
+    peer.server.loop.call_later(LINGER, peer.transport.abort)
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:

@@ -91,9 +91,14 @@ class StoreAdapter(JobStorePort):
         if self.trouble is not None:
             self._stored(job, self.trouble)
             return
-        record = self._record(job)
+        record = _record_of(self.broker, job)
+
+        def added(error: StoreError | None) -> None:
+            self.holdings.written(job.client.principal, record.footprint(), kept=error is None)
+            self._stored(job, error)
+
         try:
-            self.store.add(record, lambda error: self._added(job, record, error))
+            self.store.add(record, added)
         except StoreError as error:
             self._stored(job, error)
         else:
@@ -217,30 +222,6 @@ class StoreAdapter(JobStorePort):
         await self.holdings.make_room()
         return expired
 
-    def _record(self, job: TrackedJob) -> JobRecord:
-        policy = job.service.policy
-        delayed = job.ready > self.broker.now
-        return JobRecord(
-            id=job.uid,
-            service=job.service.name,
-            state=DELAYED if delayed else WAITING,
-            client=job.client.name,
-            dialect=job.client.dialect,
-            principal=job.owner(),
-            key=as_text(job.key) if job.key else None,
-            target=written_target(job.target),
-            priority=job.priority,
-            max_attempts=policy.retries + 1,
-            timeout=_micros(job.timeout or policy.timeout),
-            options=rest_of(job, job.client.form),
-            not_before=self.broker.clock.wall(job.ready) if delayed else None,
-            deadline=None if job.deadline == FOREVER else self.broker.clock.wall(job.deadline),
-            submitted=job.submitted_wall,
-            queued=job.submitted_wall,
-            body=job.body,
-            envelope=job.envelope,
-        )
-
     def _unstall(self) -> None:
         """Let stalled clients continue once half of the backlog that stalled them is written."""
         if self.broker.accounting.stalled and not self.store.behind(2 * READY):
@@ -259,10 +240,6 @@ class StoreAdapter(JobStorePort):
                 backlog=self.store.backlog,
                 hint="use a faster disk, or raise store.backlog",
             )
-
-    def _added(self, job: TrackedJob, record: JobRecord, error: StoreError | None) -> None:
-        self.holdings.written(job.client.principal, record.footprint(), kept=error is None)
-        self._stored(job, error)
 
     def _stored(self, job: TrackedJob, error: StoreError | None) -> None:
         self.advance()
@@ -322,6 +299,31 @@ class StoreAdapter(JobStorePort):
             tell(_failure(error))
 
         return done
+
+
+def _record_of(broker: Broker, job: TrackedJob) -> JobRecord:
+    policy = job.service.policy
+    delayed = job.ready > broker.now
+    return JobRecord(
+        id=job.uid,
+        service=job.service.name,
+        state=DELAYED if delayed else WAITING,
+        client=job.client.name,
+        dialect=job.client.dialect,
+        principal=job.owner(),
+        key=as_text(job.key) if job.key else None,
+        target=written_target(job.target),
+        priority=job.priority,
+        max_attempts=policy.retries + 1,
+        timeout=_micros(job.timeout or policy.timeout),
+        options=rest_of(job, job.client.form),
+        not_before=broker.clock.wall(job.ready) if delayed else None,
+        deadline=None if job.deadline == FOREVER else broker.clock.wall(job.deadline),
+        submitted=job.submitted_wall,
+        queued=job.submitted_wall,
+        body=job.body,
+        envelope=job.envelope,
+    )
 
 
 def _failed(uid: str, error: Exception) -> JobResult:

@@ -23,7 +23,7 @@ from polydomo.services.access import Rule
 AccessObject = tuple[bytes, bytes]
 
 
-class Denied(Exception):
+class AccessDenied(Exception):
     """A request that its principal may not make. `plain`: the answer in protocols without failures, if it is not the
     text of this error."""
 
@@ -63,7 +63,8 @@ class Authorizer:
     ) -> Deferred[None] | None:
         """Return if a principal may do this: at once, or deferred while the disk is read or written.
 
-        `given` are the request's arguments. Raises Denied, or UnknownObject for a job that the caller may not know.
+        `given` are the request's arguments. Raises AccessDenied, or UnknownObject for a job that the caller may not
+        know.
         """
         if rule.about in access.NOT_ASKED:
             return None
@@ -131,7 +132,7 @@ class Authorizer:
         )
 
     def _require_all(self, caller: Principal, rule: Rule, given: Mapping[str, Any]) -> str:
-        """Raise Denied unless the principal may do this to every object; return the objects as text."""
+        """Raise AccessDenied unless the principal may do this to every object; return the objects as text."""
         objects = self._objects(caller, rule, given)
         for service, name in objects:
             self._require(caller, rule, service, name)
@@ -140,12 +141,15 @@ class Authorizer:
         )
 
     def _require(self, caller: Principal, rule: Rule, service: bytes, name: bytes) -> None:
-        """Raise Denied unless the principal has one of the rule's verbs for the object. Only the last is reported."""
+        """Raise AccessDenied unless the principal has one of the rule's verbs for the object.
+
+        Only the last verb is reported.
+        """
         *others, last = rule.verbs
         if any(self.principals.allows(caller, verb, service, name) for verb in others):
             return
         if not self.principals.may(caller, last, service, name):
-            raise Denied(caller.name, " or ".join(rule.verbs), service, name)
+            raise AccessDenied(caller.name, " or ".join(rule.verbs), service, name)
 
 
 class View:

@@ -23,7 +23,7 @@ from polydomo.errors import encodable
 from polydomo.redaction import redact
 from polydomo.services import access
 from polydomo.services.access import ROWS
-from polydomo.services.authorizer import Authorizer, Denied, View
+from polydomo.services.authorizer import AccessDenied, Authorizer, View
 from polydomo.wire.frames import frame, join, split
 
 # Credit of a built-in worker: more than the number of requests that can be in hand at once.
@@ -101,8 +101,11 @@ class Tasks:
         return [*self._tasks, *self._missing]
 
     def perform(self, requested: Task, caller: Principal, address: str = "") -> Any:
-        """Return the task's answer; raise ValueError if the task is unknown or takes other arguments, and Denied if
-        the caller may not perform it."""
+        """Return the task's answer.
+
+        Raises ValueError if the task is unknown or takes other arguments, AccessDenied if the caller may not perform
+        it.
+        """
         name = requested.task
         if name not in self._tasks:
             raise ValueError(
@@ -197,7 +200,7 @@ def failure_of(error: Exception) -> Failure:
     message = encodable(redact(str(error)))
     plain = msgspec.json.encode({"error": message})
     reason = WORKER_ERROR
-    if isinstance(error, Denied):
+    if isinstance(error, AccessDenied):
         reason = DENIED
         plain = plain if error.plain is None else error.plain
     detail = msgspec.json.encode({"reason": reason, "message": message, "kind": type(error).__name__})

@@ -18,7 +18,7 @@ from polydomo.core.model import JOB_COST, Client, Job, Service, Worker
 from polydomo.core.names import parse_name, printable
 from polydomo.core.principals import CALL, Principal
 from polydomo.core.states import STATES
-from polydomo.services.authorizer import Authorizer, Denied, View, owner_of
+from polydomo.services.authorizer import AccessDenied, Authorizer, View, owner_of
 from polydomo.services.builtin import BuiltIn, Raw, Tasks, is_internal, read_task, unquoted
 from polydomo.services.slices import CallLater, SlicedQuery, chunks, run_sliced
 from polydomo.wire.frames import frame
@@ -301,7 +301,7 @@ class ManagementService:
                 if workers:
                     return Raw(b"200")
         if not may and not self.broker.principals.may(caller, CALL, unquoted(name)):
-            raise Denied(caller.name, CALL, unquoted(name), plain=b"404")
+            raise AccessDenied(caller.name, CALL, unquoted(name), plain=b"404")
         return Raw(b"404")
 
 

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from polydomo.core.failure import DENIED
 from polydomo.core.principals import ANONYMOUS
 from polydomo.services.access import NOT_ASKED, ROUTES, Rule
-from polydomo.services.authorizer import Authorizer, Denied, NotRecorded, UnknownObject
+from polydomo.services.authorizer import AccessDenied, Authorizer, NotRecorded, UnknownObject
 from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.authentication import unauthenticated
 from polydomo.web.callers import caller_name, caller_of
@@ -58,7 +58,7 @@ class GuardedRoute:
             )
             if admission is not None:
                 await admission
-        except Denied as error:
+        except AccessDenied as error:
             raise denied(scope, str(error)) from None
         except NotRecorded as error:
             raise problem("not-recorded", str(error)) from None

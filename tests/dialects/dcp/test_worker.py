@@ -307,3 +307,14 @@ def test_a_worker_gets_as_many_jobs_as_it_has_room_for_and_no_more(
     while model.to_broker or model.to_worker:
         (model.take if model.to_broker else model.give)()
     assert len(protocol.held) >= slots
+
+
+def test_an_echo_with_a_reason_refuses_the_registration():
+    """Of our own broker: DCP has no message for it."""
+    protocol = DcpWorkerProtocol([b"one", b"two"])
+    protocol.start(0.0)
+    protocol.receive(message(*register(b"one")), 0.0)
+    assert not protocol.closed
+    protocol.receive(message(*register(b"two"), b"denied: x"), 0.0)
+    assert protocol.closed
+    assert protocol.farewell == "denied: x"

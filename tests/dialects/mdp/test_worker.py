@@ -223,3 +223,13 @@ def test_the_broker_hears_of_a_ticking_worker_in_every_interval(steps: list[tupl
         if said(protocol):
             last = now
     assert not protocol.lost
+
+
+@pytest.mark.parametrize(
+    ("more", "farewell"), [([], ""), ([b"denied: x"], "denied: x"), ([b"\xff"], "\ufffd")]
+)
+def test_a_disconnect_of_our_own_broker_has_a_reason(more: list[bytes], farewell: str):
+    protocol = started()
+    assert protocol.receive(message(*DISCONNECT, *more), 0.0) is None
+    assert protocol.closed
+    assert protocol.farewell == farewell

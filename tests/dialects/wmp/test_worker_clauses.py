@@ -355,3 +355,25 @@ def test_offering_more_or_less_is_told():
     bench.side.offer([], 0, bench.now)
     bench.pump()
     assert bench.said[0][2] == {"roles": []}
+
+
+def test_a_no_with_a_reason_refuses_a_role_and_is_not_answered():
+    """Of our own broker. The READY is repeated later and later, as to a manager that is silent."""
+    bench = Bench()
+    bench.took()
+    bench.hear(0, NO, {"error": "denied: x"})
+    assert bench.side.refusal == "denied: x"
+    assert bench.took() == []
+    times = []
+    for _ in range(4):
+        bench.now = bench.side.due
+        bench.side.tick(bench.now)
+        bench.pump()
+        assert bench.took() == [(0, READY)]
+        times.append(bench.now)
+        bench.hear(0, NO, {"error": "denied: x"})
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > 2 * pauses[0]
+    bench.hear(0, NO, {"wake": 7})
+    assert bench.side.refusal == ""

@@ -14,7 +14,7 @@ from typing import Final
 
 from polydomo.core.broker import ANSWERED, STRAY, Broker
 from polydomo.core.failure import WORKER_ERROR, Failure
-from polydomo.core.model import Job, Worker
+from polydomo.core.model import Job, Service, Worker
 from polydomo.core.tracked_job import TrackedJob
 from polydomo.core.workers import NAME_TAKEN, REPLACED
 from polydomo.dialects.nfp import json_bodies, messages, worker_info
@@ -238,19 +238,11 @@ class NfpWorker(WorkerBase):
             return self.reject_unexpected(
                 f"NFP READY for {shown(service)}, {self.broker.why_refused(core, service)}"
             )
-        self._replace_former(core, service)
+        _replace_former(core, self.broker.services.get(service))
         if self.resources:
             self.broker.set_resources(core, self.resources)
         self.broker.register(core, service)
         return None
-
-    def _replace_former(self, core: Worker, service: bytes) -> None:
-        """Remove the same worker's former connection: a worker that reconnects may be faster than the end of that."""
-        known = self.broker.services.get(service)
-        former = None if known is None else known.names.get(self.name)
-        if former is not None and isinstance(former.port, NfpWorker) and former.instance == core.instance:
-            former.port.leave(REPLACED)
-            former.port.disconnect(REPLACED)
 
     def _receive_keepalive(self, message: Message) -> None:
         service = message.take()
@@ -320,7 +312,7 @@ class NfpWorker(WorkerBase):
     def _final(self, core: Worker, token: bytes, body: bytes) -> int:
         self._reclaimed.pop(token, None)
         if self.form.norfab:
-            body = self._strip_token_from_body(core, token, body)
+            body = _with_own_uuid(self.broker, core.running.get(token), body)
             event = self._result_ready.pop(token, None)
             if event is not None:
                 self.broker.event(core, token, RESULT_READY, event)
@@ -332,7 +324,7 @@ class NfpWorker(WorkerBase):
             job = core.running.get(token)
             if job is not None:
                 self.broker.seen(core)
-                self._result_ready[token] = self._strip_token(job, body)
+                self._result_ready[token] = _without_token(self.broker, job, body)
                 self._send_about(messages.GET, job, frame(b"{}"))
             elif token in core.revoked:
                 # The job was revoked; only the end of the attempt was waited for.
@@ -341,7 +333,7 @@ class NfpWorker(WorkerBase):
         if token:
             job = core.running.get(token)
             if job is not None and self.form.norfab:
-                body = self._strip_token(job, body)
+                body = _without_token(self.broker, job, body)
         self.broker.event(core, token, kind, body)
 
     def _send_query(self, command: int, uuid: bytes, body: bytes) -> bytes:
@@ -375,20 +367,6 @@ class NfpWorker(WorkerBase):
         address = TOKEN_FRAME + job.token + DELIMITER + frame(uuid, True)
         self.link.send(self.form.head(BROKER, command) + address + (body or EMPTY_BODY))
 
-    def _strip_token_from_body(self, core: Worker, token: bytes, body: bytes) -> bytes:
-        """Return a result whose job has its own UUID again."""
-        job = core.running.get(token)
-        if job is None or b"." + token not in body:
-            return body
-        data = json_bodies.only_frame(body)
-        if data is not None:
-            return frame(self._strip_token(job, data))
-        return join([self._strip_token(job, data) for data in split(body)])
-
-    def _strip_token(self, job: Job, data: bytes) -> bytes:
-        uuid = uid_of(self.broker, job)
-        return data.replace(uuid + b"." + job.token, uuid)
-
     def _reject_job(self, token: bytes) -> None:
         """Fail a job that would end the worker's thread. That frees the worker for the next job, which may be rejected
         too: a loop, so that the calls do not nest."""
@@ -408,6 +386,29 @@ class NfpWorker(WorkerBase):
         if self._token and token == self._token:
             self._token = b""
             self.link.expect(self.session, b"")
+
+
+def _with_own_uuid(broker: Broker, job: Job | None, body: bytes) -> bytes:
+    """Return the body of a result in which the job has its own UUID again."""
+    if job is None or b"." + job.token not in body:
+        return body
+    data = json_bodies.only_frame(body)
+    if data is not None:
+        return frame(_without_token(broker, job, data))
+    return join([_without_token(broker, job, data) for data in split(body)])
+
+
+def _without_token(broker: Broker, job: Job, data: bytes) -> bytes:
+    uuid = uid_of(broker, job)
+    return data.replace(uuid + b"." + job.token, uuid)
+
+
+def _replace_former(worker: Worker, service: Service | None) -> None:
+    """Remove the same worker's former connection: a worker that reconnects may be faster than the end of that."""
+    former = None if service is None else service.names.get(worker.name)
+    if former is not None and isinstance(former.port, NfpWorker) and former.instance == worker.instance:
+        former.port.leave(REPLACED)
+        former.port.disconnect(REPLACED)
 
 
 def uid_of(broker: Broker, job: Job) -> bytes:
