@@ -88,10 +88,14 @@ class Service:
 
     def ask_honestly(self, soon: float) -> tuple[tuple[str, str], float]:
         """The answer to a query that means no harm, and the seconds that it took."""
+        return self.ask_again("SELECT 1", soon)
+
+    def ask_again(self, sql: str, patience: float) -> tuple[tuple[str, str], float]:
+        """The answer to a query that a busy machine may not get to within its time limit, and the seconds it took."""
         begin = time.monotonic()
-        answer = self.ask("SELECT 1")
-        while answer[0] == "TooLong" and time.monotonic() < begin + soon:
-            answer = self.ask("SELECT 1")
+        answer = self.ask(sql)
+        while answer[0] == "TooLong" and time.monotonic() < begin + patience:
+            answer = self.ask(sql)
         return answer, time.monotonic() - begin
 
     def said(self) -> str:
@@ -125,7 +129,8 @@ def test_after_every_hostile_query_an_honest_one_is_answered(service: Service, f
     soon = SOON if full else SOME_TIME
     slowest, kinds, wrong = 0.0, Counter[str](), []
     for text in texts:
-        kind, said = service.ask(text)
+        # A refusal comes before the query runs, so one that ran out of time was not looked at yet.
+        (kind, said), _ = service.ask_again(text, soon if text in hostile_sql.REFUSED else 0)
         honest, took = service.ask_honestly(soon)
         if full:
             print(f"{took:.2f} s after {kind or 'rows':12} {text[:80]}", flush=True)
