@@ -111,7 +111,7 @@ def test_guessed_tokens_are_none_accepted_and_the_holder_s_answer_is(
 
 
 def test_guessed_paths_over_http_are_none_accepted_and_the_right_one_is(full: bool) -> None:
-    with BrokerProcess(http=True) as broker:
+    with BrokerProcess(http=True, toml='[defaults]\ntimeout = "2h"') as broker:
         desk = HttpDesk(broker)
         path = desk.job("svc")
         attempt = desk.poll("svc", worker="holder")
