@@ -20,6 +20,7 @@ from polydomo.services.access import ROUTES, TASKS, Rule
 from polydomo.services.authorizer import Authorizer
 from polydomo.services.builtin import Tasks
 from polydomo.services.management import ManagementService
+from polydomo.store.errors import StoreBusy
 from polydomo.web.access import guard
 from polydomo.wire.frames import frame
 from tests.support import memo
@@ -543,6 +544,17 @@ async def test_acts_over_http_are_recorded_before_they_are_done(tmp_path: Path, 
             status, _ = await made.http(OWNER, "DELETE", f"/v1/jobs/{WAITING}")
             assert status == 204
             assert not acts.records
+
+
+async def test_a_store_that_cannot_tell_whose_a_job_is_is_the_stores_problem(tmp_path: Path) -> None:
+    async def busy(_: str) -> None:
+        raise StoreBusy("the disk is busy")
+
+    async with site(tmp_path) as made:
+        made.server.management.authorizer.find_stored = busy
+        status, answer = await made.http("all-verbs", "GET", f"/v1/dead/{BURIED}")
+        assert status == 503
+        assert b'"reason":"store"' in answer
 
 
 # What would make the table useless.

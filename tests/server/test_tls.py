@@ -19,8 +19,9 @@ from polydomo import Client, web
 from polydomo.core.principals import CALL, Authority
 from polydomo.errors import ConfigError, Unreachable
 from polydomo.sdk.worker import Worker
+from polydomo.security import audit_check
 from polydomo.server.identification import certificate_error
-from polydomo.server.security_settings import SecuritySection, TlsSection
+from polydomo.server.security_settings import AuditSection, SecuritySection, TlsSection
 from polydomo.server.server import BrokerServer
 from polydomo.server.settings import BrokerSection, LimitsSection, Settings
 from polydomo.server.tls_contexts import server_context
@@ -201,8 +202,8 @@ Start = Callable[..., Any]
 
 
 @pytest.fixture
-async def start(authority: tls.Authority, files: tls.Issued) -> AsyncIterator[Start]:
-    """Start a broker with these limits."""
+async def start(authority: tls.Authority, files: tls.Issued, tmp_path: Path) -> AsyncIterator[Start]:
+    """Start a broker with these limits, and its audit log in `tmp_path`."""
     started: list[BrokerServer] = []
 
     async def start(clients: str = "optional", **limits: Any) -> BrokerServer:
@@ -216,6 +217,7 @@ async def start(authority: tls.Authority, files: tls.Issued) -> AsyncIterator[St
             tls=section,
             limits=LimitsSection(**limits),
             security=SecuritySection(roles="off"),
+            audit=AuditSection(folder=str(tmp_path / "audit")),
         )
         server = BrokerServer(settings, [web.join])
         await server.start()
@@ -231,6 +233,12 @@ async def start(authority: tls.Authority, files: tls.Issued) -> AsyncIterator[St
 async def until(condition: Callable[[], object]) -> None:
     while not condition():
         await asyncio.sleep(0.005)
+
+
+def refused(folder: Path) -> list[str]:
+    """Return the reasons of the refused peers in the audit log."""
+    records = list(audit_check.read(folder / "audit"))
+    return [record.reason for record in records if record is not None and record.action == "authentication"]
 
 
 def place_of(endpoint: str) -> tuple[str, int]:
@@ -272,7 +280,7 @@ async def test_a_client_certificate_names_the_principal(start: Start, authority:
 
 @patient
 async def test_clients_without_a_certificate_are_refused_if_one_is_required(
-    start: Start, authority: tls.Authority, caplog: pytest.LogCaptureFixture
+    start: Start, authority: tls.Authority, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     server = await start("required")
     place = place_of(server.endpoints()["http"][0])
@@ -283,6 +291,7 @@ async def test_clients_without_a_certificate_are_refused_if_one_is_required(
         await reader.read()
     writer.transport.abort()
     await until(lambda: "the peer has no client certificate" in caplog.text)
+    await until(lambda: refused(tmp_path) == ["the peer has no client certificate"])
     named = authority.issue(common_name="shop")
     reader, writer = await asyncio.open_connection(*place, ssl=authority.client_context(named))
     writer.write(health)
@@ -292,7 +301,7 @@ async def test_clients_without_a_certificate_are_refused_if_one_is_required(
 
 @patient
 async def test_a_certificate_that_names_nobody_is_refused(
-    start: Start, authority: tls.Authority, caplog: pytest.LogCaptureFixture
+    start: Start, authority: tls.Authority, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     server = await start()
     nameless = authority.issue(name="nameless")
@@ -302,6 +311,7 @@ async def test_a_certificate_that_names_nobody_is_refused(
     assert await reader.read() == b""
     writer.close()
     await until(lambda: "does not have exactly one common name" in caplog.text)
+    await until(lambda: "does not have exactly one common name" in "".join(refused(tmp_path)))
 
 
 @patient

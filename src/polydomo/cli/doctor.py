@@ -170,7 +170,7 @@ def check_config(found: Config) -> Finding:
 
 
 def check_listeners(settings: Settings) -> list[Finding]:
-    """Check the certificate of listeners with TLS, and whether everybody gets in where other machines can connect."""
+    """Check the certificate for TLS, and that listeners for other machines authenticate their peers."""
     checks = []
     if exposure.has_tls(settings.broker):
         try:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import pwd
 from pathlib import Path
 
 from polydomo.cli import common
 from polydomo.core.principals import ADMINISTER
 from polydomo.security.audit_log import AuditLog
 from polydomo.security.audit_record import ACT, AuditEntry
+from polydomo.server.identification import USER, user_name
 from polydomo.server.settings import Settings
 
 # Where the acts come from, in place of a peer's address.
@@ -26,11 +26,4 @@ def record_act(settings: Settings, action: str, target: str) -> None:
         common.err.print("note: not recorded, because no audit log is known; give --data", style="dim")
         return
     log = AuditLog(Path(folder), lambda damage: common.print_error(f"the audit log was damaged: {damage}"))
-    log.append([AuditEntry(ACT, f"user:{_user_name()}", ADMINISTER, action, target, SOURCE)])
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # as in a container without this user
-        return str(os.getuid())
+    log.append([AuditEntry(ACT, USER + user_name(os.getuid()), ADMINISTER, action, target, SOURCE)])

@@ -79,55 +79,32 @@ class Accounting:
         self.memory_limit = limit
         self.open_memory = limit - limit // RESERVE
 
-    def is_full_for(self, job: Job, targeted: bool) -> bool:
-        """Return whether a job must be refused.
+    def admit(self, job: Job, targeted: bool, denial: Failure | None) -> bool:
+        """Count a new job, and hold its client if that has too much unanswered. False: it was refused.
 
-        The broker's own services are answered in every state: people want to see why it is full.
+        `denial`: why it is not allowed.
         """
-        service = job.service
-        principal = job.client.principal
-        return (
-            (
-                (self.draining or self.memory > self.open_memory)
-                and not service.internal
-                and (self.draining or self._why_no_memory(service, principal) != "")
-            )
-            or (
-                service.queue.waiting + service.pinned_jobs >= service.policy.open_queue
-                and (not service.idle or targeted)
-                and self._why_no_place(service, principal) != ""
-            )
-            or (
-                principal.quota is not None
-                and not service.internal
-                and self._quotas.refusal(principal, job.size) != ""
-            )
-            or (
-                not service.workers and not self._services.may_wait(service)
-            )  # last: it makes the service known
-        )
-
-    def why_not_stored(self, job: Job) -> Failure | None:
-        """Return why a durable job must be refused for its principal's quota on disk; None: it need not."""
-        principal = job.client.principal
-        spent = self._quotas.storing(principal, job.size)
-        if not spent:
-            return None
-        principal.refused += 1
-        return Failure(reasons.QUOTA, spent)
-
-    def began(self, job: Job) -> None:
-        """Count a new job, and hold its client if that has too much unanswered."""
-        self.active += 1
-        cost = job.size + JOB_COST
-        self.memory += cost
         client = job.client
+        service = job.service
+        principal = client.principal
+        if (
+            denial is not None
+            or self.memory > self.open_memory
+            or self.draining
+            or service.queue.waiting + service.pinned_jobs >= service.policy.open_queue
+            or principal.quota is not None
+            or not service.workers
+        ) and (denial is not None or self._must_refuse(job, targeted)):
+            self.refuse(job, denial)
+            return False
+        cost = job.size + JOB_COST
+        self.active += 1
+        self.memory += cost
+        principal.jobs += 1
+        principal.memory += cost
         client.total += 1
         client.jobs += 1
         client.size += job.size
-        principal = client.principal
-        principal.jobs += 1
-        principal.memory += cost
         limits = self._services.limits
         if (
             client.jobs > limits.client_jobs
@@ -138,6 +115,16 @@ class Accounting:
             client.port.hold()
         if principal.quota is not None:
             self._quotas.submitted(client)
+        return True
+
+    def why_not_stored(self, job: Job) -> Failure | None:
+        """Return why a durable job must be refused for its principal's quota on disk; None: it need not."""
+        principal = job.client.principal
+        spent = self._quotas.storing(principal, job.size)
+        if not spent:
+            return None
+        principal.refused += 1
+        return Failure(reasons.QUOTA, spent)
 
     def resumed(self, job: Job) -> None:
         """Count a job that was accepted before the broker's restart."""
@@ -330,6 +317,34 @@ class Accounting:
                 one.dead += 1
             else:
                 one.failed += 1
+
+    def _must_refuse(self, job: Job, targeted: bool) -> bool:
+        """Return whether there is no room for a job.
+
+        The broker's own services are answered in every state: people want to see why it is full.
+        """
+        service = job.service
+        principal = job.client.principal
+        return (
+            (
+                (self.draining or self.memory > self.open_memory)
+                and not service.internal
+                and (self.draining or self._why_no_memory(service, principal) != "")
+            )
+            or (
+                service.queue.waiting + service.pinned_jobs >= service.policy.open_queue
+                and (not service.idle or targeted)
+                and self._why_no_place(service, principal) != ""
+            )
+            or (
+                principal.quota is not None
+                and not service.internal
+                and self._quotas.refusal(principal, job.size) != ""
+            )
+            or (
+                not service.workers and not self._services.may_wait(service)
+            )  # last: it makes the service known
+        )
 
     def _why_refused(self, job: Job) -> Failure:
         service = job.service

@@ -179,10 +179,8 @@ class Broker:
             return self._tracking.submit(client, service, body, envelope, options, attempt_timeout, denial)
         job = Job(accounting.numbered, client, service, body, envelope, self.clock.now)
         job.attempt_timeout = attempt_timeout
-        if denial is not None or accounting.is_full_for(job, False):
-            accounting.refuse(job, denial)
+        if not accounting.admit(job, False, denial):
             return None
-        accounting.began(job)
         if service.internal:
             accounting.asked(job)
         if service.idle:

@@ -82,10 +82,8 @@ class Tracking(JobHooks):
         job.attempt_timeout = attempt_timeout
         if denial is None and job.durable:
             denial = accounting.why_not_stored(job)
-        if denial is not None or accounting.is_full_for(job, options.target is not None):
-            accounting.refuse(job, denial)
+        if not accounting.admit(job, options.target is not None, denial):
             return None
-        accounting.began(job)
         accounting.take(client.principal, TRACKED_COST)
         accounting.undecided += 1  # until `accept`, or its end
         if job.timeout > 0:

@@ -28,7 +28,7 @@ class _Handshake:
         """Do nothing: the handshake may begin."""
 
     def finished(self, reason: str) -> str:
-        if self.done.done():  # nobody waits any more
+        if self.done.done():  # the caller was cancelled
             return "cancelled"
         if reason:
             self.done.set_exception(ConnectionError(reason))

@@ -1,7 +1,7 @@
-"""Which listeners other machines can reach, and whether everybody there gets in.
+"""Listeners that other machines can reach without authentication.
 
-A broker that only this machine can reach may be open to everybody. Any other listener must authenticate its peers, or
-name the principal that they act for; otherwise the broker does not start, unless `broker.insecure` is set.
+A listener that only this machine can reach may be open. Any other must authenticate its peers, or name the principal
+that they act for; otherwise the broker does not start, unless `broker.insecure` is set.
 """
 
 from __future__ import annotations

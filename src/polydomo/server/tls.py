@@ -12,6 +12,7 @@ from typing import Protocol
 
 from polydomo.errors import ConfigError
 from polydomo.server.admission import Admission, Entrant, site_of
+from polydomo.server.auditing import Auditing
 from polydomo.server.descriptors import Descriptors
 from polydomo.server.host import ServerHost
 from polydomo.server.identification import certificate_error
@@ -31,6 +32,7 @@ class TlsHost(ServerHost, Protocol):
     handshakes: Admission[Entrant]  # connections in a handshake
     descriptors: Descriptors
     tls: ServerTls | None  # None: no listener has TLS
+    audit: Auditing
 
     def log_peer(self, event: str, peer: PeerAddress, reason: str) -> None:
         """Log an event of one peer and record it in the ledger."""
@@ -75,6 +77,8 @@ class TlsHandshake:
         reason = reason or certificate_error(self._transport.get_extra_info("peercert"))
         if reason and not self._transport.is_closing():
             self.server.log_peer("peer refused", self, reason)
+            if self.server.settings.tls.client_ca:
+                self.server.audit.refused(self.address, reason)
         return reason
 
     def cut(self, reason: str) -> None:

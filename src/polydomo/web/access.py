@@ -17,6 +17,7 @@ from polydomo.core.failure import DENIED
 from polydomo.core.principals import ANONYMOUS
 from polydomo.services.access import NOT_ASKED, ROUTES, Rule
 from polydomo.services.authorizer import AccessDenied, Authorizer, NotRecorded, UnknownObject
+from polydomo.web.api.json_responses import store_errors
 from polydomo.web.api.problems import HttpProblem, problem
 from polydomo.web.authentication import unauthenticated
 from polydomo.web.callers import caller_name, caller_of
@@ -57,7 +58,8 @@ class GuardedRoute:
                 "" if peer is None else str(peer[0]),
             )
             if admission is not None:
-                await admission
+                with store_errors():
+                    await admission
         except AccessDenied as error:
             raise denied(scope, str(error)) from None
         except NotRecorded as error:

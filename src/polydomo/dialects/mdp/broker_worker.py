@@ -28,8 +28,10 @@ class MdpWorker(WorkerBase):
         token = job.token
         self._token = token
         self.final_expected = True
-        self.link.expect(self.session, self._final_head + token + DELIMITER)
-        self.link.send(self._request_head + token + DELIMITER + (job.body or EMPTY_BODY))
+        link = self.link
+        if link.session is self.session:
+            link.expected = self._final_head + token + DELIMITER  # `expect` without its call
+        link.send(self._request_head + token + DELIMITER + (job.body or EMPTY_BODY))
 
     def heartbeat(self) -> None:
         self.link.send(self.form.heartbeat_message)

@@ -163,7 +163,8 @@ def _complete(path: str, operation: dict[str, Any], rule: Rule) -> None:
     Only statuses that the route describes are successes, so FastAPI's default 200 is removed.
     """
     answers: dict[str, Any] = operation["responses"]
-    answers.pop("422", None)
+    if MEDIA_TYPE not in answers.get("422", {}).get("content", {}):  # FastAPI's own
+        answers.pop("422", None)
     if operation.get("parameters") and "400" not in answers:
         answers["400"] = failing("malformed")[400]
     if "{" in path:
