@@ -29,7 +29,7 @@ class Jobs:
         return uid in self.known
 
     def job_for(self, principal: Principal, uid: str, verb: str) -> TrackedJob | None:
-        """Return a job that has not ended and to which a principal may do this.
+        """Return an unfinished job for which a principal has a verb.
 
         A job of another principal is reported as unknown, unless the verb is granted for its service: whether a job
         exists is nobody else's business.

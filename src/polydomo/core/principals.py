@@ -48,7 +48,7 @@ UNLIMITED: Final = (1 << 62) - 1
 
 
 class Quota:
-    """What one principal may take of a broker. FOREVER and UNLIMITED turn a limit off."""
+    """The most that one principal may take of a broker. FOREVER and UNLIMITED turn a limit off."""
 
     def __init__(
         self,

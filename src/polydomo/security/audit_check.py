@@ -68,7 +68,7 @@ class AuditReport(msgspec.Struct):
     more: int = 0  # problems that are not listed
 
     def add(self, kind: str, where: str, message: str) -> None:
-        """Add a problem."""
+        """Add a problem; beyond `LISTED` it is only counted."""
         if len(self.problems) < LISTED:
             self.problems.append(Problem(kind, where, message))
         else:
@@ -148,7 +148,7 @@ class _Chain:
         self._line = 0
 
     def add(self, line: bytes, segment: str) -> None:
-        """Check the next line."""
+        """Check the next line of the log against the one before it."""
         if self._unfinished:
             self._broken.append(Problem(CHANGED, self._place(), "was cut off"))
         if segment != self._segment:

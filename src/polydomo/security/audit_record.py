@@ -35,7 +35,7 @@ _END: Final = b'"}\n'
 
 
 class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is to be recorded. Empty fields do not apply."""
+    """An act, denial or event to be recorded. Empty fields do not apply."""
 
     kind: str
     principal: str = ""  # who

@@ -23,7 +23,7 @@ SUBJECT_MAX: Final = 255
 
 
 class OidcRules(NamedTuple):
-    """What a token must say. `claim` has the subject; `leeway` are the seconds by which clocks may differ."""
+    """Requirements for a token. `claim` has the subject; `leeway` are the seconds by which clocks may differ."""
 
     issuer: str
     audience: str

@@ -180,7 +180,7 @@ class RoleAuthority(Authority):
         return self._quotas[max(found, key=precision)] if found else None
 
     def denied(self, principal: str, verb: str, service: bytes, name: bytes) -> None:
-        """Report a refusal."""
+        """Report a refusal to the owner's `on_denied`."""
         self._on_denied(Denial(principal, verb, printable(service), printable(name)))
 
 

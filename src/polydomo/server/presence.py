@@ -38,7 +38,7 @@ class ProbedPeer(Protocol):
 
 
 class Presence:
-    """What is known of the presence of one peer, which has so many seconds (`patience`) to answer a probe.
+    """Knowledge of the presence of one peer, which has so many seconds (`patience`) to answer a probe.
 
     The peer is an argument: two objects that refer to each other would outlive the connection.
     """

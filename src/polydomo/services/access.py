@@ -47,7 +47,7 @@ MEMODB: Final = b"memodb"
 
 
 class Rule(NamedTuple):
-    """What one task, route or command needs: one of `verbs` at an object."""
+    """Requirement of one task, route or command: one of `verbs` at an object."""
 
     verbs: tuple[str, ...]
     about: str
